@@ -1,0 +1,1 @@
+"""The proxy on the machine where the agent runs: the command `confide`."""
