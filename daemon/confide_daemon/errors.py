@@ -4,14 +4,26 @@
     ├── StorageError                the disk or the database: wrong key, full, not writable, corrupted, newer schema
     ├── NotFoundError               no document, revision or section of that name
     ├── InvalidPathError            a document path that is not allowed
+    ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
     ├── InvalidQueryError           a search that cannot be understood (dates, ranks)
     ├── TooLargeError               a document over the limit
-    └── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
+    ├── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
+    ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
+    ├── DataFolderError             the data folder: not set up, open to others, not writable
+    ├── RegistryError               the registry cannot be opened, read or written
+    ├── TakenError                  a name or key to be added to the registry is there already
+    ├── BadNameError                a name for a caller or a space that is not allowed
+    ├── ListenError                 the socket cannot be bound
+    ├── AlreadyServedError          another process serves this data folder
+    ├── ToolsetError                there is no group of tools of that name
+    └── ToolError                   a tool call that cannot be done as asked; the agent reads it
 
 None of them carries content, a query or a key.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from confide_crypto.errors import ConfideError
 
@@ -34,6 +46,12 @@ class InvalidPathError(ConfideError):
     exit_code = 7
 
 
+class InvalidTextError(ConfideError):
+    """The document text is not text: it holds NUL characters or broken Unicode."""
+
+    exit_code = 7
+
+
 class InvalidQueryError(ConfideError):
     """A search parameter cannot be understood."""
 
@@ -50,3 +68,91 @@ class EmbedderError(ConfideError):
     """The embedding model cannot be loaded, or gave vectors that cannot be used."""
 
     exit_code = 1
+
+
+class ConfigError(ConfideError):
+    """The configuration cannot be used.
+
+    Attributes:
+        path: the file.
+        problem: what is wrong with it.
+    """
+
+    exit_code = 3
+
+    def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"the configuration {path} {problem}", hint=hint)
+        self.path = path
+        self.problem = problem
+
+
+class DataFolderError(ConfideError):
+    """The data folder cannot be used.
+
+    Attributes:
+        path: the folder.
+        problem: what is wrong with it.
+    """
+
+    exit_code = 4
+
+    def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"the data folder {path} {problem}", hint=hint)
+        self.path = path
+        self.problem = problem
+
+
+class RegistryError(ConfideError):
+    """The registry cannot be used, or what is to be added to it clashes."""
+
+    exit_code = 8
+
+
+class TakenError(ConfideError):
+    """A name or a key that is to be added is there already, or one that is needed is not."""
+
+    exit_code = 7
+
+
+class BadNameError(ConfideError):
+    """A name that callers and spaces cannot have."""
+
+    exit_code = 7
+
+
+class ListenError(ConfideError):
+    """The daemon cannot listen where it was told to.
+
+    Attributes:
+        address: host and port.
+    """
+
+    exit_code = 5
+
+    def __init__(self, address: str, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"cannot listen on {address}: {problem}", hint=hint)
+        self.address = address
+
+
+class AlreadyServedError(ConfideError):
+    """Another process serves this data folder."""
+
+    exit_code = 5
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"another confided serves {folder}", hint="stop it first, or choose another folder with --data")
+
+
+class ToolsetError(ConfideError):
+    """There is no group of tools of that name."""
+
+    exit_code = 7
+
+    def __init__(self, name: str, *, known: tuple[str, ...]) -> None:
+        super().__init__(f"there is no toolset '{name[:40]}'", hint=f"the toolsets are: {', '.join(known)}, all")
+
+
+class ToolError(ConfideError):
+    """A tool call that cannot be done as asked. The agent reads the sentence, so it says the way out."""
+
+    exit_code = 7
