@@ -1,0 +1,369 @@
+"""The commands of `confide`, for people.
+
+Every command talks to the daemon through the same tunnel and the same tools as an agent does. Exit codes: docs/commands.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+from confide_crypto.enroll import Invite
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys import fingerprint_words, format_public_key, parse_daemon_key
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from confide_proxy import joined, projects, setup
+from confide_proxy import paths as places
+from confide_proxy.config import ProxyConfig
+from confide_proxy.config import load as load_config
+from confide_proxy.joined import Joined
+from confide_proxy.paths import Paths
+from confide_proxy.version import VERSION
+
+app = typer.Typer(
+    name="confide",
+    help="Private, lasting memory for coding agents.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+key_app = typer.Typer(help="This machine's key.", no_args_is_help=True)
+app.add_typer(key_app, name="key")
+setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
+app.add_typer(setup_app, name="setup")
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+T = TypeVar("T")
+ProjectDir = Annotated[Path, typer.Option("--project", "-p", help="The project's folder.", show_default="here")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Where this command's files are, and how they are configured."""
+
+    paths: Paths
+    config: ProxyConfig
+
+
+_here: Here | None = None
+
+
+def main() -> NoReturn:
+    """Run the command line; every failure ends with a sentence and its exit code."""
+    try:
+        app()
+    except ConfideError as error:
+        _fail(error)
+    except TimeoutError:
+        err.print(
+            "confide: the daemon did not answer in time\nhint: confide status shows whether it can be reached",
+            markup=False,
+        )
+        sys.exit(5)
+    sys.exit(0)
+
+
+@app.callback()
+def _global(
+    config: Annotated[Path | None, typer.Option("--config", help="The configuration file.", dir_okay=False)] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    global _here
+    if version:
+        out.print(f"confide {VERSION}")
+        raise typer.Exit
+    paths = places.find(config)
+    _here = Here(paths, load_config(paths.config))
+
+
+@app.command()
+def mcp(project: ProjectDir = Path()) -> None:
+    """Serve MCP on stdin and stdout; an agent's client runs this."""
+    from confide_proxy import stdio
+
+    sys.exit(stdio.run(["--project", str(project)]))
+
+
+@app.command()
+def join(
+    invite: Annotated[
+        str | None, typer.Argument(help="The string that `confided invite` printed; asked for if left out.")
+    ] = None,
+) -> None:
+    """Join a daemon: make this machine's key, pin the daemon's, test the link."""
+    text = invite or typer.prompt("invite", hide_input=True)
+    _run(_join(Invite.parse(text.strip())))
+
+
+async def _join(invite: Invite) -> None:
+    from confide_crypto.connection import connect
+
+    from confide_proxy.client import Client
+
+    here = _require_here()
+    identity = await asyncio.to_thread(joined.identity, here.paths.identity)
+    connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
+    alias = str(connection.welcome.get("alias", "this machine"))
+    await connection.close()
+    joined.save(here.paths.link, Joined(invite.websocket_url, invite.daemon_static))
+    out.print(f"joined as [bold]{alias}[/]  {fingerprint_words(identity.public_key)}")
+    async with Client(here.paths, here.config, projects.identify(Path())) as client:
+        status = await client.call("memory_status", {})
+    out.print(f"the link works: {status['totalFiles']} files, {status['totalChunks']} pieces in this space")
+    out.print("\nnow let your agent start it:  confide setup claude-code --write", markup=False)
+
+
+@app.command()
+def pin(
+    url: Annotated[str, typer.Argument(help="The daemon's address, as in ws://host:7733.")],
+    daemon_key: Annotated[str, typer.Argument(help="What `confided key show` printed.")],
+) -> None:
+    """Pin a daemon by hand, where its operator added this machine's key line."""
+    here = _require_here()
+    address = _websocket_url(url)
+    joined.save(here.paths.link, Joined(address, parse_daemon_key(daemon_key)))
+    identity = joined.identity(here.paths.identity)
+    out.print(f"pinned {address}", markup=False)
+    out.print(
+        f"this machine is {fingerprint_words(identity.public_key)}; test the link with: confide status", markup=False
+    )
+
+
+@key_app.command("show")
+def key_show() -> None:
+    """Print this machine's public key line, for `confided callers add`."""
+    import socket
+
+    identity = joined.identity(_require_here().paths.identity)
+    out.print(format_public_key(identity.public_key, socket.gethostname()), markup=False)
+    err.print(fingerprint_words(identity.public_key), markup=False)
+
+
+@setup_app.command("claude-code")
+def setup_claude_code(
+    write: Annotated[
+        bool, typer.Option("--write", help="Merge the entry into the file instead of printing it.")
+    ] = False,
+    user: Annotated[
+        bool, typer.Option("--user", help="For all projects (~/.claude.json) instead of this one.")
+    ] = False,
+    project: ProjectDir = Path(),
+) -> None:
+    """The MCP entry for Claude Code."""
+    path = setup.claude_code_file(project.absolute(), for_user=user)
+    if not write:
+        out.print(setup.as_text(), markup=False)
+        err.print(f"paste this into {path}, or run it again with --write", markup=False)
+        return
+    changed = setup.merge(path)
+    out.print(f"{'added confide to' if changed else 'confide is already in'} {path}", markup=False)
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=50, help="At most so many results.")] = 8,
+    min_score: Annotated[
+        float | None, typer.Option("--min-score", min=0, max=1, help="Leave out what scores less.")
+    ] = None,
+    everywhere: Annotated[bool, typer.Option("--all-projects", help="Search every project of the space.")] = False,
+    project: ProjectDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Find the right lines."""
+    arguments: dict[str, Any] = {"query": query, "maxResults": limit}
+    if min_score is not None:
+        arguments["minScore"] = min_score
+    if everywhere:
+        arguments["project"] = "*"
+    result = _run(_tool(project, "memory_search", arguments, sync=True))
+    if as_json:
+        _print_json(result)
+        return
+    for warning in result["warnings"]:
+        err.print(f"note: {warning}", markup=False)
+    for hit in result["results"]:
+        place = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
+        out.print(
+            f"[bold]{_plain(place)}[/]  {hit['score']:.2f}  [dim]{_plain(hit['heading'])} {_plain(hit['project'])}[/]"
+        )
+        for line in hit["snippet"].splitlines():
+            out.print(f"    {line}", markup=False)
+    if not result["results"]:
+        err.print("nothing found", markup=False)
+
+
+@app.command()
+def read(
+    path: Annotated[str, typer.Argument(help="As a search shows it, e.g. memory/2026-11-20.md.")],
+    start: Annotated[int, typer.Option("--from", min=1, help="The first line.")] = 1,
+    lines: Annotated[int, typer.Option("--lines", min=1, max=2000, help="How many lines.")] = 2000,
+    project: ProjectDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Print a memory file."""
+    arguments = {"path": path, "fromLine": start, "lines": lines}
+    result = _run(_tool(project, "memory_read", arguments, sync=True))
+    if as_json:
+        _print_json(result)
+        return
+    out.print(result["content"], markup=False)
+    if result["toLine"] < result["totalLines"]:
+        err.print(f"lines {result['fromLine']}-{result['toLine']} of {result['totalLines']}", markup=False)
+
+
+@app.command()
+def store(
+    content: Annotated[str, typer.Argument(help="The text; - reads it from stdin.")],
+    path: Annotated[str | None, typer.Option("--path", help="The file; today's log if left out.")] = None,
+    heading: Annotated[str | None, typer.Option("--heading", help="Append below this heading.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the file, or the heading's section.")] = False,
+    project: ProjectDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Remember something."""
+    text = sys.stdin.read() if content == "-" else content
+    arguments: dict[str, Any] = {"content": text, "mode": "replace" if replace else "append"}
+    arguments |= {"path": path} if path else {}
+    arguments |= {"heading": heading} if heading else {}
+    result = _run(_tool(project, "memory_store", arguments, sync=True))
+    if as_json:
+        _print_json(result)
+    else:
+        out.print(f"stored in {result['path']} (revision {result['revision']})", markup=False)
+
+
+@app.command()
+def status(project: ProjectDir = Path(), as_json: AsJson = False) -> None:
+    """Whether the daemon can be reached, and what it holds."""
+    result = _run(_tool(project, "memory_status", {}))
+    if as_json:
+        _print_json(result)
+        return
+    width = max(len(name) for name in result)
+    for name, value in result.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        out.print(f"{name:<{width}}  {text}", markup=False)
+
+
+@app.command()
+def sync(
+    force: Annotated[bool, typer.Option("--force", help="Read every file, however unchanged it looks.")] = False,
+    project: ProjectDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Compare this project's files with the daemon and wait until they are indexed."""
+    result = _run(_sync(project, force))
+    if as_json:
+        _print_json(result)
+        return
+    out.print(
+        f"{result['filesScanned']} files, {result['chunksAdded']} pieces added, {result['chunksUpdated']} updated, "
+        f"{result['chunksRemoved']} removed, {result['duration']:.1f} s",
+        markup=False,
+    )
+    for item in result.get("skipped", []):
+        err.print(f"skipped {item['path']}: {item['reason']}", markup=False)
+
+
+@app.command()
+def quickstart(
+    project: ProjectDir = Path(),
+    write: Annotated[
+        bool, typer.Option("--write/--no-write", help="Add the entry to this project's .mcp.json.")
+    ] = False,
+) -> None:
+    """One machine, no server: start a daemon here, join it, index this project, and say how to go on."""
+    here = _require_here()
+    if joined.load(here.paths.link) is not None:
+        err.print("this machine has joined a daemon already; using that one", markup=False)
+    result = _run(_sync(project, force=False))
+    info = _run(_tool(project, "memory_status", {}))
+    out.print(f"a daemon answers, version {info['daemonVersion']}", markup=False)
+    out.print(f"{result['filesScanned']} memory files compared, {info['totalChunks']} pieces indexed", markup=False)
+    if write:
+        setup_claude_code(write=True, user=False, project=project)
+    else:
+        out.print("\nnow let your agent start it:  confide setup claude-code --write", markup=False)
+    out.print(
+        'and try:  confide store "we chose postgres for its row locks"\n          confide search "why postgres"',
+        markup=False,
+    )
+
+
+async def _tool(project: Path, tool: str, arguments: dict[str, Any], *, sync: bool = False) -> dict[str, Any]:
+    from confide_proxy.client import Client
+
+    here = _require_here()
+    async with Client(here.paths, here.config, projects.identify(_folder(project))) as client:
+        if sync:
+            # What was edited a moment ago counts too; unchanged files cost one small comparison.
+            await client.sync()
+        return await client.call(tool, arguments)
+
+
+async def _sync(project: Path, force: bool) -> dict[str, Any]:
+    from confide_proxy.client import Client
+
+    here = _require_here()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("syncing", total=None)
+
+        def follow(done: float, total: float | None, message: str) -> None:
+            bar.update(task, completed=done, total=total, description=message or "syncing")
+
+        async with Client(here.paths, here.config, projects.identify(_folder(project))) as client:
+            return await client.call("memory_sync", {"force": force}, progress=follow, is_long=True)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def _require_here() -> Here:
+    assert _here is not None
+    return _here
+
+
+def _folder(project: Path) -> Path:
+    if not project.is_dir():
+        raise typer.BadParameter(f"{project} is not a folder", param_hint="--project")
+    return project.absolute()
+
+
+def _websocket_url(url: str) -> str:
+    schemes = {"confide": "ws", "confides": "wss", "ws": "ws", "wss": "wss"}
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "ws", url
+    if scheme not in schemes or not rest.strip("/"):
+        raise typer.BadParameter("the address looks like ws://host:7733 or wss://host/path", param_hint="URL")
+    return f"{schemes[scheme]}://{rest}"
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _fail(error: ConfideError) -> NoReturn:
+    err.print(f"confide: {error}", markup=False)
+    if error.hint:
+        err.print(f"hint: {error.hint}", markup=False)
+    sys.exit(error.exit_code)

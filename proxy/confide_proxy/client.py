@@ -1,0 +1,140 @@
+"""The command line's own MCP client: one connection, a few tool calls, and the files that go with them.
+
+It speaks the 2026-07-28 era of MCP, where every request carries its own envelope, so one question needs one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from confide_crypto.connection import Connection
+from confide_crypto.errors import ConnectionLost
+
+from confide_proxy import projects
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import ToolError
+from confide_proxy.link import ATTACH_DEADLINE_S, open_connection
+from confide_proxy.paths import Paths
+from confide_proxy.projects import Project
+from confide_proxy.replica import SyncReport
+from confide_proxy.session import Files, attach_body
+from confide_proxy.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
+from confide_proxy.version import VERSION
+
+_PROTOCOL = "2026-07-28"
+_META = "io.modelcontextprotocol/"
+Progress = Callable[[float, float | None, str], None]
+
+
+class Client:
+    """An attached connection for one command; use with `async with`.
+
+    Raises, on entry, what `open_connection` raises.
+    """
+
+    def __init__(self, paths: Paths, config: ProxyConfig, project: Project) -> None:
+        self._paths = paths
+        self._config = config
+        self._project = project
+        self._connection: Connection | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._progress: dict[int, Progress] = {}
+        self.files = Files(paths, config, project)
+
+    async def __aenter__(self) -> Self:
+        connection = await open_connection(self._paths, self._config)
+        self._connection = connection
+        self._serving = asyncio.create_task(
+            connection.serve(on_message=self._receive, on_request=self.files.on_request)
+        )
+        self._serving.add_done_callback(self._on_end)
+        try:
+            body = attach_body(self._project.name, self._config)
+            attached = await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
+            if self._project.name != projects.GLOBAL:
+                await connection.request("attach", {**body, "project": projects.GLOBAL}, timeout_s=ATTACH_DEADLINE_S)
+            await self.files.open(connection, str(attached["space"]))
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    @property
+    def connection(self) -> Connection:
+        """The open connection."""
+        assert self._connection is not None
+        return self._connection
+
+    async def sync(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+        """Compare this project's files, and the global ones, with the daemon."""
+        return await self.files.compare(force=force, progress=progress)
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], *, progress: Progress | None = None, is_long: bool = False
+    ) -> dict[str, Any]:
+        """The structured content of a tool's result.
+
+        Raises:
+            ToolError: the tool answered with an error.
+            ConnectionLost, TimeoutError: from the link.
+        """
+        identifier = len(self._answers) + 1
+        meta: dict[str, Any] = {
+            f"{_META}protocolVersion": _PROTOCOL,
+            f"{_META}clientInfo": {"name": "confide", "version": VERSION},
+            f"{_META}clientCapabilities": {},
+        }
+        if progress:
+            meta["progressToken"] = identifier
+            self._progress[identifier] = progress
+        message = {
+            "jsonrpc": "2.0",
+            "id": identifier,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments, "_meta": meta},
+        }
+        answer = self._answers[identifier] = asyncio.get_running_loop().create_future()
+        await self.connection.send_message(json.dumps(message, ensure_ascii=False).encode())
+        async with asyncio.timeout(LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S):
+            reply = await answer
+        if "error" in reply:
+            raise ToolError(str(reply["error"].get("message", "the daemon refused the call")))
+        result = reply["result"]
+        if result.get("isError"):
+            raise ToolError("\n".join(part.get("text", "") for part in result.get("content", [])))
+        return dict(result["structuredContent"])
+
+    async def _receive(self, data: bytes) -> None:
+        message = json.loads(data)
+        if message.get("method") == "notifications/progress":
+            told = message.get("params", {})
+            if follower := self._progress.get(told.get("progressToken")):
+                follower(told.get("progress", 0), told.get("total"), told.get("message") or "")
+        elif (answer := self._answers.get(message.get("id"))) and not answer.done():
+            answer.set_result(message)
+
+    def _on_end(self, serving: asyncio.Task[None]) -> None:
+        lost: BaseException = ConnectionLost(truncated=False)
+        if not serving.cancelled() and (error := serving.exception()):
+            lost = error
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(lost)
+
+    async def _close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+        self.files.close()

@@ -1,0 +1,83 @@
+"""The proxy's configuration: one frozen dataclass, read from `proxy.toml`.
+
+`configs/proxy.toml` shows every option at its default, and a test keeps it so. Only the user's own file is read: nothing in a
+project folder may widen what is watched or sent.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyConfig:
+    """What a user can choose.
+
+    Attributes:
+        toolsets: the groups of tools that the agent is shown.
+        extra: further markdown that is indexed, as globs below the project folder; read, never written.
+        gitignore: add `memory/` to a git project's `.gitignore` at the first store.
+        on_demand: start a daemon on this machine when no other was joined.
+        idle_exit_s: seconds without any session after which that daemon ends.
+        debounce_ms: how long a file must be quiet before it is sent.
+        max_file_kib: larger files are skipped, and said to be.
+    """
+
+    toolsets: tuple[str, ...] = ("core",)
+    extra: tuple[str, ...] = ()
+    gitignore: bool = True
+    on_demand: bool = True
+    idle_exit_s: int = 900
+    debounce_ms: int = 150
+    max_file_kib: int = 4096
+
+
+def load(path: Path) -> ProxyConfig:
+    """The configuration in `path`, or the defaults where there is no such file.
+
+    Raises:
+        ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not ours.
+    """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return ProxyConfig()
+    except OSError as error:
+        raise ConfigError(path, f"cannot be read: {error.strerror}") from error
+    # Imported late: without a file there is nothing to parse, and most users have none.
+    import tomllib
+
+    try:
+        table = tomllib.loads(raw.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(path, f"is not TOML: {error}") from error
+    return ProxyConfig(**{key: _checked(path, key, value) for key, value in table.items()})
+
+
+_DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
+
+
+def _checked(path: Path, key: str, value: Any) -> Any:
+    if key not in _DEFAULTS:
+        near = difflib.get_close_matches(key, _DEFAULTS, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"the options are {', '.join(_DEFAULTS)}"
+        raise ConfigError(path, f"has an unknown option '{key}'", hint=hint)
+    default = _DEFAULTS[key]
+    if isinstance(default, tuple):
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise ConfigError(path, f"has a wrong value for '{key}'", hint='it takes a list of strings, as in ["core"]')
+    if type(value) is not type(default):
+        raise ConfigError(path, f"has a wrong value for '{key}'", hint=f"it takes {_kind(default)}")
+    if type(value) is int and value <= 0:
+        raise ConfigError(path, f"has a wrong value for '{key}'", hint="it takes a whole number above zero")
+    return value
+
+
+def _kind(default: object) -> str:
+    return "true or false" if isinstance(default, bool) else "a whole number"

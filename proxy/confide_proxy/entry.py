@@ -1,0 +1,21 @@
+"""The command `confide`: chooses between the lean `confide mcp` and everything else.
+
+`confide mcp` is spawned by an agent that waits for it, so its path imports only what it needs; the other commands load the
+command-line library (a test walks both).
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run `confide` with the arguments of the process."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
+        from confide_proxy import stdio
+
+        sys.exit(stdio.run(arguments[1:]))
+    from confide_proxy import cli
+
+    cli.main()

@@ -1,0 +1,75 @@
+"""What can go wrong in the proxy, as a person is told it.
+
+ConfideError (confide_crypto.errors)
+├── ConfigError          the configuration file
+├── NotJoinedError       no daemon was joined and none may be started
+├── DaemonStartError     the daemon on this machine did not come up
+├── FolderError          a path that is not ours to read or write
+├── SetupError           a client's configuration file that cannot be merged into
+└── ToolError            the daemon answered a tool call with an error
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from confide_crypto.errors import ConfideError
+
+
+class ConfigError(ConfideError):
+    """The configuration file is wrong."""
+
+    exit_code = 3
+
+    def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path} {problem}", hint=hint)
+        self.path = path
+
+
+class NotJoinedError(ConfideError):
+    """There is no daemon to talk to."""
+
+    exit_code = 5
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this machine has not joined a daemon, and on_demand is off",
+            hint="run confide join with an invite, or set on_demand = true",
+        )
+
+
+class DaemonStartError(ConfideError):
+    """The daemon on this machine could not be started."""
+
+    exit_code = 5
+
+    def __init__(self, problem: str, *, log: Path | None = None, hint: str | None = None) -> None:
+        super().__init__(f"cannot start the daemon on this machine: {problem}", hint=hint or (f"its log is {log}"))
+        self.log = log
+
+
+class FolderError(ConfideError):
+    """A file in a memory folder cannot be read or written as asked."""
+
+    exit_code = 7
+
+    def __init__(self, path: str, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path}: {problem}", hint=hint)
+        self.path = path
+        self.problem = problem
+
+
+class SetupError(ConfideError):
+    """A client's configuration file is not one that an entry can be merged into."""
+
+    exit_code = 7
+
+    def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path} {problem}", hint=hint)
+        self.path = path
+
+
+class ToolError(ConfideError):
+    """A tool call failed; the text is the daemon's, made for people."""
+
+    exit_code = 7

@@ -1,0 +1,268 @@
+"""A folder of memory on this machine, and the only code that reads or writes in one.
+
+Every path is walked component by component with directory descriptors and `O_NOFOLLOW`, so that no symlink, however it got there,
+leads a read or a write outside. Writes are accepted for memory files alone: `MEMORY.md`, `memory.md` and `memory/**/*.md`;
+further globs from the user's configuration are read only.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from confide_proxy.errors import FolderError
+
+MEMORY_FILES = ("MEMORY.md", "memory.md")
+MEMORY_FOLDER = "memory"
+MAX_FILES = 50_000
+"""More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
+MAX_DEPTH = 32
+_MAX_PATH_BYTES = 512
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file as a walk saw it, unread."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A file's text and what identifies it."""
+
+    text: str
+    hash: str
+    size: int
+    mtime_ns: int
+
+
+def content_hash(text: str) -> str:
+    """BLAKE2b-256 of the UTF-8 bytes, in hex: how proxy and daemon name a text (PROTOCOL.md, "Documents")."""
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=32).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The memory files below `root`, and the user's `extra` globs.
+
+    Attributes:
+        project: the project these files belong to.
+        root: the folder that holds `MEMORY.md` and `memory/`.
+        extra: globs relative to `root`; matching `*.md` files are read, never written.
+        max_bytes: a larger file is not read.
+    """
+
+    project: str
+    root: Path
+    extra: tuple[str, ...] = ()
+    max_bytes: int = 4 * 1024 * 1024
+
+    def is_memory(self, path: str) -> bool:
+        """Whether `path` is one that may be written here."""
+        parts = PurePosixPath(path).parts
+        return _is_plain(path) and (path in MEMORY_FILES or (len(parts) > 1 and parts[0] == MEMORY_FOLDER))
+
+    def is_watched(self, path: str) -> bool:
+        """Whether `path` is one that is sent from here."""
+        return self.is_memory(path) or (_is_plain(path) and any(fnmatch.fnmatch(path, glob) for glob in self.extra))
+
+    def walk(self) -> Iterator[Found]:
+        """Every watched file, symlinks left out.
+
+        Raises:
+            FolderError: there are more than `MAX_FILES`.
+        """
+        seen = 0
+        for path, entry in self._entries():
+            if self.is_watched(path):
+                seen += 1
+                if seen > MAX_FILES:
+                    raise FolderError(str(self.root), f"holds more than {MAX_FILES:,} markdown files")
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # gone since the folder was listed
+                yield Found(path, status.st_size, status.st_mtime_ns)
+
+    def symlinks(self) -> list[str]:
+        """The symlinks that a walk passes by, so that a person can be told why a file is not found."""
+        found = [path for path, entry in self._entries() if entry.is_symlink() and self._could_hold(path)]
+        return [MEMORY_FOLDER, *found] if (self.root / MEMORY_FOLDER).is_symlink() else found
+
+    def read(self, path: str) -> Content | None:
+        """The file's text, or None if there is none.
+
+        Raises:
+            FolderError: a symlink on the way, too large, not UTF-8, or not readable.
+        """
+        if not self.is_watched(path):
+            raise FolderError(path, "is not a memory file")
+        try:
+            with self._parent(path) as (parent, name):
+                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _explained(path, error) from error
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise FolderError(path, "is not a regular file")
+            data = file.read(self.max_bytes + 1)
+        if len(data) > self.max_bytes:
+            raise FolderError(
+                path, f"is larger than {self.max_bytes // 1024:,} KiB", hint="split it, or raise max_file_kib"
+            )
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise FolderError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
+        if "\0" in text:
+            raise FolderError(path, "holds NUL bytes, so it is not markdown")
+        return Content(text, content_hash(text), len(data), status.st_mtime_ns)
+
+    def write(self, path: str, text: str) -> Content:
+        """Put `text` at `path`, durably and at once (temporary file, fsync, rename).
+
+        Raises:
+            FolderError: not a memory path, a symlink on the way, disk full, not writable.
+        """
+        if not self.is_memory(path):
+            raise FolderError(path, "is outside the memory folders")
+        data = text.encode("utf-8")
+        try:
+            with self._parent(path, create=True) as (parent, name):
+                part = f".{name[:200]}.{os.getpid()}.confide-part"
+                mode = _mode_of(name, parent)
+                fd = os.open(
+                    part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=parent
+                )
+                try:
+                    with open(fd, "wb") as file:
+                        file.write(data)
+                        file.flush()
+                        os.fsync(fd)
+                        mtime_ns = os.fstat(fd).st_mtime_ns
+                    os.rename(part, name, src_dir_fd=parent, dst_dir_fd=parent)
+                except BaseException:
+                    os.unlink(part, dir_fd=parent)
+                    raise
+                os.fsync(parent)
+        except OSError as error:
+            raise _explained(path, error) from error
+        return Content(text, content_hash(text), len(data), mtime_ns)
+
+    def delete(self, path: str) -> None:
+        """Remove the file; nothing happens if it is not there.
+
+        Raises:
+            FolderError: not a memory path, a symlink on the way, not writable.
+        """
+        if not self.is_memory(path):
+            raise FolderError(path, "is outside the memory folders")
+        try:
+            with self._parent(path) as (parent, name):
+                os.unlink(name, dir_fd=parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _explained(path, error) from error
+
+    @contextmanager
+    def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        *folders, name = PurePosixPath(path).parts
+        if create:
+            self.root.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for folder in folders:
+                if create:
+                    with suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=fd)
+                deeper = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                os.close(fd)
+                fd = deeper
+            yield fd, name
+        finally:
+            os.close(fd)
+
+    def _entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        for name in MEMORY_FILES:
+            yield from _listed(self.root, "", only=name)
+        yield from _tree(self.root, MEMORY_FOLDER, 1)
+        memory = f"{MEMORY_FOLDER}/"
+        for top in sorted({_fixed_part(glob) for glob in self.extra}):
+            for path, entry in _tree(self.root, top, 1):
+                if not path.startswith(memory) and path not in MEMORY_FILES:
+                    yield path, entry
+
+    def _could_hold(self, path: str) -> bool:
+        return self.is_watched(path) or self.is_watched(f"{path}/x.md")
+
+
+def _is_plain(path: str) -> bool:
+    parts = path.split("/")
+    return (
+        path.endswith(".md")
+        and 0 < len(path.encode("utf-8", "surrogateescape")) <= _MAX_PATH_BYTES
+        and "\\" not in path
+        and path.isprintable()
+        and all(part not in ("", ".", "..") and not part.startswith(".") for part in parts)
+    )
+
+
+def _fixed_part(glob: str) -> str:
+    """The folder of a glob above its first wildcard, so that a walk starts as deep as it can."""
+    fixed: list[str] = []
+    for part in PurePosixPath(glob).parts[:-1]:
+        if any(c in part for c in "*?[") or part in ("..", "/"):
+            break
+        fixed.append(part)
+    return "/".join(fixed)
+
+
+def _listed(root: Path, folder: str, *, only: str | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    try:
+        with os.scandir(root / folder) as entries:
+            for entry in sorted(entries, key=lambda e: e.name):
+                if only is None or entry.name == only:
+                    yield (f"{folder}/{entry.name}" if folder else entry.name), entry
+    except OSError:
+        return  # not there, or not ours to list: nothing to walk
+
+
+def _tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    if depth > MAX_DEPTH or (folder and (root / folder).is_symlink()):
+        return
+    for path, entry in _listed(root, folder):
+        if entry.is_dir(follow_symlinks=False):
+            if not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
+                yield from _tree(root, path, depth + 1)
+        else:
+            yield path, entry
+
+
+def _mode_of(name: str, parent: int) -> int:
+    try:
+        return stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return 0o644
+
+
+def _explained(path: str, error: OSError) -> FolderError:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return FolderError(path, "leads through a symlink or a file", hint="memory folders hold plain files only")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FolderError(path, "cannot be written: the disk is full", hint="free some space; nothing was lost")
+    return FolderError(path, f"cannot be opened: {error.strerror}")

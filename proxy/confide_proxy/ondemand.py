@@ -1,0 +1,119 @@
+"""The daemon on this machine, started when it is first needed.
+
+One daemon serves all sessions of a user. It is found by the address file in its data folder; the daemon itself holds a lock, so that two
+sessions that start it at once get one. Joining needs no invite: the two programs share a user, so a key line dropped into the
+daemon's `authorized/` folder is proof enough, as in ssh's authorized_keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from confide_crypto.keys import Identity, format_public_key, make_private_dir, parse_daemon_key
+
+from confide_proxy.errors import DaemonStartError
+
+START_DEADLINE_S = 20.0
+"""A cold start loads the MCP SDK and the database from a disk that may be slow; 2-3 s is usual."""
+_POLL_S = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a daemon listens and the static key it is pinned to."""
+
+    url: str
+    daemon_static: bytes
+
+
+def read_address(data: Path) -> Address | None:
+    """The address that a running local daemon wrote, or None."""
+    try:
+        record = json.loads((data / "daemon.address").read_bytes())
+        return Address(str(record["url"]), parse_daemon_key(record["key"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def authorize(data: Path, identity: Identity) -> None:
+    """Make the local daemon know this identity (file ownership is the proof)."""
+    make_private_dir(data)
+    folder = data / "authorized"
+    make_private_dir(folder)
+    line = folder / f"{identity.public_key.hex()[:16]}.pub"
+    if not line.exists():
+        part = line.with_suffix(f".{os.getpid()}.tmp")
+        part.write_text(
+            format_public_key(identity.public_key, socket.gethostname() or "local") + "\n", encoding="utf-8"
+        )
+        part.chmod(0o600)
+        part.replace(line)
+
+
+async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S) -> Address:
+    """The address of the local daemon, started if none answers.
+
+    Raises:
+        DaemonStartError: it ended at once, or did not come up in time; its log is named.
+    """
+    address = read_address(data)
+    if address and await _answers(address):
+        return address
+    log = data / "confided.log"
+    child = _spawn(data, log, idle_exit_s)
+    try:
+        async with asyncio.timeout(deadline_s):
+            while True:
+                address = read_address(data)
+                if address and await _answers(address):
+                    return address
+                code = child.poll()
+                # 0: another session's daemon holds the lock, so its address is about to appear.
+                if code:
+                    raise DaemonStartError(_why(code, log), log=log)
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        raise DaemonStartError(f"no answer within {deadline_s:.0f} s", log=log) from None
+
+
+def _spawn(data: Path, log: Path, idle_exit_s: int) -> subprocess.Popen[bytes]:
+    make_private_dir(data)
+    command = [sys.executable, "-m", "confide_daemon", "serve", "--on-demand", "--data", str(data)]
+    command += ["--idle-exit", str(idle_exit_s)]
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        # A session of its own: it outlives this one, and no terminal's signals reach it.
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=fd, stderr=fd, start_new_session=True, cwd=data
+        )
+    finally:
+        os.close(fd)
+
+
+def _why(code: int, log: Path) -> str:
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-8:]
+    except OSError:
+        lines = []
+    if any("No module named confide_daemon" in line or "ModuleNotFoundError" in line for line in lines):
+        return "the daemon's part is not installed here (pip install 'confide[daemon]')"
+    told = [line for line in lines if line.startswith(("confided: ", "hint: "))]
+    return "; ".join(told) or f"it ended with exit code {code}"
+
+
+async def _answers(address: Address) -> bool:
+    host, port = address.url.split("://", 1)[1].split("/", 1)[0].rsplit(":", 1)
+    try:
+        async with asyncio.timeout(1.0):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True

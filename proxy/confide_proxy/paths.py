@@ -1,0 +1,64 @@
+"""Where the proxy keeps its files.
+
+With `CONFIDE_HOME` set everything lives below it, so that several identities (and tests) fit on one machine; otherwise the
+platform's standard folders are used. Only this module knows the names.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+HOME_VARIABLE = "CONFIDE_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The proxy's places on disk.
+
+    Attributes:
+        config: the TOML file that people edit.
+        state: identity, pins, caches; mode 0700.
+        global_folder: the memory that all projects share.
+        daemon_data: the data folder of the daemon that is started on demand.
+    """
+
+    config: Path
+    state: Path
+    global_folder: Path
+    daemon_data: Path
+
+    @property
+    def identity(self) -> Path:
+        """The Ed25519 seed of this machine."""
+        return self.state / "identity.key"
+
+    @property
+    def link(self) -> Path:
+        """Which daemon this machine has joined, and its pinned key."""
+        return self.state / "link.json"
+
+    @property
+    def catalogue(self) -> Path:
+        """The tool catalogue as the daemon last gave it."""
+        return self.state / "catalogue.json"
+
+    @property
+    def replica(self) -> Path:
+        """What the daemon has confirmed of each file."""
+        return self.state / "replica.db"
+
+
+def find(config: Path | None = None) -> Paths:
+    """The paths for this user, or below `CONFIDE_HOME`; `config` overrides the configuration file alone."""
+    home = os.environ.get(HOME_VARIABLE)
+    if home:
+        root = Path(home).expanduser().absolute()
+        return Paths(config or root / "proxy.toml", root / "proxy", root / "global", root / "daemon")
+    # Imported late: platformdirs costs more than everything else that `confide mcp` needs before it answers.
+    import platformdirs
+
+    data = platformdirs.user_data_path("confide")
+    settings = platformdirs.user_config_path("confide")
+    return Paths(config or settings / "proxy.toml", data / "proxy", data / "global", data / "daemon")

@@ -1,0 +1,84 @@
+"""Which project a folder belongs to.
+
+A project is the same on every machine: it is named by its repository's normalised remote, so that clones and worktrees are one project;
+else by `name` in `.confide.toml`; else by the folder's name (architecture, "A space is the wall").
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+GLOBAL = "global"
+"""The project that every other one shares."""
+
+MAX_NAME_BYTES = 200
+_GIT_DEADLINE_S = 2.0
+_SCP_REMOTE = re.compile(r"^(?:[^@/]+@)?([^:/]+):(?!//)(.+)$")
+_URL_REMOTE = re.compile(r"^[a-z+]+://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project as this machine sees it: its `name`, its working folder `root`, and whether git keeps it."""
+
+    name: str
+    root: Path
+    is_git: bool
+
+
+def identify(folder: Path) -> Project:
+    """The project of `folder`. Never fails: at worst the folder's own name is taken."""
+    root = folder.resolve()
+    top = _git(root, "rev-parse", "--show-toplevel")
+    is_git = top is not None
+    if top is not None:
+        root = Path(top)
+    name = None
+    if is_git and (remote := _git(root, "config", "--get", "remote.origin.url")):
+        name = normalise_remote(remote)
+    name = name or _named_in_file(root)
+    if name is None and is_git and (common := _git(root, "rev-parse", "--path-format=absolute", "--git-common-dir")):
+        # Worktrees of one repository without a remote share its common directory, so its owner names them all.
+        home = Path(common)
+        name = (home.parent if home.name == ".git" else home).name.removesuffix(".git")
+    return Project(_clean(name or root.name) or "project", root, is_git)
+
+
+def normalise_remote(remote: str) -> str | None:
+    """`host/owner/name` of a git remote, without user, port, scheme and `.git`; None for a local path."""
+    match = _URL_REMOTE.match(remote) or _SCP_REMOTE.match(remote)
+    if match is None:
+        return None
+    host, path = match.groups()
+    path = path.strip("/").removesuffix(".git").strip("/")
+    return f"{host.lower()}/{path}" if path else None
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, timeout=_GIT_DEADLINE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = done.stdout.decode("utf-8", "replace").strip()
+    return text if done.returncode == 0 and text else None
+
+
+def _named_in_file(root: Path) -> str | None:
+    try:
+        table = tomllib.loads((root / ".confide.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    name = table.get("name")
+    return name if isinstance(name, str) and name != GLOBAL else None
+
+
+def _clean(name: str) -> str:
+    printable = "".join(c for c in unicodedata.normalize("NFC", name) if c.isprintable())
+    return printable.strip().encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore")

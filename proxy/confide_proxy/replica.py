@@ -1,0 +1,296 @@
+"""Keeping one folder and the daemon's documents the same.
+
+Sync compares states: both ends compare (path, hash, revision) and exchange what differs; watcher events only make it prompt. Every step is
+idempotent, so a lost event, a crash or a replay costs nothing. The daemon decides what a stale edit becomes (it has the base revision);
+this side never overwrites a text that the daemon has not seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from confide_crypto.errors import RequestError
+
+from confide_proxy.errors import FolderError
+from confide_proxy.folder import Content, Folder, Found
+from confide_proxy.ledger import Confirmed, Ledger
+
+PUTS_AT_ONCE = 4
+_PUT_DEADLINE_S = 60.0
+_COMPARE_DEADLINE_S = 60.0
+_FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
+"""Answers that are about one file: it is skipped and reported, and the others go on."""
+
+
+class Requests(Protocol):
+    """The link as a replica needs it."""
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        """Ask the daemon; raises RequestError, ConnectionLost or TimeoutError."""
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What a comparison did, counted in files."""
+
+    files_scanned: int = 0
+    sent: int = 0
+    removed: int = 0
+    pulled: int = 0
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The wire form, as the daemon's `scan` request expects it."""
+        return {
+            "filesScanned": self.files_scanned,
+            "sent": self.sent,
+            "removed": self.removed,
+            "pulled": self.pulled,
+            "skipped": self.skipped,
+        }
+
+    def add(self, other: SyncReport) -> None:
+        """Count another folder's work in."""
+        self.files_scanned += other.files_scanned
+        self.sent += other.sent
+        self.removed += other.removed
+        self.pulled += other.pulled
+        self.skipped += other.skipped
+
+
+Step = Callable[[str, SyncReport], Awaitable[None]]
+
+
+class Replica:
+    """One folder, one daemon. `before_write` is told of each path about to be written by the daemon's wish."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        ledger: Ledger,
+        link: Requests,
+        *,
+        before_write: Callable[[Folder], Awaitable[None]] | None = None,
+    ) -> None:
+        self.folder = folder
+        self._ledger = ledger
+        self._link = link
+        self._before_write = before_write
+        self._paths: dict[str, asyncio.Lock] = {}
+        self._slots = asyncio.Semaphore(PUTS_AT_ONCE)
+
+    async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+        """Bring folder and daemon to the same state. `force` reads every file, however unchanged its stat looks.
+
+        Raises:
+            FolderError: the folder holds too many files.
+            RequestError, ConnectionLost, TimeoutError: from the link.
+        """
+        report = SyncReport()
+        found, confirmed = await asyncio.to_thread(lambda: (list(self.folder.walk()), self._ledger.all()))
+        report.skipped += [
+            {"path": path, "reason": "is a symlink"} for path in await asyncio.to_thread(self.folder.symlinks)
+        ]
+        report.files_scanned = len(found)
+        entries = await asyncio.to_thread(self._entries, found, confirmed, force, report)
+        # A file that could not be read now is not gone: it stays as it was confirmed.
+        present = {path for path, _, _ in entries} | {item["path"] for item in report.skipped}
+        gone = [[path, state.revision] for path, state in confirmed.items() if path not in present]
+        answer = await self._link.request(
+            "compare",
+            {"project": self.folder.project, "entries": entries, "gone": gone},
+            timeout_s=_COMPARE_DEADLINE_S,
+            bulk=True,
+        )
+        hashes = {path: digest for path, digest, _ in entries}
+        await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
+        pulled = {path for path, *_ in answer["pull"]}
+        for path, _ in gone:
+            if path not in pulled:
+                await asyncio.to_thread(self._ledger.forget, path)
+                report.removed += 1
+        await self._exchange(answer, report, progress)
+        return report
+
+    async def changed(self, paths: Iterable[str]) -> SyncReport:
+        """Send what a watcher saw change: the same as a comparison, for these paths alone."""
+        report = SyncReport()
+        for path in sorted(set(paths)):
+            if self.folder.is_watched(path):
+                report.files_scanned += 1
+                await self._guarded(path, self._send, report)
+        return report
+
+    async def apply(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Write a revision that the daemon made (`apply`), unless the file holds something the daemon has not seen.
+
+        Raises:
+            FolderError: the path is not one to be written here, or the disk refuses.
+        """
+        path, text = str(body["path"]), body["text"]
+        if not self.folder.is_memory(path):
+            raise FolderError("the daemon's path", "is outside the memory folders")
+        async with self._lock(path):
+            local = await asyncio.to_thread(self.folder.read, path)
+            if local is not None and local.hash not in (body["hash"], body["baseHash"]):
+                return {"applied": False, "hash": local.hash, "text": local.text}
+            await self._write(path, text, int(body["revision"]), local)
+            return {"applied": True}
+
+    async def _exchange(
+        self, answer: dict[str, Any], report: SyncReport, progress: Callable[[int, int], None] | None
+    ) -> None:
+        steps: list[tuple[str, Step]] = []
+        steps += [(path, self._send) for path in answer["send"]]
+        steps += [(path, self._pull) for path, *_ in answer["pull"]]
+        steps += [(path, self._drop) for path, *_ in answer["drop"]]
+        done = 0
+
+        async def step(path: str, run: Step) -> None:
+            nonlocal done
+            async with self._slots:
+                await self._guarded(path, run, report)
+            done += 1
+            if progress:
+                progress(done, len(steps))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for path, run in steps:
+                    group.create_task(step(path, run))
+        except BaseExceptionGroup as failures:
+            # All steps share one link, so they fail for one reason; the first says it.
+            raise failures.exceptions[0] from None
+
+    async def _guarded(self, path: str, run: Step, report: SyncReport) -> None:
+        try:
+            await run(path, report)
+        except FolderError as error:
+            report.skipped.append({"path": path, "reason": error.problem})
+        except RequestError as error:
+            if error.code not in _FILE_CODES:
+                raise
+            report.skipped.append({"path": path, "reason": str(error)})
+
+    def _entries(
+        self, found: list[Found], confirmed: dict[str, Confirmed], force: bool, report: SyncReport
+    ) -> list[tuple[str, str, int]]:
+        entries = []
+        for file in found:
+            known = confirmed.get(file.path)
+            base = known.revision if known else 0
+            if known and not force and (known.size, known.mtime_ns) == (file.size, file.mtime_ns):
+                entries.append((file.path, known.hash, base))
+                continue
+            content = self._readable(file.path, report)
+            if content:
+                entries.append((file.path, content.hash, base))
+        return entries
+
+    def _readable(self, path: str, report: SyncReport) -> Content | None:
+        try:
+            return self.folder.read(path)
+        except FolderError as error:
+            report.skipped.append({"path": path, "reason": error.problem})
+            return None
+
+    def _adopt(self, adopted: list[list[Any]], hashes: dict[str, str]) -> None:
+        for path, revision in adopted:
+            content = self._readable(path, SyncReport())
+            if content and content.hash == hashes.get(path):
+                self._ledger.set(path, Confirmed(content.hash, int(revision), content.size, content.mtime_ns))
+
+    async def _send(self, path: str, report: SyncReport) -> None:
+        async with self._lock(path):
+            known = await asyncio.to_thread(self._ledger.get, path)
+            skipped = len(report.skipped)
+            content = await asyncio.to_thread(self._readable, path, report)
+            if content is not None and (known is None or known.hash != content.hash):
+                await self._put(path, content, known.revision if known else 0)
+                report.sent += 1
+            elif content is None and known is not None and len(report.skipped) == skipped:
+                await self._remove(path, known, report)
+
+    async def _put(self, path: str, content: Content, base: int) -> None:
+        answer = await self._link.request(
+            "put",
+            {
+                "project": self.folder.project,
+                "path": path,
+                "text": content.text,
+                "hash": content.hash,
+                "base": base,
+            },
+            timeout_s=_PUT_DEADLINE_S,
+            bulk=True,
+        )
+        merged = answer.get("text")
+        if isinstance(merged, str) and self.folder.is_memory(path):
+            local = await asyncio.to_thread(self.folder.read, path)
+            if local is None or local.hash == content.hash:
+                await self._write(path, merged, int(answer["revision"]), local)
+            # Else it was edited again meanwhile: that edit has the old base still, and the next event sends it to be merged.
+            return
+        state = Confirmed(content.hash, int(answer["revision"]), content.size, content.mtime_ns)
+        await asyncio.to_thread(self._ledger.set, path, state)
+
+    async def _remove(self, path: str, known: Confirmed, report: SyncReport) -> None:
+        answer = await self._link.request(
+            "remove",
+            {"project": self.folder.project, "path": path, "base": known.revision},
+            timeout_s=_PUT_DEADLINE_S,
+            bulk=True,
+        )
+        newer = answer.get("text")
+        if isinstance(newer, str) and self.folder.is_memory(path):
+            await self._write(path, newer, int(answer["revision"]), None)
+            report.pulled += 1
+            return
+        await asyncio.to_thread(self._ledger.forget, path)
+        report.removed += 1
+
+    async def _pull(self, path: str, report: SyncReport) -> None:
+        if not self.folder.is_memory(path):
+            report.skipped.append({"path": path, "reason": "is not a memory file on this machine"})
+            return
+        async with self._lock(path):
+            answer = await self._link.request(
+                "pull", {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
+            )
+            known = await asyncio.to_thread(self._ledger.get, path)
+            local = await asyncio.to_thread(self.folder.read, path)
+            if local is None or local.hash in (answer["hash"], known.hash if known else None):
+                await self._write(path, answer["text"], int(answer["revision"]), local)
+                report.pulled += 1
+                return
+        await self._send(path, report)
+
+    async def _drop(self, path: str, report: SyncReport) -> None:
+        if not self.folder.is_memory(path):
+            return
+        async with self._lock(path):
+            known = await asyncio.to_thread(self._ledger.get, path)
+            local = await asyncio.to_thread(self.folder.read, path)
+            if known and local and local.hash == known.hash:
+                await self._write(path, None, known.revision, local)
+                report.removed += 1
+
+    async def _write(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
+        if self._before_write:
+            await self._before_write(self.folder)
+        if text is None:
+            await asyncio.to_thread(self.folder.delete, path)
+            await asyncio.to_thread(self._ledger.forget, path)
+            return
+        content = local if local and local.text == text else await asyncio.to_thread(self.folder.write, path, text)
+        state = Confirmed(content.hash, revision, content.size, content.mtime_ns)
+        await asyncio.to_thread(self._ledger.set, path, state)
+
+    def _lock(self, path: str) -> asyncio.Lock:
+        # One path is handled by one step at a time: an edit on its way up and a revision on its way down must not cross.
+        if len(self._paths) > 1024:
+            self._paths = {known: lock for known, lock in self._paths.items() if lock.locked()}
+        return self._paths.setdefault(path, asyncio.Lock())

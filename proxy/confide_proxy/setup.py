@@ -1,0 +1,50 @@
+"""The entry that a client needs to start Confide, printed or merged into its own configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.errors import SetupError
+
+ENTRY: dict[str, Any] = {"command": "confide", "args": ["mcp"]}
+NAME = "confide"
+
+
+def claude_code_file(project: Path, *, for_user: bool) -> Path:
+    """Claude Code's configuration: of one project (`.mcp.json`), or of the user (`~/.claude.json`)."""
+    return Path.home() / ".claude.json" if for_user else project / ".mcp.json"
+
+
+def as_text() -> str:
+    """The entry as a person would paste it."""
+    return json.dumps({"mcpServers": {NAME: ENTRY}}, indent=2)
+
+
+def merge(path: Path) -> bool:
+    """Add the entry to the JSON file `path`, and change nothing else in it. False if it was there already.
+
+    Raises:
+        SetupError: the file is not a JSON object, or cannot be written; it is left as it was.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise SetupError(path, "is not readable as JSON", hint="mend it, or paste the entry by hand") from error
+    servers = document.setdefault("mcpServers", {}) if isinstance(document, dict) else None
+    if not isinstance(servers, dict):
+        raise SetupError(path, "does not hold an object of mcpServers", hint="mend it, or paste the entry by hand")
+    if servers.get(NAME) == ENTRY:
+        return False
+    servers[NAME] = ENTRY
+    part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        part.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        if path.exists():
+            part.chmod(path.stat().st_mode & 0o777)
+        part.replace(path)
+    except OSError as error:
+        raise SetupError(path, f"cannot be written: {error.strerror}") from error
+    return True

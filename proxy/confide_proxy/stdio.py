@@ -1,0 +1,240 @@
+"""`confide mcp`: an MCP server on stdin and stdout, as the agent's client sees it.
+
+The main thread reads stdin, and answers what it can before anything heavy is imported; the event loop with the link runs beside it in a
+thread. When stdin ends the process is gone within a second, whatever the link is doing. stdout is the MCP wire; logs go to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confide_crypto.errors import ConfideError
+
+from confide_proxy import catalogue as catalogues
+from confide_proxy import config as configs
+from confide_proxy import paths as places
+from confide_proxy.tunnel import MAX_LINE_BYTES, Tunnel
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from confide_proxy.config import ProxyConfig
+
+USAGE = "usage: confide mcp [--project DIR] [--config FILE]"
+SPEECHLESS_S = 0.25
+"""If the client says nothing for so long, the link is made without waiting for its first word."""
+SETTLE_S = 0.02
+"""Clients ask `initialize` and `tools/list` back to back; the imports of the link wait for this much silence after an answer."""
+EXIT_DEADLINE_S = 0.7
+_READ_BYTES = 256 * 1024
+_LINES_IN = 256
+_LINES_OUT = 1024
+_STALL_S = 30.0
+
+
+def run(arguments: list[str]) -> int:
+    """Serve until stdin ends. Returns the exit code: 2 for a usage error, 3 or 4 for a broken configuration; 0 does not return."""
+    options = _options(arguments)
+    if isinstance(options, str):
+        _say(f"confide: {options}\n{USAGE}")
+        return 2
+    project, config_file = options
+    here = places.find(config_file)
+    try:
+        config = configs.load(here.config)
+    except ConfideError as error:
+        _say(f"confide: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
+        return error.exit_code
+    outlet = Outlet(1)
+    serve(0, outlet, here, config, project)
+    outlet.close(EXIT_DEADLINE_S / 2)
+    # Not sys.exit: threads that wait in a system call must not keep a process whose client is gone.
+    os._exit(0)
+
+
+def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, project: Path) -> None:
+    """Pass lines from the descriptor `stdin` on until it ends or the client stops reading."""
+    tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue))
+    lines = Lines(stdin)
+    engine: Engine | None = None
+    patience_s = SPEECHLESS_S
+    while outlet.is_open:
+        if engine is None and not lines.wait(patience_s):
+            engine = Engine(tunnel, here, config, project)
+            continue
+        batch = lines.read()
+        if batch is None:
+            break
+        for line in batch:
+            if engine is None and tunnel.answer_locally(line):
+                patience_s = SETTLE_S
+                continue
+            engine = engine or Engine(tunnel, here, config, project)
+            engine.receive(line)
+    if engine is not None:
+        engine.stop(EXIT_DEADLINE_S / 2)
+
+
+class Lines:
+    """Lines from a descriptor, in batches as they come."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._rest = bytearray()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something can be read within `seconds`."""
+        return bool(select.select([self._fd], [], [], seconds)[0])
+
+    def read(self) -> list[bytes] | None:
+        """The next complete lines, possibly none; None at the end of the input."""
+        data = os.read(self._fd, _READ_BYTES)
+        if not data:
+            return None
+        self._rest += data
+        *whole, rest = bytes(self._rest).split(b"\n") if b"\n" in data else (bytes(self._rest),)
+        if len(rest) > MAX_LINE_BYTES:
+            # Handed on as it is, to be refused by its size; what follows up to the line's end is refused as no JSON.
+            whole.append(rest)
+            rest = b""
+        self._rest = bytearray(rest)
+        return [line for line in whole if line.strip()]
+
+
+class Outlet:
+    """Lines to a descriptor, written by a thread of their own: a client that does not read must not stop the loop."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lines: queue.Queue[bytes | None] = queue.Queue(_LINES_OUT)
+        self._thread: threading.Thread | None = None
+        self.is_open = True
+
+    def put(self, line: bytes) -> None:
+        """Write a line soon. A client that leaves `_LINES_OUT` lines unread for half a minute is given up."""
+        if self._thread is None:
+            # Until the loop runs there is no one to hold up, and a thread would only cost start-up time.
+            self._write(line)
+            return
+        try:
+            self._lines.put(line, timeout=_STALL_S)
+        except queue.Full:
+            self.is_open = False
+
+    def start(self) -> None:
+        """From now on write in the background."""
+        self._thread = threading.Thread(target=self._drain, name="stdout", daemon=True)
+        self._thread.start()
+
+    def close(self, deadline_s: float) -> None:
+        """Write what is left, within the deadline."""
+        if self._thread is not None:
+            try:
+                self._lines.put(None, timeout=deadline_s)
+            except queue.Full:
+                return
+            self._thread.join(deadline_s)
+
+    def _drain(self) -> None:
+        while (line := self._lines.get()) is not None:
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        view = memoryview(line)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            self.is_open = False  # the client is gone; stdin will end too
+
+
+class Engine:
+    """The event loop in its thread: link, tunnel and files."""
+
+    def __init__(self, tunnel: Tunnel, here: places.Paths, config: ProxyConfig, project: Path) -> None:
+        self._tunnel = tunnel
+        self._ready = threading.Event()
+        self._slots = threading.Semaphore(_LINES_IN)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: asyncio.Queue[bytes] | None = None
+        self._ending: asyncio.Event | None = None
+        self._arguments = (here, config, project)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def receive(self, line: bytes) -> None:
+        """Hand a line to the loop; waits while `_LINES_IN` are not taken yet, which is the client's back-pressure."""
+        self._ready.wait()
+        assert self._loop is not None
+        assert self._waiting is not None
+        self._slots.acquire()
+        self._loop.call_soon_threadsafe(self._waiting.put_nowait, line)
+
+    def stop(self, deadline_s: float) -> None:
+        """End the session: calls that are on their way get this long to be answered."""
+        if self._ready.wait(deadline_s) and self._loop is not None and self._ending is not None:
+            self._loop.call_soon_threadsafe(self._ending.set)
+            self._thread.join(deadline_s)
+
+    def _run(self) -> None:
+        # The heavy imports happen here, while the main thread goes on answering.
+        import asyncio
+
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        import asyncio
+        import logging
+
+        from confide_proxy import projects
+        from confide_proxy.session import Session
+
+        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
+        here, config, folder = self._arguments
+        self._loop = asyncio.get_running_loop()
+        self._waiting = asyncio.Queue()  # bounded by _slots
+        self._ending = asyncio.Event()
+        self._ready.set()
+        session = Session(here, config, await asyncio.to_thread(projects.identify, folder), self._tunnel)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(session.run()), group.create_task(self._pump(self._waiting))]
+            await self._ending.wait()
+            await self._waiting.join()
+            await self._tunnel.drained()
+            await session.link.close()
+            for task in tasks:
+                task.cancel()
+
+    async def _pump(self, waiting: asyncio.Queue[bytes]) -> None:
+        while True:
+            line = await waiting.get()
+            self._slots.release()
+            await self._tunnel.receive(line)
+            waiting.task_done()
+
+
+def _options(arguments: list[str]) -> tuple[Path, Path | None] | str:
+    project, config = Path.cwd(), None
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name not in ("--project", "--config"):
+            return f"unknown argument '{argument}'"
+        value = value if equals else next(rest, "")
+        if not value:
+            return f"{name} needs a value"
+        if name == "--project":
+            project = Path(value).expanduser()
+        else:
+            config = Path(value).expanduser()
+    return (project.absolute(), config) if project.is_dir() else f"--project {project} is not a folder"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - for the person; stdout is the MCP wire

@@ -1,0 +1,301 @@
+"""The client's JSON-RPC messages on their way to the daemon and back.
+
+A tunnel, not a second MCP server. It acts in these cases only: what `catalogue` answers while the link is down (and `initialize` and
+`server/discover` always, since the client asks before there can be a link); calls that meet a link that is down; and the
+client's own `initialize`, replayed unseen to each new daemon session. Everything else passes as it came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confide_crypto.errors import ConfideError, ConnectionLost
+
+from confide_proxy import catalogue as catalogues
+from confide_proxy.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from confide_proxy.link import Link
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""The channel's own limit for one message (PROTOCOL.md, "Messages")."""
+MAX_IN_FLIGHT = 256
+CALL_DEADLINE_S = 10.0
+LONG_JOB_DEADLINE_S = 3600.0
+FIRST_LINK_DEADLINE_S = 9.0
+"""How long a call waits for the first link, which may include the start of a daemon on this machine."""
+RELINK_DEADLINE_S = 2.0
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+UNAVAILABLE = -32000
+_REPLAY_ID = "confide-replay"
+
+
+@dataclass(slots=True)
+class Call:
+    """A request of the client's that has no answer yet."""
+
+    line: bytes
+    method: str
+    tool: str | None
+    repeatable: bool
+    timer: asyncio.TimerHandle | None = None
+    is_sent: bool = False
+
+
+class Tunnel:
+    """Both directions of one client's session. Runs in the event loop alone; `write` takes whole lines for the client."""
+
+    def __init__(self, write: Callable[[bytes], None], catalogue: Catalogue) -> None:
+        self._write = write
+        self._catalogue = catalogue
+        self._calls: dict[str, Call] = {}
+        self._opening: dict[str, Any] | None = None
+        self._is_initialized = False
+        self._was_up = False
+        self._shown: list[Any] | None = None
+        self._link: Link | None = None
+        self._on_empty: asyncio.Event | None = None
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is answered locally."""
+        return self._catalogue
+
+    def attach(self, link: Link) -> None:
+        """The link exists now; before this only `answer_locally` works."""
+        self._link = link
+
+    # -- from the client ------------------------------------------------------------------------------------------
+
+    def answer_locally(self, line: bytes) -> bool:
+        """Answer what needs no daemon; False if the message has to wait for the link."""
+        message = self._parsed(line)
+        if message is None:
+            return True
+        method, identifier = message.get("method"), message.get("id")
+        if identifier is None or method not in catalogues.LOCAL_METHODS:
+            return False
+        params = message.get("params")
+        result = self._catalogue.answer(method, params if isinstance(params, dict) else None)
+        if result is None:
+            self._fail(identifier, -32601, "Method not found")
+            return True
+        if method == catalogues.INITIALIZE:
+            self._opening = {**message, "id": _REPLAY_ID}
+        if method == catalogues.LIST_TOOLS:
+            self._shown = result["tools"]
+        self._send({"jsonrpc": "2.0", "id": identifier, "result": result})
+        return True
+
+    async def receive(self, line: bytes) -> None:
+        """One line of the client's."""
+        assert self._link is not None
+        message = self._parsed(line)
+        if message is None:
+            return
+        method = message.get("method")
+        if method in (catalogues.INITIALIZE, catalogues.DISCOVER) or (
+            method in catalogues.LOCAL_METHODS and not self._link.is_up
+        ):
+            self.answer_locally(line)
+            if method == catalogues.INITIALIZE and self._link.is_up:
+                await self._replay()
+            return
+        if method == "notifications/initialized":
+            self._is_initialized = True
+        if method is None or message.get("id") is None:
+            await self._pass_on(line)
+            return
+        await self._call(message, line)
+
+    # -- from the link --------------------------------------------------------------------------------------------
+
+    async def on_up(self) -> None:
+        """A new daemon session: replay what opened the client's, then everything that waited or may be repeated."""
+        self._was_up = True
+        await self._replay()
+        for identifier, call in list(self._calls.items()):
+            await self._dispatch(identifier, call)
+
+    def on_down(self, reason: ConfideError) -> None:
+        """The link is down: what may have taken effect fails now, what can be repeated gets a short while."""
+        for identifier, call in list(self._calls.items()):
+            if call.is_sent and not call.repeatable:
+                self._give_up(
+                    identifier, f"the link to the daemon broke during this call, so it may have taken effect: {reason}"
+                )
+            elif not self._may_recover(reason):
+                self._give_up(identifier, _sentence(reason))
+            else:
+                call.is_sent = False
+                self._arm(identifier, call, RELINK_DEADLINE_S if self._was_up else FIRST_LINK_DEADLINE_S)
+
+    async def on_message(self, data: bytes) -> None:
+        """One message of the daemon's."""
+        message = json.loads(data)
+        identifier = message.get("id")
+        if identifier == _REPLAY_ID:
+            return
+        if identifier is not None and "method" not in message:
+            call = self._settle(_key(identifier))
+            if call is None:
+                return  # answered already: its deadline passed
+            if call.method == catalogues.LIST_TOOLS and "result" in message:
+                self._shown = message["result"].get("tools")
+        self._write(data + b"\n")
+
+    async def drained(self) -> None:
+        """Returns once no call waits for its answer; the caller sets the deadline."""
+        import asyncio
+
+        while self._calls:
+            self._on_empty = asyncio.Event()
+            await self._on_empty.wait()
+
+    def replace_catalogue(self, catalogue: Catalogue) -> None:
+        """The daemon's own catalogue came; tell a client that was shown other tools."""
+        self._catalogue = catalogue
+        if self._shown is not None and self._shown != catalogue.data["tools"]:
+            self._send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    async def _call(self, message: dict[str, Any], line: bytes) -> None:
+        assert self._link is not None
+        identifier, method = message["id"], str(message["method"])
+        if len(self._calls) >= MAX_IN_FLIGHT:
+            self._fail(
+                identifier, UNAVAILABLE, f"{MAX_IN_FLIGHT} calls are waiting for the daemon already; try again later"
+            )
+            return
+        params = message.get("params")
+        tool = str(params.get("name")) if method == "tools/call" and isinstance(params, dict) else None
+        call = Call(line, method, tool, tool is None or self._catalogue.is_read_only(tool))
+        self._calls[_key(identifier)] = call
+        if self._link.is_up:
+            await self._dispatch(_key(identifier), call)
+            return
+        self._link.poke()
+        if self._link.reason is not None and not self._may_recover(self._link.reason):
+            self._give_up(_key(identifier), _sentence(self._link.reason))
+            return
+        self._arm(_key(identifier), call, RELINK_DEADLINE_S if self._was_up else FIRST_LINK_DEADLINE_S)
+
+    async def _dispatch(self, identifier: str, call: Call) -> None:
+        assert self._link is not None
+        is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
+        call.is_sent = True
+        self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
+        try:
+            await self._link.send_message(call.line)
+        except ConnectionLost:
+            call.is_sent = False  # on_down follows and decides
+
+    async def _replay(self) -> None:
+        assert self._link is not None
+        if self._opening is None:
+            return
+        await self._link.send_message(_encoded(self._opening))
+        if self._is_initialized:
+            await self._link.send_message(_encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+
+    async def _pass_on(self, line: bytes) -> None:
+        assert self._link is not None
+        if not self._link.is_up:
+            return  # a notification or an answer for a daemon session that no longer is: nobody could use it
+        try:
+            await self._link.send_message(line)
+        except ConnectionLost:
+            return  # as above
+
+    def _arm(self, identifier: str, call: Call, seconds: float) -> None:
+        # Imported late: before the loop runs there are no calls, and the first answers go out without asyncio.
+        import asyncio
+
+        if call.timer:
+            call.timer.cancel()
+        call.timer = asyncio.get_running_loop().call_later(seconds, self._expire, identifier)
+
+    def _expire(self, identifier: str) -> None:
+        call = self._calls.get(identifier)
+        if call is None or self._link is None:
+            return
+        if call.is_sent:
+            self._give_up(identifier, "the daemon did not answer in time; confide status shows how it is")
+        else:
+            reason = self._link.reason
+            self._give_up(identifier, _sentence(reason) if reason else "the daemon is still being reached; try again")
+
+    def _may_recover(self, reason: ConfideError) -> bool:
+        # A daemon on this machine, or a link that has been up, comes back within moments; a remote one that refused does not.
+        return self._was_up or isinstance(reason, ConnectionLost)
+
+    def _give_up(self, identifier: str, why: str) -> None:
+        call = self._settle(identifier)
+        if call is None:
+            return
+        if call.tool is not None:
+            # A tool error rather than a protocol error, so that the model reads it and can tell its user.
+            result = {"content": [{"type": "text", "text": why}], "isError": True}
+            if b"io.modelcontextprotocol/protocolVersion" in call.line:
+                result["resultType"] = "complete"
+            self._send({"jsonrpc": "2.0", "id": json.loads(identifier), "result": result})
+        else:
+            self._fail(json.loads(identifier), UNAVAILABLE, why)
+
+    def _settle(self, identifier: str) -> Call | None:
+        call = self._calls.pop(identifier, None)
+        if call is not None and call.timer:
+            call.timer.cancel()
+        if not self._calls and self._on_empty:
+            self._on_empty.set()
+        return call
+
+    # -- to the client --------------------------------------------------------------------------------------------
+
+    def _parsed(self, line: bytes) -> dict[str, Any] | None:
+        if len(line) > MAX_LINE_BYTES:
+            self._fail(None, INVALID_REQUEST, f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB")
+            return None
+        try:
+            message = json.loads(line)
+        except ValueError:
+            self._fail(None, PARSE_ERROR, "the line is not JSON")
+            return None
+        if (
+            not isinstance(message, dict)
+            or message.get("jsonrpc") != "2.0"
+            or not isinstance(message.get("method", ""), str)
+        ):
+            self._fail(None, INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message")
+            return None
+        if not isinstance(message.get("id"), str | int | None) or isinstance(message.get("id"), bool):
+            self._fail(None, INVALID_REQUEST, "the id is neither a string nor a number")
+            return None
+        return message
+
+    def _fail(self, identifier: Any, code: int, why: str) -> None:
+        self._send({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why}})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._write(_encoded(message) + b"\n")
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def _key(identifier: Any) -> str:
+    # 1 and "1" are different ids in JSON-RPC.
+    return json.dumps(identifier)
+
+
+def _sentence(reason: ConfideError) -> str:
+    return f"{reason}; hint: {reason.hint}" if reason.hint else str(reason)

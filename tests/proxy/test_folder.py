@@ -1,0 +1,159 @@
+"""A memory folder: what is walked, what is read, and that nothing outside it is ever touched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from confide_proxy.errors import FolderError
+from confide_proxy.folder import Folder, content_hash
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    root = tmp_path / "project"
+    (root / "memory" / "notes").mkdir(parents=True)
+    return Folder("p", root, ("docs/**/*.md",), max_bytes=1024)
+
+
+def paths(folder: Folder) -> list[str]:
+    return sorted(found.path for found in folder.walk())
+
+
+def test_walks_memory_and_extra_markdown_only(folder: Folder) -> None:
+    """MEMORY.md, memory/** and the configured globs are found; editors' leftovers and other files are not."""
+    for name in ("MEMORY.md", "memory/a.md", "memory/notes/b.md", "docs/adr/1.md"):
+        file = folder.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    for name in ("README.md", "memory/a.md~", "memory/.#a.md", "memory/.hidden.md", "memory/a.txt", "docs/x.rst"):
+        (folder.root / name).write_text("x")
+    assert paths(folder) == ["MEMORY.md", "docs/adr/1.md", "memory/a.md", "memory/notes/b.md"]
+
+
+def test_reads_text_with_its_hash(folder: Folder) -> None:
+    """Line endings and a BOM are part of the text; nothing is normalised."""
+    (folder.root / "memory/a.md").write_bytes("\ufeffcaf\u00e9\r\n".encode())
+    content = folder.read("memory/a.md")
+    assert content is not None
+    assert content.text == "\ufeffcaf\u00e9\r\n"
+    assert content.hash == content_hash(content.text)
+
+
+def test_a_missing_file_is_none(folder: Folder) -> None:
+    """No file is not an error."""
+    assert folder.read("memory/none.md") is None
+    assert folder.read("memory/no/where.md") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [(b"\xff\xfe", "UTF-8"), (b"a\0b", "NUL"), (b"x" * 1025, "larger")],
+)
+def test_unreadable_contents_are_named(folder: Folder, data: bytes, problem: str) -> None:
+    """Binary, wrongly encoded and huge files are refused with a reason."""
+    (folder.root / "memory/a.md").write_bytes(data)
+    with pytest.raises(FolderError, match=problem):
+        folder.read("memory/a.md")
+
+
+def test_a_fifo_does_not_hang_the_reader(folder: Folder) -> None:
+    """A named pipe with a markdown name is refused at once."""
+    os.mkfifo(folder.root / "memory/pipe.md")
+    with pytest.raises(FolderError, match="regular"):
+        folder.read("memory/pipe.md")
+
+
+@pytest.mark.parametrize("link", ["memory/link.md", "memory/sub"])
+def test_symlinks_lead_nowhere(folder: Folder, tmp_path: Path, link: str) -> None:
+    """Neither a linked file nor a linked folder is walked, read, written or deleted through."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret")
+    (folder.root / link).symlink_to(outside / "secret.md" if link.endswith(".md") else outside)
+    inside = link if link.endswith(".md") else f"{link}/secret.md"
+    assert paths(folder) == []
+    with pytest.raises(FolderError, match="symlink"):
+        folder.read(inside)
+    if not link.endswith(".md"):
+        for act in (lambda: folder.write(inside, "x"), lambda: folder.delete(inside)):
+            with pytest.raises(FolderError, match="symlink"):
+                act()
+    else:
+        folder.write(inside, "mine")  # replaces the link itself, never its target
+        assert not (folder.root / link).is_symlink()
+    assert (outside / "secret.md").read_text() == "secret"
+
+
+def test_skipped_symlinks_are_reported(folder: Folder, tmp_path: Path) -> None:
+    """A person whose file is not found can be told why."""
+    (folder.root / "memory/link.md").symlink_to(tmp_path)
+    assert folder.symlinks() == ["memory/link.md"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../MEMORY.md",
+        "memory/../../x.md",
+        "/etc/x.md",
+        "memory//x.md",
+        "memory/./x.md",
+        "memory/x.txt",
+        ".ssh/config.md",
+        "memory/.git/x.md",
+        "README.md",
+        "docs/adr/1.md",
+        "memory\\x.md",
+        "memory/a\nb.md",
+        "memory/" + "x" * 600 + ".md",
+        "",
+    ],
+)
+def test_writes_are_for_memory_files_alone(folder: Folder, path: str) -> None:
+    """Whatever the daemon asks for, nothing outside the memory folders is written."""
+    before = sorted(folder.root.parent.rglob("*"))
+    with pytest.raises(FolderError):
+        folder.write(path, "x")
+    assert sorted(folder.root.parent.rglob("*")) == before
+
+
+def test_a_write_keeps_the_mode_and_leaves_no_part(folder: Folder) -> None:
+    """A private file stays private, and the temporary file is gone."""
+    file = folder.root / "memory/a.md"
+    file.write_text("old")
+    file.chmod(0o600)
+    folder.write("memory/a.md", "new")
+    assert file.read_text() == "new"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(file.parent)) == ["a.md", "notes"]
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    """A write that does not fit fails with a clear message, and the old text is still there."""
+    import resource
+    import signal
+
+    folder = Folder("p", tmp_path)
+    folder.write("memory/a.md", "old")
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(FolderError, match="cannot be"):
+            folder.write("memory/a.md", "x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "memory/a.md").read_text() == "old"
+    assert os.listdir(tmp_path / "memory") == ["a.md"]
+
+
+def test_too_many_files_are_refused(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that holds a whole archive is said to, instead of being sent."""
+    monkeypatch.setattr("confide_proxy.folder.MAX_FILES", 3)
+    for number in range(4):
+        (folder.root / f"memory/{number}.md").write_text("x")
+    with pytest.raises(FolderError, match="more than"):
+        list(folder.walk())
