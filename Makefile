@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test style types bench eval clean
 
 demo: $(STAMP)
-	$(BIN)/python -m tests.support.demo
+	./demo/run
 
 test: $(STAMP) style types
 	$(BIN)/python -m pytest

@@ -85,7 +85,7 @@ class Folder:
         """
         seen = 0
         for path, entry in self._entries():
-            if self.is_watched(path):
+            if self.is_watched(path) and entry.is_file(follow_symlinks=False):
                 seen += 1
                 if seen > MAX_FILES:
                     raise FolderError(str(self.root), f"holds more than {MAX_FILES:,} markdown files")

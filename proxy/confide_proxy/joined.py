@@ -7,12 +7,11 @@ There is no trust on first use: a pin comes from an invite, from `confide pin`, 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from confide_crypto.errors import KeyFileError
-from confide_crypto.keys import Identity, check_private_file, format_daemon_key, make_private_dir, parse_daemon_key
+from confide_crypto.errors import KeyFileError, KeyTextError
+from confide_crypto.keys import Identity, format_daemon_key, parse_daemon_key, read_private_file, write_private_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +30,18 @@ def load(path: Path) -> Joined | None:
     """
     if not path.exists():
         return None
-    check_private_file(path)
+    data = read_private_file(path)
     try:
-        record = json.loads(path.read_bytes())
+        record = json.loads(data)
         return Joined(str(record["url"]), parse_daemon_key(record["daemonKey"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, KeyTextError) as error:
         raise KeyFileError(path, "is damaged", hint="join again, or restore the file") from error
 
 
 def save(path: Path, joined: Joined) -> None:
     """Pin a daemon, in place of any other."""
-    make_private_dir(path.parent)
-    part = path.with_suffix(f".{os.getpid()}.tmp")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(fd, "w", encoding="utf-8") as file:
-        json.dump({"url": joined.url, "daemonKey": format_daemon_key(joined.daemon_static)}, file)
-        file.flush()
-        os.fsync(fd)
-    part.replace(path)
+    record = {"url": joined.url, "daemonKey": format_daemon_key(joined.daemon_static)}
+    write_private_file(path, json.dumps(record).encode(), replace=True)
 
 
 def identity(path: Path) -> Identity:

@@ -125,7 +125,8 @@ class Link:
         """
         if self._connection is None:
             raise ConnectionLost(truncated=False)
-        return await self._connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
+        answer: dict[str, Any] = await self._connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
+        return answer
 
     async def close(self) -> None:
         """Say goodbye to the daemon, so that it knows that nothing is missing."""

@@ -13,11 +13,19 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from confide_crypto.keys import Identity, format_public_key, make_private_dir, parse_daemon_key
-
+from confide_crypto.errors import KeyTextError
+from confide_crypto.keys import (
+    MAX_NAME,
+    Identity,
+    format_public_key,
+    make_private_dir,
+    parse_daemon_key,
+    write_private_file,
+)
 from confide_proxy.errors import DaemonStartError
 
 START_DEADLINE_S = 20.0
@@ -38,23 +46,18 @@ def read_address(data: Path) -> Address | None:
     try:
         record = json.loads((data / "daemon.address").read_bytes())
         return Address(str(record["url"]), parse_daemon_key(record["key"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, KeyTextError):
         return None
 
 
 def authorize(data: Path, identity: Identity) -> None:
     """Make the local daemon know this identity (file ownership is the proof)."""
     make_private_dir(data)
-    folder = data / "authorized"
-    make_private_dir(folder)
-    line = folder / f"{identity.public_key.hex()[:16]}.pub"
-    if not line.exists():
-        part = line.with_suffix(f".{os.getpid()}.tmp")
-        part.write_text(
-            format_public_key(identity.public_key, socket.gethostname() or "local") + "\n", encoding="utf-8"
-        )
-        part.chmod(0o600)
-        part.replace(line)
+    file = data / "authorized" / f"{identity.public_key.hex()[:16]}.pub"
+    if not file.exists():
+        line = format_public_key(identity.public_key, (socket.gethostname() or "local")[:MAX_NAME])
+        with suppress(FileExistsError):  # another session of this machine was first
+            write_private_file(file, f"{line}\n".encode())
 
 
 async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S) -> Address:

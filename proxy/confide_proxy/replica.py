@@ -98,7 +98,7 @@ class Replica:
         entries = await asyncio.to_thread(self._entries, found, confirmed, force, report)
         # A file that could not be read now is not gone: it stays as it was confirmed.
         present = {path for path, _, _ in entries} | {item["path"] for item in report.skipped}
-        gone = [[path, state.revision] for path, state in confirmed.items() if path not in present]
+        gone = [(path, state.revision) for path, state in confirmed.items() if path not in present]
         answer = await self._link.request(
             "compare",
             {"project": self.folder.project, "entries": entries, "gone": gone},
@@ -108,10 +108,9 @@ class Replica:
         hashes = {path: digest for path, digest, _ in entries}
         await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
         pulled = {path for path, *_ in answer["pull"]}
-        for path, _ in gone:
-            if path not in pulled:
-                await asyncio.to_thread(self._ledger.forget, path)
-                report.removed += 1
+        for path in {path for path, _ in gone} - pulled:
+            await asyncio.to_thread(self._ledger.forget, path)
+            report.removed += 1
         await self._exchange(answer, report, progress)
         return report
 

@@ -266,7 +266,7 @@ class Tunnel:
             return None
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             self._fail(None, PARSE_ERROR, "the line is not JSON")
             return None
         if (

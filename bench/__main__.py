@@ -1,0 +1,23 @@
+"""`python -m bench [NAME ...]` runs the benches named, or all of them."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+
+BENCHES = ("start", "echo", "search_scale", "saved")
+
+
+def main() -> None:
+    """Run what the command line names."""
+    print(f"{platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}")
+    for name in sys.argv[1:] or BENCHES:
+        if name not in BENCHES:
+            sys.exit(f"bench: there is no '{name}'; there are {', '.join(BENCHES)}")
+        print(f"\n== {name}", flush=True)
+        importlib.import_module(f"bench.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""From enrollment to a search hit, with the real programs: two callers, two spaces, the official client, and someone on the path."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.mcp_session import ERAS, Era, session
+from tests.support.programs import Machine, running_daemon
+from tests.support.relay import RecordingRelay
+
+CONTENT = "canary-content-7f3a"
+QUERY = "canary-query-19bd"
+
+
+def words_in(text: str) -> str:
+    """The six fingerprint words that a command printed."""
+    found = re.search(r"\b(?:[a-z]+-){5}[a-z]+\b", text)
+    assert found, text
+    return found.group()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_two_callers_two_spaces_and_nothing_on_the_wire(tmp_path: Path, era: Era) -> None:
+    """Each machine joins, streams its files, finds its own lines and nothing of the other's; secrets appear nowhere on the way."""
+    ann, bob = Machine(tmp_path, "ann"), Machine(tmp_path, "bob")
+    ann.write("MEMORY.md", f"# Decisions\n\nWe chose postgres over mysql for its row locks. {CONTENT}\n")
+    ann.write("memory/2026-11-20.md", "# 2026-11-20\n\n- The deploy to staging failed: disk full on node 7.\n")
+    bob.write("MEMORY.md", "# Recipes\n\nThe sourdough starter is fed at noon with rye flour.\n")
+    with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
+        invites = [daemon.invite(name, port=relay.port) for name in ("ann", "bob")]
+        joined = [machine.run("join", invite) for machine, invite in zip((ann, bob), invites, strict=True)]
+        callers = daemon.run("callers")
+        for text in joined:
+            assert words_in(text) in callers
+        async with session(ann, era) as first, session(bob, era) as second:
+            for client in (first, second):
+                synced = await client.call_tool("memory_sync", {})
+                assert not synced.is_error, synced.content
+            found = await first.call_tool("memory_search", {"query": f"why did we choose postgres {QUERY}"})
+            assert found.structured_content is not None
+            best = found.structured_content["results"][0]
+            assert (best["path"], "postgres" in best["snippet"]) == ("MEMORY.md", True)
+            assert best["startLine"] <= 3 <= best["endLine"]
+            for query in ("postgres row locks", "deploy staging disk full", CONTENT):
+                other = await second.call_tool("memory_search", {"query": query, "project": "*", "minScore": 0.0})
+                assert other.structured_content is not None
+                assert "postgres" not in str(other.structured_content)
+                assert "staging" not in str(other.structured_content)
+            peek = await second.call_tool("memory_read", {"path": "memory/2026-11-20.md"})
+            assert peek.is_error
+        captured = relay.captured
+        secrets = [CONTENT, QUERY, "postgres", "sourdough", *(invite.split("#")[1] for invite in invites)]
+        secrets += [machine_key(machine) for machine in (ann, bob)]
+        logs = daemon.log.read_text()
+        assert len(captured) > 10_000
+        for secret in secrets:
+            assert secret.encode() not in captured
+            assert secret not in logs
+        disk = b"".join(file.read_bytes() for file in daemon.data.rglob("*") if file.is_file())
+        for secret in (CONTENT, QUERY, "sourdough", *(invite.split("#")[1] for invite in invites)):
+            assert secret.encode() not in disk
+
+
+def machine_key(machine: Machine) -> str:
+    """The secret line of a machine's identity file."""
+    text = (machine.home / "proxy" / "identity.key").read_text()
+    return next(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_the_proxy_answers_alone_is_what_the_daemon_says(tmp_path: Path, era: Era) -> None:
+    """The catalogue that answers before there is a link equals the daemon's own answers, in both eras."""
+    ann = Machine(tmp_path, "ann")
+    try:
+        async with session(ann, era) as client:
+            alone = await client.list_tools()
+            info = client.server_info
+            await client.call_tool("memory_status", {})
+            linked = await client.list_tools(cache_mode="refresh")
+            assert [tool.model_dump() for tool in alone.tools] == [tool.model_dump() for tool in linked.tools]
+            assert info is not None
+            assert info.name == "confide"
+    finally:
+        ann.stop_local_daemon()
+
+
+async def test_a_store_is_on_disk_when_the_tool_answers(tmp_path: Path) -> None:
+    """The file is there, below its heading, ignored by git, and found by the next search."""
+    import subprocess
+
+    ann = Machine(tmp_path, "ann")
+    subprocess.run(["git", "init", "-q"], cwd=ann.project, check=True)
+    ann.write("MEMORY.md", "# Project\n\n## Decisions\n\n- old one\n\n## Links\n\n- none\n")
+    try:
+        async with session(ann) as client:
+            stored = await client.call_tool(
+                "memory_store",
+                {"content": "- we cache tokens for five minutes", "path": "MEMORY.md", "heading": "Decisions"},
+            )
+            assert not stored.is_error, stored.content
+            text = (ann.project / "MEMORY.md").read_text()
+            assert text.index("old one") < text.index("five minutes") < text.index("## Links")
+            daily = await client.call_tool("memory_store", {"content": "- met the team"})
+            assert daily.structured_content is not None
+            assert "met the team" in (ann.project / daily.structured_content["path"]).read_text()
+            found = await client.call_tool("memory_search", {"query": "how long are tokens cached?"})
+            assert found.structured_content is not None
+            assert "five minutes" in found.structured_content["results"][0]["snippet"]
+        assert (ann.project / ".gitignore").read_text() == "memory/\n"
+    finally:
+        ann.stop_local_daemon()

@@ -1,0 +1,181 @@
+"""`confide mcp` at the client's end: starts at once, says what is wrong, survives the daemon, and goes when the client goes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import Machine, running_daemon, wait_until
+from tests.support.relay import RecordingRelay
+from tests.support.wire import OPENING, Wire
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Machine:
+    """A machine without any daemon, and none to be started."""
+    machine = Machine(tmp_path, "lonely")
+    (machine.home / "proxy.toml").write_text("on_demand = false\n")
+    return machine
+
+
+def test_answers_without_any_daemon(lonely: Machine) -> None:
+    """initialize, tools/list and ping need no daemon; a call says why it fails and what to do, at once."""
+    with Wire(lonely) as wire:
+        opened = wire.open()
+        assert opened["protocolVersion"] == OPENING["protocolVersion"]
+        tools = wire.call("tools/list")["result"]["tools"]
+        assert {tool["name"] for tool in tools} == {
+            "memory_search",
+            "memory_read",
+            "memory_store",
+            "memory_status",
+            "memory_sync",
+        }
+        assert wire.call("ping")["result"] == {}
+        started = time.monotonic()
+        result = wire.tool("memory_search", {"query": "x"})
+        assert result["isError"]
+        assert "confide join" in result["content"][0]["text"]
+        assert time.monotonic() - started < 2.5
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"{not json", -32700),
+        (b"\xff\xfe\xfd", -32700),
+        (b"[]", -32600),
+        (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":7}', -32600),
+        (b'{"a":' * 50_000, -32700),
+    ],
+)
+def test_malformed_lines_are_refused_and_the_session_lives(lonely: Machine, line: bytes, code: int) -> None:
+    """A broken line gets a JSON-RPC error; the next good one its answer."""
+    with Wire(lonely) as wire:
+        wire.send_line(line)
+        assert wire.next()["error"]["code"] == code
+        assert "result" in wire.call("initialize", OPENING)
+
+
+def test_an_oversized_line_is_refused(lonely: Machine) -> None:
+    """17 MiB in one line are not buffered without end."""
+    with Wire(lonely) as wire:
+        wire.send_line(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"' + b"a" * (17 * 2**20) + b'"}}')
+        assert wire.next()["error"]["code"] == -32600
+        wire.open()
+
+
+def test_goes_when_stdin_closes(lonely: Machine) -> None:
+    """Gone within a second, with exit code 0."""
+    with Wire(lonely) as wire:
+        wire.open()
+        assert wire.process.stdin is not None
+        closed = time.monotonic()
+        wire.process.stdin.close()
+        assert wire.process.wait(5) == 0
+        assert time.monotonic() - closed < 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--projekt", "x"], 2, "unknown argument"),
+        (["--project"], 2, "needs a value"),
+        (["--project", "/no/such/folder"], 2, "not a folder"),
+    ],
+)
+def test_wrong_arguments(lonely: Machine, arguments: list[str], code: int, told: str) -> None:
+    """A usage error is said on stderr and ends with its code."""
+    assert told in lonely.run("mcp", *arguments, code=code)
+
+
+def test_a_broken_configuration_names_the_fault(lonely: Machine) -> None:
+    """Broken TOML and unknown options end with code 3 and a hint."""
+    (lonely.home / "proxy.toml").write_text("toolsets = [")
+    assert "is not TOML" in lonely.run("mcp", code=3)
+    (lonely.home / "proxy.toml").write_text("tool_sets = []")
+    assert "did you mean 'toolsets'" in lonely.run("mcp", code=3)
+
+
+def test_the_session_outlives_the_daemon(tmp_path: Path) -> None:
+    """kill -9 of the daemon: the session goes on, `initialize` is replayed unseen, and what was acknowledged is there."""
+    machine = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon:
+        machine.run("join", daemon.invite("ann"))
+        with Wire(machine) as wire:
+            wire.open()
+            acknowledged = []
+            for number in range(5):
+                result = wire.tool("memory_store", {"content": f"- fact number {number} about walruses"})
+                assert not result.get("isError"), result
+                acknowledged.append(f"fact number {number}")
+                if number in (1, 3):
+                    daemon.kill()
+                    daemon.start()
+            found = wire.tool("memory_search", {"query": "walruses fact number", "maxResults": 20, "minScore": 0})
+            text = str(found)
+            for fact in acknowledged:
+                assert fact in text
+
+
+def test_a_cut_link_fails_fast_and_heals(tmp_path: Path) -> None:
+    """With the cable out a call fails within its deadline; with the cable in again it works, in the same session."""
+    machine = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
+        machine.run("join", daemon.invite("ann", port=relay.port))
+        with Wire(machine) as wire:
+            wire.open()
+            assert not wire.tool("memory_status", {}).get("isError")
+            relay.cut()
+            started = time.monotonic()
+            result = wire.tool("memory_store", {"content": "- x"})
+            assert result["isError"]
+            assert "cannot reach" in result["content"][0]["text"] or "lost" in result["content"][0]["text"]
+            assert time.monotonic() - started < 3.5
+            relay.mend()
+            wait_until("the link", lambda: not wire.tool("memory_status", {}).get("isError"))
+
+
+def test_a_saved_file_is_found(tmp_path: Path) -> None:
+    """An edit in an editor is searchable soon after, without any tool being called for it; a deleted file is gone."""
+    machine = Machine(tmp_path, "ann")
+    try:
+        with Wire(machine) as wire:
+            wire.open()
+            wire.tool("memory_sync", {})
+            file = machine.write("memory/animals.md", "# Animals\n\nThe capybara sleeps in the afternoon.\n")
+
+            def found() -> bool:
+                return "capybara" in str(wire.tool("memory_search", {"query": "capybara afternoon"}))
+
+            wait_until("the new file", found, 10)
+            part = file.with_name("animals.md.tmp")
+            part.write_text("# Animals\n\nThe okapi sleeps in the morning.\n")
+            part.rename(file)
+            wait_until("the edit", lambda: not found() and "okapi" in str(wire.tool("memory_search", {"query": "okapi"})), 10)
+            file.unlink()
+            wait_until("the deletion", lambda: "okapi" not in str(wire.tool("memory_search", {"query": "okapi"})), 10)
+    finally:
+        machine.stop_local_daemon()
+
+
+def test_two_sessions_get_one_daemon(tmp_path: Path) -> None:
+    """Sessions that start at once share one daemon, and it survives them."""
+    machine = Machine(tmp_path, "ann")
+    try:
+        with Wire(machine) as first, Wire(machine) as second, Wire(machine) as third:
+            wires = (first, second, third)
+            for wire in wires:
+                wire.ask("initialize", OPENING)
+            for wire in wires:
+                result = wire.tool("memory_status", {})
+                assert not result.get("isError"), result
+            address = machine.local_daemon
+            assert address is not None
+        assert machine.local_daemon == address
+    finally:
+        machine.stop_local_daemon()

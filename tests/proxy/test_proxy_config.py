@@ -1,0 +1,56 @@
+"""The proxy's configuration: the example is true, and mistakes are named."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from confide_proxy.config import ProxyConfig, load
+from confide_proxy.errors import ConfigError
+
+EXAMPLE = Path(__file__).parents[2] / "configs" / "proxy.toml"
+
+
+def test_the_example_shows_every_option_at_its_default() -> None:
+    """configs/proxy.toml neither lags behind nor invents."""
+    assert load(EXAMPLE) == ProxyConfig()
+    assert list(tomllib.loads(EXAMPLE.read_text())) == [field.name for field in dataclasses.fields(ProxyConfig)]
+
+
+def test_no_file_means_defaults(tmp_path: Path) -> None:
+    """Most users have none."""
+    assert load(tmp_path / "none.toml") == ProxyConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("x = [", "is not TOML", None),
+        ("gitignor = true", "unknown option", "did you mean 'gitignore'"),
+        ("zzz = 1", "unknown option", "the options are"),
+        ("gitignore = 1", "wrong value", "true or false"),
+        ("idle_exit_s = true", "wrong value", "whole number"),
+        ("idle_exit_s = -1", "wrong value", "above zero"),
+        ("extra = ['a', 1]", "wrong value", "list of strings"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, problem: str, hint: str | None) -> None:
+    """Each wrong line ends with code 3, the file's name, and a way out."""
+    file = tmp_path / "proxy.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load(file)
+    assert caught.value.exit_code == 3
+    assert str(file) in str(caught.value)
+    assert hint is None or hint in (caught.value.hint or "")
+
+
+def test_not_utf8_is_a_clear_error(tmp_path: Path) -> None:
+    """A file in another encoding is refused like any other broken one."""
+    file = tmp_path / "proxy.toml"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not TOML"):
+        load(file)

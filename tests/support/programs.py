@@ -1,0 +1,179 @@
+"""The real programs as processes: a daemon, a machine with the proxy, and an MCP session through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BIN = Path(sys.executable).parent
+CONFIDE = str(BIN / "confide")
+CONFIDED = str(BIN / "confided")
+DEADLINE_S = 30.0
+
+
+def wait_until(what: str, condition: Any, deadline_s: float = DEADLINE_S) -> Any:
+    """The first true value of `condition()`; fails the test with `what` when the deadline passes."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"waited {deadline_s:.0f} s for {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Machine:
+    """One user's machine: a home for Confide and a project folder."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.name = name
+        self.home = root / name / "home"
+        self.project = root / name / "project"
+        self.home.mkdir(parents=True)
+        (self.project / "memory").mkdir(parents=True)
+        self.env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")},
+            "CONFIDE_HOME": str(self.home),
+            "HOME": str(root / name),
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+        }
+
+    def write(self, path: str, text: str) -> Path:
+        """A file of the project."""
+        file = self.project / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def run(self, *arguments: str, code: int = 0, stdin: str | None = None, program: str = CONFIDE) -> str:
+        """Run a command in the project; its exit code must be `code`. Returns stdout and stderr together."""
+        done = subprocess.run(
+            [program, *arguments],
+            cwd=self.project,
+            env=self.env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        text = done.stdout + done.stderr
+        assert done.returncode == code, f"{arguments[0]} ended with {done.returncode}, not {code}:\n{text}"
+        assert "Traceback" not in text, text
+        return text
+
+    def json(self, *arguments: str) -> Any:
+        """Run a command with --json; the parsed answer."""
+        done = subprocess.run(
+            [CONFIDE, *arguments, "--json"],
+            cwd=self.project,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    @property
+    def local_daemon(self) -> dict[str, Any] | None:
+        """What the on-demand daemon of this machine wrote about itself, if one runs."""
+        try:
+            address: dict[str, Any] = json.loads((self.home / "daemon" / "daemon.address").read_bytes())
+            os.kill(address["pid"], 0)
+        except (OSError, ValueError):
+            return None
+        return address
+
+    def stop_local_daemon(self) -> None:
+        """End the on-demand daemon and wait until it is gone."""
+        if address := self.local_daemon:
+            os.kill(address["pid"], signal.SIGTERM)
+            wait_until("the local daemon to end", lambda: self.local_daemon is None)
+
+
+class Daemon:
+    """A `confided serve` process on a loopback port, in a data folder of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.data = root / "server"
+        self.log = root / "server.log"
+        self.env = {**{k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")}, "HOME": str(root)}
+        self.env["CONFIDE_HOME"] = str(root / "server-home")
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.run("init")
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """Run a `confided` command on this data folder. Returns stdout and stderr together."""
+        done = subprocess.run(
+            [CONFIDED, *arguments, "--data", str(self.data)],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        text = done.stdout + done.stderr
+        assert done.returncode == code, f"{arguments} ended with {done.returncode}, not {code}:\n{text}"
+        return text
+
+    def start(self) -> None:
+        """Serve; returns once it listens. The port stays the same over restarts."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [CONFIDED, "serve", "--listen", f"127.0.0.1:{self.port}", "--data", str(self.data)],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        address = wait_until("the daemon to listen", self._address)
+        self.port = int(address["url"].rsplit(":", 1)[1].strip("/"))
+
+    def _address(self) -> dict[str, Any] | None:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log.read_text()
+        try:
+            address: dict[str, Any] = json.loads((self.data / "daemon.address").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return address if address["pid"] == self._process.pid else None
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(DEADLINE_S)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(DEADLINE_S)
+
+    def invite(self, name: str, *options: str, port: int | None = None) -> str:
+        """The string for one machine."""
+        url = f"confide://127.0.0.1:{port or self.port}"
+        text = self.run("invite", name, "--no-wait", "--json", "--url", url, *options)
+        invite: str = json.loads(text)["invite"]
+        return invite
+
+
+@contextmanager
+def running_daemon(root: Path) -> Iterator[Daemon]:
+    """A daemon that is stopped at the end."""
+    daemon = Daemon(root)
+    daemon.start()
+    try:
+        yield daemon
+    finally:
+        daemon.stop()

@@ -1,0 +1,104 @@
+"""A bare JSON-RPC client over `confide mcp`'s pipes, for what the official client would not send or show."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support.programs import CONFIDE, Machine
+
+OPENING = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "wire", "version": "1"}}
+
+
+class Wire:
+    """One `confide mcp` process and its lines."""
+
+    def __init__(self, machine: Machine, *arguments: str) -> None:
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            [CONFIDE, "mcp", *arguments],
+            cwd=machine.project,
+            env=machine.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._last = 0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self.process.stdin is not None
+        if not self.process.stdin.closed:
+            self.process.stdin.close()
+        try:
+            self.process.wait(5)
+        finally:
+            self.process.kill()
+            self.process.wait(5)
+            for pipe in (self.process.stdout, self.process.stderr):
+                assert pipe is not None
+                pipe.close()
+
+    def open(self) -> dict[str, Any]:
+        """The handshake; returns the result of `initialize`."""
+        answer = self.call("initialize", OPENING)
+        self.send({"method": "notifications/initialized"})
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def send(self, message: dict[str, Any]) -> None:
+        """One message, `jsonrpc` added."""
+        self.send_line(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def send_line(self, line: bytes) -> None:
+        """One raw line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self, method: str, params: dict[str, Any] | None = None) -> int:
+        """Send a request; returns its id."""
+        self._last += 1
+        self.send({"id": self._last, "method": method, **({"params": params} if params is not None else {})})
+        return self._last
+
+    def call(self, method: str, params: dict[str, Any] | None = None, *, timeout_s: float = 30) -> dict[str, Any]:
+        """Send a request and wait for its answer."""
+        return self.answer(self.ask(method, params), timeout_s=timeout_s)
+
+    def tool(self, name: str, arguments: dict[str, Any], *, timeout_s: float = 30) -> dict[str, Any]:
+        """The result of a tool call."""
+        answer = self.call("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def answer(self, identifier: int | None, *, timeout_s: float = 30) -> dict[str, Any]:
+        """The answer to one request; other messages are passed over."""
+        end = time.monotonic() + timeout_s
+        while True:
+            message = self.next(max(0.01, end - time.monotonic()))
+            if message.get("id") == identifier and "method" not in message:
+                return message
+
+    def next(self, timeout_s: float = 30) -> dict[str, Any]:
+        """The next message, whatever it is."""
+        message = self._lines.get(timeout=timeout_s)
+        assert message is not None, "confide mcp closed its output"
+        return message
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(json.loads(line))
+        self._lines.put(None)
