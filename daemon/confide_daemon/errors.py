@@ -9,9 +9,8 @@
     ├── TooLargeError               a document over the limit
     ├── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
-    ├── DataFolderError             the data folder: not set up, open to others, not writable
-    ├── RegistryError               the registry cannot be opened, read or written
-    ├── TakenError                  a name or key to be added to the registry is there already
+    ├── DataFolderError             the data folder: not set up, or a part of it is missing
+    ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
     ├── BadNameError                a name for a caller or a space that is not allowed
     ├── ListenError                 the socket cannot be bound
     ├── AlreadyServedError          another process serves this data folder
@@ -102,12 +101,6 @@ class DataFolderError(ConfideError):
         self.problem = problem
 
 
-class RegistryError(ConfideError):
-    """The registry cannot be used, or what is to be added to it clashes."""
-
-    exit_code = 8
-
-
 class TakenError(ConfideError):
     """A name or a key that is to be added is there already, or one that is needed is not."""
 
@@ -140,7 +133,9 @@ class AlreadyServedError(ConfideError):
     exit_code = 5
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(f"another confided serves {folder}", hint="stop it first, or choose another folder with --data")
+        super().__init__(
+            f"another confided serves {folder}", hint="stop it first, or choose another folder with --data"
+        )
 
 
 class ToolsetError(ConfideError):

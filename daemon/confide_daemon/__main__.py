@@ -1,0 +1,27 @@
+"""The command `confided`, also `python -m confide_daemon`.
+
+Light on purpose: it sets what native libraries read when they are loaded, and leaves the rest to `cli`, which loads the heavy parts only
+in the commands that need them.
+"""
+
+from __future__ import annotations
+
+import os
+
+# On a busy machine two BLAS threads turn a quarter of a millisecond into ten (measured), so the small products of a search stay on one.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def main() -> None:
+    """Run `confided` with the arguments of the process."""
+    for variable in _THREADS:
+        os.environ.setdefault(variable, "1")
+    # Files made before their mode is set must not be open to others for a moment either.
+    os.umask(0o077)
+    from confide_daemon import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Who may connect: what the daemon answers to a peer that has proven its key.
+
+Rights come from the key alone, never from a field in a message. A caller is looked up only after the whole handshake (PROTOCOL.md); until
+then only the secret of an invite is asked for, by its public id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.keys import fingerprint_words, parse_public_key
+from confide_daemon import __version__
+from confide_daemon.errors import TakenError
+from confide_daemon.names import free_name
+from confide_daemon.registry import Caller, Joined, Refused, Registry
+
+log = logging.getLogger(__name__)
+
+LOCAL_SPACE = "local"
+# A drop-in folder holds a few lines of one user's machines; anything beyond is not ours.
+MAX_DROP_INS = 256
+MAX_LINE_BYTES = 4096
+
+
+class Callers:
+    """Answers the channel's two questions: the secret of an invite, and whether a proven key may come in."""
+
+    def __init__(
+        self, registry: Registry, authorized: Path, *, sessions_of: Callable[[bytes], int], max_sessions: int
+    ) -> None:
+        """`sessions_of` counts the live connections of a key, of which it may have `max_sessions`."""
+        self._registry = registry
+        self._authorized = authorized
+        self._sessions_of = sessions_of
+        self._max_sessions = max_sessions
+
+    def invite_psk(self, invite_id: bytes) -> bytes | None:
+        """The one-time secret of an invite, or None for one that never was."""
+        return self._registry.invite_psk(invite_id)
+
+    async def admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:  # noqa: ARG002 - the key alone decides
+        """The welcome for this key.
+
+        Raises:
+            DeniedError: unknown, revoked, too many connections, or an invite that lets nobody in.
+        """
+        caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
+        if self._sessions_of(public_key) >= self._max_sessions:
+            raise denied(
+                "busy", public_key, f"it may hold {self._max_sessions}; close other sessions, or try again later"
+            )
+        return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
+
+    def current(self, public_key: bytes) -> Caller | None:
+        """The caller with this key as the registry has it now; None if it is unknown or revoked."""
+        caller = self._registry.caller(public_key)
+        return None if caller is None or caller.revoked_at is not None else caller
+
+    def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:
+        if invite_id is not None:
+            return self._join(invite_id, public_key)
+        caller = self._registry.caller(public_key)
+        if caller is None:
+            caller = self._from_drop_in(public_key)
+        if caller is None:
+            raise denied("unknown", public_key)
+        if caller.revoked_at is not None:
+            raise denied(
+                "revoked",
+                public_key,
+                f"it was revoked at {_clock(caller.revoked_at)}; ask the daemon's owner for a new invite",
+            )
+        return caller
+
+    def _join(self, invite_id: bytes, public_key: bytes) -> Caller:
+        outcome = self._registry.join(invite_id, public_key)
+        if isinstance(outcome, Joined):
+            log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key))
+            return outcome.caller
+        raise denied("invite", public_key, _refusal(outcome))
+
+    def _from_drop_in(self, public_key: bytes) -> Caller | None:
+        """Enroll a key found in `authorized/`: who can write there could as well read every database."""
+        for line in drop_ins(self._authorized):
+            key, name = line
+            if key == public_key:
+                taken = [caller.alias for caller in self._registry.callers()]
+                try:
+                    return self._registry.add_caller(
+                        public_key, free_name(name, taken), space=LOCAL_SPACE, scope="admin", added_by="file"
+                    )
+                except TakenError:
+                    # Another connection of the same key was first.
+                    return self._registry.caller(public_key)
+        return None
+
+
+def drop_ins(folder: Path) -> list[tuple[bytes, str]]:
+    """The key lines in `folder` that only its owner can have written: (public key, name)."""
+    found: list[tuple[bytes, str]] = []
+    try:
+        paths = sorted(folder.glob("*.pub"))[:MAX_DROP_INS]
+        if paths and folder.stat().st_mode & 0o022:
+            log.warning("ignored authorized/: others can write to it; chmod 700 it")
+            return []
+    except OSError:
+        return []
+    for path in paths:
+        line = _line(path)
+        if line is None:
+            continue
+        try:
+            found.append(parse_public_key(line))
+        except ConfideError:
+            log.warning("ignored %s: not a key line", path.name)
+    return found
+
+
+def _line(path: Path) -> str | None:
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            log.warning("ignored %s: not a file that only its owner can write", path.name)
+            return None
+        if status.st_size > MAX_LINE_BYTES:
+            log.warning("ignored %s: too large for a key line", path.name)
+            return None
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        log.warning("ignored %s: cannot be read", path.name)
+        return None
+
+
+def denied(reason: str, public_key: bytes, why: str | None = None) -> DeniedError:
+    """The refusal that goes, sealed, to a peer that has proven its key; `why` replaces the usual hint."""
+    words = fingerprint_words(public_key)
+    log.info("denied %s: %s", words, reason)
+    return DeniedError(reason, words, hint=why)
+
+
+def _refusal(refused: Refused) -> str:
+    if refused.reason == "used" and refused.used:
+        used = refused.used
+        return f"this invite was already used at {_clock(used.used_at)} by {fingerprint_words(used.public_key)} as {used.alias}"
+    if refused.reason == "taken":
+        return "another machine has taken this invite's name meanwhile"
+    return "this invite has expired"
+
+
+def _clock(moment: float) -> str:
+    """A time as a person reads it: today's by the hour, others with their date."""
+    then, now = time.localtime(moment), time.localtime()
+    is_today = then[:3] == now[:3]
+    return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", then)

@@ -1,0 +1,406 @@
+"""The command line of the daemon: what its operator does.
+
+Data goes to stdout, everything said about it to stderr. Heavy parts are imported in the commands that need them, so that a daemon that is
+started on demand can look at its lock first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from confide_crypto.errors import ConfideError
+from confide_daemon import __version__, config, paths
+
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
+    "7 bad input, 8 storage (disk full, not writable)."
+)
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+ON_DEMAND_WAIT_S = 5.0
+
+Config = Annotated[
+    Path | None, typer.Option("--config", help="The configuration file (TOML).", show_default="daemon.toml")
+]
+Data = Annotated[Path | None, typer.Option("--data", help="The data folder.", show_default="of this user")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Space = Annotated[str | None, typer.Option("--space", help="An existing space.", show_default="a new one")]
+Scope = Annotated[str, typer.Option("--scope", help="read, write or admin.")]
+
+app = typer.Typer(
+    name="confided",
+    help="Confide's daemon: it keeps the memory of your machines, searchable, behind an encrypted channel.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+callers_app = typer.Typer(
+    help="List the machines that may connect; add one by its key line.", invoke_without_command=True
+)
+key_app = typer.Typer(help="The daemon's own key.", no_args_is_help=True)
+app.add_typer(callers_app, name="callers")
+app.add_typer(key_app, name="key")
+
+
+def main() -> None:
+    """Run the command line; every failure ends with its sentence, a hint and its exit code."""
+    try:
+        app()
+    except ConfideError as error:
+        say(f"confided: {error}")
+        if error.hint:
+            say(f"hint: {error.hint}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def say(text: str) -> None:
+    """A line for the person, which is not data."""
+    typer.echo(text, err=True)
+
+
+def show(data: Any) -> None:
+    """Data as JSON."""
+    typer.echo(json.dumps(data, ensure_ascii=False))
+
+
+@contextlib.contextmanager
+def opened(config_file: Path | None, data: Path | None) -> Iterator[Any]:
+    """The data folder's state, for a command beside the daemon."""
+    from confide_daemon.state import open_state
+
+    state = open_state(paths.find(config=config_file, data=data).data)
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"confided {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Confide's daemon: it keeps the memory of your machines, searchable, behind an encrypted channel."""
+
+
+@app.command()
+def init(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Make the data folder and its keys."""
+    from confide_crypto.keys import Identity, format_daemon_key
+    from confide_daemon.state import create
+
+    found = paths.find(config=config_file, data=data)
+    config.load(found.config, must_exist=config_file is not None)
+    is_new = create(found.data)
+    key = format_daemon_key(Identity.load(found.data.identity).static_key)
+    if as_json:
+        show({"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new})
+        return
+    typer.echo(f"{'made' if is_new else 'already there'}: {found.data.root}")
+    typer.echo(f"daemon key: {key}")
+    if is_new:
+        say("Back up identity.key and master.key: without master.key the data cannot be read.")
+        say("Next: confided serve, and in another terminal: confided invite laptop")
+
+
+@app.command()
+def serve(
+    config_file: Config = None,
+    data: Data = None,
+    listen: Annotated[str | None, typer.Option("--listen", help="host:port.", show_default="127.0.0.1:7733")] = None,
+    on_demand: Annotated[
+        bool,
+        typer.Option("--on-demand", help="For this machine alone: a free port, and an end when nobody is connected."),
+    ] = False,
+    idle_exit: Annotated[
+        int | None,
+        typer.Option("--idle-exit", min=1, help="Seconds without a connection until an on-demand daemon ends."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call (never its content).")] = False,
+) -> None:
+    """Serve until told to stop (SIGTERM, Ctrl-C)."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    logging.getLogger("confide_daemon").setLevel(logging.DEBUG if verbose else logging.INFO)
+    for foreign in ("mcp", "anyio", "asyncio", "websockets"):
+        # Their records quote messages; ours say what an operator needs.
+        logging.getLogger(foreign).setLevel(logging.CRITICAL)
+    found = paths.find(config=config_file, data=data)
+    settings = config.load(found.config, must_exist=config_file is not None)
+    lock = _take(found.data, on_demand=on_demand)
+    if lock is None:
+        return
+    # Only now, since a second daemon on demand should be gone before it has loaded anything.
+    from confide_daemon import service
+
+    service.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
+    lock.release()
+
+
+def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
+    """The data folder's lock; None where another daemon that was started on demand serves already."""
+    from confide_crypto.keys import make_private_dir
+    from confide_daemon.errors import AlreadyServedError, DataFolderError
+    from confide_daemon.lock import DaemonLock
+
+    if on_demand:
+        make_private_dir(folder.root)
+    elif not folder.identity.exists():
+        raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
+    deadline = time.monotonic() + ON_DEMAND_WAIT_S
+    while True:
+        try:
+            lock = DaemonLock.take(folder.lock)
+        except OSError as error:
+            raise DataFolderError(folder.root, f"cannot be written: {(error.strerror or '').lower()}") from error
+        if lock is not None:
+            return lock
+        if not on_demand:
+            raise AlreadyServedError(folder.root)
+        # The holder has an address, or is about to write it, or has just taken it away to end: then this one takes over.
+        if folder.address.exists() or time.monotonic() >= deadline:
+            return None
+        time.sleep(0.05)
+
+
+@app.command()
+def invite(
+    name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
+    config_file: Config = None,
+    data: Data = None,
+    space: Space = None,
+    scope: Scope = "write",
+    ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is good for.")] = "15m",
+    url: Annotated[
+        str | None, typer.Option("--url", help="The address that the machine will use: confide://host:port.")
+    ] = None,
+    wait: Annotated[
+        bool | None,
+        typer.Option("--wait/--no-wait", help="Wait and show who joined.", show_default="wait in a terminal"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the one string with which a machine joins, once; then wait and show who did."""
+    from confide_crypto.keys import fingerprint_words
+    from confide_daemon import enrollment
+    from confide_daemon.names import parse_ttl
+
+    found = paths.find(config=config_file, data=data)
+    settings = config.load(found.config, must_exist=config_file is not None)
+    with opened(config_file, data) as state:
+        address = enrollment.public_url(state, settings, url)
+        made = enrollment.make_invite(state, name, space=space, scope=scope, ttl_s=parse_ttl(ttl), url=address)
+        text = made.invite.to_string()
+        facts = {"name": made.alias, "space": made.space, "scope": made.scope, "expiresAt": made.expires_at}
+        if as_json:
+            show({"invite": text, **facts})
+        else:
+            typer.echo(text)
+            say(
+                f"On {name}: confide join '…'   (good once, until {time.strftime('%H:%M', time.localtime(made.expires_at))})"
+            )
+            _advise(state, address)
+        sys.stdout.flush()
+        if not (sys.stdout.isatty() if wait is None else wait):
+            return
+        used = enrollment.wait_for_join(state.registry, made)
+        if used is None:
+            raise ConfideError(
+                f"nobody joined: the invite for {name} has expired", hint=f"make a new one: confided invite {name}"
+            )
+        words = fingerprint_words(used.public_key)
+        if as_json:
+            show({"joined": used.alias, "fingerprint": words})
+        else:
+            typer.echo(f"joined: {used.alias}  {words}")
+
+
+def _advise(state: Any, url: str) -> None:
+    """Say what would keep this invite from working."""
+    from confide_daemon.health import answers
+
+    if any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost")):
+        say(f"note: {url} can be reached from this machine only; for others serve with --listen and invite with --url")
+    if not answers(state.folder.address):
+        say("note: confided is not running here; start it with: confided serve")
+
+
+@callers_app.callback()
+def callers(context: typer.Context, config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """List the machines that may connect."""
+    if context.invoked_subcommand is not None:
+        return
+    from confide_crypto.keys import fingerprint_words
+
+    with opened(config_file, data) as state:
+        rows = [
+            {
+                "name": caller.alias,
+                "space": caller.space,
+                "scope": caller.scope,
+                "fingerprint": fingerprint_words(caller.public_key),
+                "addedBy": caller.added_by,
+                "addedAt": caller.added_at,
+            }
+            for caller in state.registry.callers()
+        ]
+    if as_json:
+        show(rows)
+        return
+    if not rows:
+        say("no machine may connect yet; invite one with: confided invite laptop")
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["addedAt"]))
+        typer.echo(
+            f"{row['name']:<{width}}  {row['space']}  {row['scope']}  {row['fingerprint']}  {row['addedBy']} {day}"
+        )
+
+
+@callers_app.command("add")
+def callers_add(
+    line: Annotated[str, typer.Argument(help="The line that `confide key show` prints on the machine.")],
+    config_file: Config = None,
+    data: Data = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="What to call the machine.", show_default="the line's own")
+    ] = None,
+    space: Space = None,
+    scope: Scope = "write",
+    as_json: Json = False,
+) -> None:
+    """Let a machine in by its public key line, without an invite."""
+    from confide_crypto.keys import fingerprint_words, format_daemon_key
+    from confide_daemon import enrollment
+
+    with opened(config_file, data) as state:
+        caller = enrollment.add_line(state.registry, line, name=name, space=space, scope=scope)
+        key = format_daemon_key(state.identity.static_key)
+    words = fingerprint_words(caller.public_key)
+    if as_json:
+        show(
+            {"name": caller.alias, "space": caller.space, "scope": caller.scope, "fingerprint": words, "daemonKey": key}
+        )
+    else:
+        typer.echo(f"added: {caller.alias}  {words}")
+        say(f"On the machine: confide pin <url> {key}")
+
+
+@app.command()
+def revoke(
+    name: Annotated[str, typer.Argument(help="The machine, as `confided callers` shows it.")],
+    config_file: Config = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Shut a machine out for good; its live connections end within a second."""
+    from confide_crypto.keys import fingerprint_words
+    from confide_daemon.errors import TakenError
+    from confide_daemon.names import nearest
+
+    with opened(config_file, data) as state:
+        gone = state.registry.revoke(name)
+        if gone is None:
+            known = [caller.alias for caller in state.registry.callers()]
+            near = nearest(name, known)
+            hint = f"did you mean {near}?" if near else f"the machines are: {', '.join(known) or 'none'}"
+            raise TakenError(f"there is no machine named '{name[:48]}'", hint=hint)
+    if as_json:
+        show({"revoked": gone.alias, "fingerprint": fingerprint_words(gone.public_key)})
+    else:
+        typer.echo(f"revoked: {gone.alias}  {fingerprint_words(gone.public_key)}")
+
+
+@key_app.command("show")
+def key_show(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Print the daemon's public key, for `confide pin`."""
+    from confide_crypto.keys import format_daemon_key
+
+    with opened(config_file, data) as state:
+        key = format_daemon_key(state.identity.static_key)
+    show({"key": key}) if as_json else typer.echo(key)
+
+
+@app.command()
+def reindex(
+    config_file: Config = None,
+    data: Data = None,
+    reembed: Annotated[bool, typer.Option("--reembed", help="Compute all vectors anew as well.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Rebuild the index of every space from its documents; the daemon must not be running."""
+    found = paths.find(config=config_file, data=data)
+    settings = config.load(found.config, must_exist=config_file is not None)
+    lock = _take(found.data, on_demand=False)
+    from confide_daemon import service
+
+    done = service.reindex(found.data, settings, reembed=reembed, progress=None if as_json else say)
+    lock.release()
+    if as_json:
+        show(done)
+    for row in [] if as_json else done:
+        typer.echo(
+            f"{row['space']}: {row['chunksAdded']} added, {row['chunksUpdated']} updated, {row['chunksRemoved']} removed"
+        )
+
+
+@app.command()
+def status(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Show whether the daemon runs, and what it holds."""
+    from confide_daemon import health
+
+    with opened(config_file, data) as state:
+        facts = health.facts(state)
+    if as_json:
+        show(facts)
+        return
+    typer.echo(f"confided {facts['version']}: {'serves at ' + facts['url'] if facts['running'] else 'is not running'}")
+    typer.echo(f"data: {facts['data']}  ({facts['sizeBytes'] / 1e6:.1f} MB)")
+    typer.echo(f"machines: {facts['callers']}  spaces: {', '.join(facts['spaces']) or 'none'}")
+
+
+@app.command()
+def doctor(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Check the configuration, the data folder, its keys and databases, and the model; ends with 1 if something is wrong."""
+    from confide_daemon import health
+
+    found = paths.find(config=config_file, data=data)
+    checks = health.examine(found, must_have_config=config_file is not None)
+    if as_json:
+        show(
+            [{"check": check.name, "ok": check.is_ok, "problem": check.problem, "hint": check.hint} for check in checks]
+        )
+    for check in [] if as_json else checks:
+        typer.echo(
+            f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{': ' + check.problem if check.problem else ''}"
+        )
+        if check.hint:
+            say(f"hint: {check.hint}")
+    if not all(check.is_ok for check in checks):
+        raise typer.Exit(1)
+
+
+@app.command(hidden=True)
+def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Print the tools as a client sees them, as JSON; the proxy ships this."""
+    from confide_daemon.tools import catalogue as tools
+
+    typer.echo(json.dumps(tools.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

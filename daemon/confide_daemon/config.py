@@ -1,0 +1,175 @@
+"""The daemon's configuration: one frozen dataclass, read from `daemon.toml`.
+
+`configs/daemon.toml` shows every option at its default, and a test keeps it so. Secrets are files with mode 0600, never values in here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import tomllib
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from confide_daemon.errors import ConfigError
+
+DEFAULT_PORT = 7733
+PROVIDERS = ("local", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """How the daemon is reached.
+
+    Attributes:
+        listen: host and port of the one socket.
+        public_url: what invites contain, where it differs from `listen` (a tunnel, a reverse proxy): `confides://memory.example.org`.
+        idle_exit_s: a daemon started on demand ends after this many seconds without a connection.
+        max_sessions_per_caller: connections that one key may hold at once.
+    """
+
+    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
+    public_url: str = ""
+    idle_exit_s: int = 900
+    max_sessions_per_caller: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SearchConfig:
+    """What a search uses where the agent says nothing."""
+
+    max_results: int = 8
+    min_score: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """The model that turns text into vectors.
+
+    Attributes:
+        provider: `local` runs on this machine; `none` leaves searches to keywords.
+        folder: a model of your own (`model.onnx` and `tokenizer.json`) in place of the packaged one.
+        threads: how many cores it may use.
+    """
+
+    provider: str = "local"
+    folder: str = ""
+    threads: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """Everything a person can choose."""
+
+    server: ServerConfig = field(default_factory=ServerConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
+
+
+def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
+    """The configuration in `path`, or the defaults where there is no such file.
+
+    Raises:
+        ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not ours.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if must_exist:
+            raise ConfigError(path, "does not exist", hint="leave --config out to use the defaults") from None
+        return DaemonConfig()
+    except UnicodeDecodeError:
+        raise ConfigError(path, "is not UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(path, f"cannot be read: {error.strerror}") from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(path, f"is not TOML: {error}") from error
+    config: DaemonConfig = _build(path, DaemonConfig(), table, "")
+    _check_values(path, config)
+    return config
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`, `[v6]:port`, `host` or `:port`.
+
+    Raises:
+        ValueError: the port is none, or the host is empty.
+    """
+    host, port = text.strip(), str(DEFAULT_PORT)
+    if host.startswith("["):
+        host, _, rest = host[1:].partition("]")
+        ipaddress.IPv6Address(host)
+        port = rest[1:] if rest.startswith(":") else port
+    elif host.count(":") == 1:
+        host, port = host.split(":")
+    elif ":" in host:
+        raise ValueError("an IPv6 address is written in brackets, as in [::1]:7733")
+    if not host:
+        raise ValueError("the host is missing; 127.0.0.1 is this machine only, 0.0.0.0 every interface")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"'{port}' is not a port number")
+    return host, int(port)
+
+
+def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
+    """A copy of the dataclass `default` with the values of `table`, sections included."""
+    names = [item.name for item in fields(default)]
+    hints = get_type_hints(type(default))
+    changes: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f"did you mean '{prefix}{near[0]}'?" if near else f"the options here are {', '.join(names)}"
+            raise ConfigError(path, f"has an unknown option '{prefix}{key}'", hint=hint)
+        current = getattr(default, key)
+        if is_dataclass(current):
+            if not isinstance(value, dict):
+                raise ConfigError(
+                    path, f"has a wrong value for '{prefix}{key}'", hint=f"it is a section: [{prefix}{key}]"
+                )
+            changes[key] = _build(path, current, value, f"{prefix}{key}.")
+        else:
+            changes[key] = _typed(path, f"{prefix}{key}", value, hints[key])
+    return replace(default, **changes)
+
+
+_KINDS: dict[Any, str] = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _typed(path: Path, key: str, value: Any, wanted: Any) -> Any:
+    if wanted is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted:
+        raise ConfigError(path, f"has a wrong value for '{key}'", hint=f"it takes {_KINDS[wanted]}")
+    return value
+
+
+def _check_values(path: Path, config: DaemonConfig) -> None:
+    server, search, embedding = config.server, config.search, config.embedding
+    try:
+        parse_listen(server.listen)
+    except ValueError as error:
+        raise ConfigError(path, "has a wrong value for 'server.listen'", hint=str(error)) from None
+    if server.public_url and not server.public_url.startswith(("confide://", "confides://")):
+        raise ConfigError(
+            path, "has a wrong value for 'server.public_url'", hint="it begins with confide:// or confides://"
+        )
+    if embedding.provider not in PROVIDERS:
+        raise ConfigError(
+            path, "has a wrong value for 'embedding.provider'", hint=f"it is one of {', '.join(PROVIDERS)}"
+        )
+    bounds = {
+        "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
+        "server.max_sessions_per_caller": (server.max_sessions_per_caller, 1, 1000),
+        "search.max_results": (search.max_results, 1, 50),
+        "search.min_score": (search.min_score, 0, 1),
+        "embedding.threads": (embedding.threads, 1, 256),
+    }
+    for key, (value, least, most) in bounds.items():
+        if not least <= value <= most:
+            raise ConfigError(
+                path, f"has a wrong value for '{key}'", hint=f"it is at least {least} and at most {most:,}"
+            )

@@ -1,0 +1,194 @@
+"""The working copies that one connection's machine keeps of the documents.
+
+A new revision goes to every machine that keeps the project: to the caller's before its tool answers, to the others in the background. What
+a machine holds is known only from what it has confirmed, and that is also the base on which its unsynced edits are merged: taking a
+newer revision for the base would read the lines that the machine has not seen yet as lines that somebody deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from confide_crypto.errors import ConnectionLost, RequestError
+from confide_daemon.space import PutResult, Space
+from confide_daemon.tools.context import WrittenBack
+
+log = logging.getLogger(__name__)
+
+# A tool call waits for the caller's own disk, but not for long: the document is safe in the daemon already.
+WRITE_BACK_DEADLINE_S = 2.0
+BACKGROUND_DEADLINE_S = 10.0
+MAX_MERGE_ROUNDS = 3
+# Announcements of one document are folded into one, so this many different documents wait at most; the next comparison brings the rest.
+MAX_WAITING = 4096
+
+Request = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a machine has confirmed of a document; the hash is unknown where it has edited the file since."""
+
+    revision: int
+    hash: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A new revision of a document.
+
+    Attributes:
+        before: hash of the revision before it, None if there was none.
+        text: None says that the document was removed.
+    """
+
+    project: str
+    path: str
+    revision: int
+    hash: str
+    before: str | None
+    text: str | None
+
+    @classmethod
+    def of(cls, project: str, path: str, result: PutResult, before: str | None) -> Change:
+        """The change that a write made."""
+        return cls(project, path, result.revision, result.hash, before, result.text)
+
+
+class Copies:
+    """One connection's working copies: which projects, which revisions, and the way to bring newer ones."""
+
+    def __init__(self, request: Request, space: Space, alias: str, publish: Callable[[Change], None]) -> None:
+        """`request` asks the machine; `publish` tells the other machines of a revision made by merging here."""
+        self._request = request
+        self._space = space
+        self._alias = alias
+        self._publish = publish
+        self._held: dict[Key, Held] = {}
+        self._waiting: dict[Key, Change] = {}
+        self._announced = asyncio.Event()
+        # One revision on its way to this machine at a time, so that each is applied upon the one before it.
+        self._order = asyncio.Lock()
+        self.projects: set[str] = set()
+
+    def confirm(self, project: str, path: str, revision: int, digest: str | None) -> None:
+        """The machine has said that its file is (or is an edit of) this revision."""
+        self._held[project, path] = Held(revision, digest)
+
+    def forget(self, project: str, path: str) -> None:
+        """The machine has no such file any more."""
+        self._held.pop((project, path), None)
+
+    async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
+        """Bring a revision to the machine's disk within two seconds, merging what a person has just written there.
+
+        Never raises for the machine's sake: the revision is stored, and the answer says whether it is on disk as well.
+        """
+        if project not in self.projects:
+            return WrittenBack(False, result)
+        newest = [result]
+        try:
+            async with asyncio.timeout(WRITE_BACK_DEADLINE_S), self._order:
+                on_disk = await self._bring(project, path, newest, before)
+        except (TimeoutError, ConnectionLost):
+            return WrittenBack(
+                False,
+                newest[-1],
+                "stored, but this machine has not confirmed its file yet; it follows with the next sync",
+            )
+        except RequestError as error:
+            return WrittenBack(
+                False, newest[-1], f"stored, but the file on this machine could not be written: {error.message}"
+            )
+        warning = (
+            None if on_disk else "stored, but the file on this machine is being edited; it follows with the next sync"
+        )
+        return WrittenBack(on_disk, newest[-1], warning)
+
+    async def scan(self, *, force: bool, timeout_s: float) -> dict[str, Any] | None:
+        """Let the machine compare its files with the daemon's; None if it keeps none.
+
+        Raises:
+            RequestError, ConnectionLost, TimeoutError: it could not.
+        """
+        if not self.projects:
+            return None
+        return await self._request("scan", {"force": force}, timeout_s)
+
+    def announce(self, change: Change) -> None:
+        """Let the machine have a revision that another one made, soon."""
+        if change.project not in self.projects:
+            return
+        key = (change.project, change.path)
+        earlier = self._waiting.pop(key, None)
+        if earlier is not None:
+            change = Change(change.project, change.path, change.revision, change.hash, earlier.before, change.text)
+        elif len(self._waiting) >= MAX_WAITING:
+            log.warning("a machine is %d documents behind; its next comparison brings the rest", MAX_WAITING)
+            return
+        self._waiting[key] = change
+        self._announced.set()
+
+    async def run(self) -> None:
+        """Bring the announced revisions, until cancelled."""
+        while True:
+            await self._announced.wait()
+            self._announced.clear()
+            while self._waiting:
+                key = next(iter(self._waiting))
+                change = self._waiting.pop(key)
+                try:
+                    async with self._order:
+                        await self._apply(change, change.before, BACKGROUND_DEADLINE_S)
+                except ConnectionLost:
+                    return
+                except (TimeoutError, RequestError) as error:
+                    # The machine compares states at its next connection or scan, which finds this again.
+                    log.info("a revision was not taken: %s", type(error).__name__)
+
+    async def _bring(self, project: str, path: str, newest: list[PutResult], before: str | None) -> bool:
+        """Apply the last of `newest`; append what merging makes of a person's edit, and apply that."""
+        held = self._held.get((project, path))
+        for _ in range(MAX_MERGE_ROUNDS):
+            result = newest[-1]
+            answer = await self._apply(Change.of(project, path, result, before), before, WRITE_BACK_DEADLINE_S)
+            if answer is None:
+                return True
+            base = held.revision if held else 0
+            merged = await self._space.put(project, path, answer["text"], base=base, author=self._alias)
+            if merged.revision != result.revision:
+                self._publish(Change.of(project, path, merged, result.hash))
+            newest.append(merged)
+            # The file is now known to hold just what was merged, so that (and nothing else) may be overwritten.
+            self._held[project, path] = Held(base, answer["hash"])
+        return False
+
+    async def _apply(self, change: Change, before: str | None, timeout_s: float) -> dict[str, Any] | None:
+        """Ask the machine to take a revision: None if it has, else what its file holds instead."""
+        key = (change.project, change.path)
+        held = self._held.get(key)
+        if held is not None and held.revision >= change.revision:
+            return None
+        body = {
+            "project": change.project,
+            "path": change.path,
+            "revision": change.revision,
+            "hash": change.hash,
+            "baseHash": held.hash if held is not None and held.hash is not None else before,
+            "text": change.text,
+        }
+        answer = await self._request("apply", body, timeout_s)
+        if answer.get("applied") is not True:
+            if not isinstance(answer.get("text"), str) or not isinstance(answer.get("hash"), str):
+                raise RequestError("invalid", "the machine's answer is not of the form that apply gives")
+            return answer
+        if change.text is None:
+            self._held.pop(key, None)
+        else:
+            self._held[key] = Held(change.revision, change.hash)
+        return None

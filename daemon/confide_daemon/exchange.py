@@ -1,0 +1,203 @@
+"""The sync requests that a machine makes on its connection: compare, put, remove, pull (PROTOCOL.md, "Requests").
+
+Messages compare states and are idempotent, so a lost answer or a replay costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_daemon.copies import Change, Copies
+from confide_daemon.errors import InvalidPathError, InvalidQueryError, NotFoundError, StorageError, TooLargeError
+from confide_daemon.space import Space
+
+# A folder of notes has hundreds of files; this keeps a broken proxy from sending millions.
+MAX_ENTRIES = 100_000
+MAX_PROJECT_CHARS = 256
+HASH_CHARS = 64
+
+
+class Exchange:
+    """One connection's sync requests against its space."""
+
+    def __init__(
+        self, space: Space, copies: Copies, alias: str, may_write: Callable[[], bool], publish: Callable[[Change], None]
+    ) -> None:
+        """`may_write` is asked at each write; `publish` tells the other machines of the space of a new revision."""
+        self._space = space
+        self._copies = copies
+        self._alias = alias
+        self._may_write = may_write
+        self._publish = publish
+        self._operations = {"compare": self._compare, "put": self._put, "remove": self._remove, "pull": self._pull}
+
+    async def handle(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request.
+
+        Raises:
+            RequestError: it cannot be done; the code says why.
+        """
+        operation = self._operations.get(op)
+        if operation is None:
+            raise RequestError(
+                "invalid", "this daemon does not know that request", "do the versions of confide and confided fit?"
+            )
+        try:
+            return await operation(body)
+        except ConfideError as error:
+            raise as_request_error(error) from error
+
+    async def _compare(self, body: dict[str, Any]) -> dict[str, Any]:
+        project = project_of(body)
+        entries = [_entry(item) for item in _items(body, "entries")]
+        gone = [_gone(item) for item in _items(body, "gone")]
+        if not self._may_write():
+            gone = []  # A machine that may only read deletes nothing.
+        result = await self._space.compare(project, entries, gone)
+        adopted = dict(result.adopt)
+        changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
+        sent = set(result.send)
+        for path, digest, base in entries:
+            if path in adopted:
+                self._copies.confirm(project, path, adopted[path], digest)
+            elif path in sent:
+                self._copies.confirm(project, path, base, None)
+            elif base and path not in changed:
+                self._copies.confirm(project, path, base, digest)
+        for path, _ in gone:
+            self._copies.forget(project, path)
+        return {
+            "send": list(result.send) if self._may_write() else [],
+            "adopt": [list(item) for item in result.adopt],
+            "pull": [list(item) for item in result.pull],
+            "drop": [list(item) for item in result.drop],
+        }
+
+    async def _put(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._require_write()
+        project, path, base = project_of(body), text_of(body, "path"), _revision(body, "base")
+        text, digest = text_of(body, "text"), text_of(body, "hash")
+        before = await self._hash_of(project, path)
+        result = await self._space.put(project, path, text, base=base, author=self._alias)
+        is_same = result.hash == digest
+        # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.
+        if is_same:
+            self._copies.confirm(project, path, result.revision, digest)
+        if result.changed:
+            self._publish(Change.of(project, path, result, before))
+        answer = {
+            "revision": result.revision,
+            "hash": result.hash,
+            "merged": result.merged,
+            "clash": result.clash,
+            "indexed": True,
+            "queued": result.queued,
+        }
+        return answer if is_same else {**answer, "text": result.text}
+
+    async def _remove(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._require_write()
+        project, path = project_of(body), text_of(body, "path")
+        before = await self._hash_of(project, path)
+        result = await self._space.remove(project, path, base=_revision(body, "base"), author=self._alias)
+        if not result.removed:
+            return {"revision": result.revision, "removed": False, "text": result.text}
+        self._copies.forget(project, path)
+        if before is not None:
+            self._publish(Change(project, path, result.revision, "", before, None))
+        return {"revision": result.revision, "removed": True}
+
+    async def _pull(self, body: dict[str, Any]) -> dict[str, Any]:
+        project, path = project_of(body), text_of(body, "path")
+        revision = _revision(body, "revision") if body.get("revision") is not None else None
+        document = await self._space.read(project, path, revision=revision)
+        if revision is None:
+            self._copies.confirm(project, path, document.revision, document.hash)
+        return {"revision": document.revision, "hash": document.hash, "text": document.text}
+
+    async def _hash_of(self, project: str, path: str) -> str | None:
+        try:
+            return (await self._space.read(project, path)).hash
+        except NotFoundError:
+            return None
+
+    def _require_write(self) -> None:
+        if not self._may_write():
+            raise RequestError(
+                "denied",
+                "this machine may read the memory but not write it",
+                "ask whoever runs the daemon for the write scope",
+            )
+
+
+def as_request_error(error: ConfideError) -> RequestError:
+    """The answer for an error: a code that the proxy acts on, and the sentence for a person."""
+    if isinstance(error, RequestError):
+        return error
+    codes: tuple[tuple[type[ConfideError], str], ...] = (
+        (NotFoundError, "not_found"),
+        (InvalidPathError, "invalid"),
+        (InvalidQueryError, "invalid"),
+        (TooLargeError, "too_large"),
+        (StorageError, "storage_full"),
+    )
+    code = next((code for kind, code in codes if isinstance(error, kind)), "unavailable")
+    return RequestError(code, str(error), error.hint)
+
+
+def project_of(body: dict[str, Any]) -> str:
+    """The project that a request names.
+
+    Raises:
+        RequestError: it names none, or one that cannot be a project.
+    """
+    project = text_of(body, "project")
+    if not project.strip() or len(project) > MAX_PROJECT_CHARS or not project.isprintable():
+        raise RequestError(
+            "invalid", "the project has no usable name", f"1 to {MAX_PROJECT_CHARS} printable characters"
+        )
+    return project
+
+
+def text_of(body: dict[str, Any], key: str) -> str:
+    """A text in a request.
+
+    Raises:
+        RequestError: it is missing or of another type.
+    """
+    value = body.get(key)
+    if not isinstance(value, str):
+        raise RequestError("invalid", f"'{key}' must be a string")
+    return value
+
+
+def _revision(body: dict[str, Any], key: str) -> int:
+    value = body.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0 or value >= 2**63:
+        raise RequestError("invalid", f"'{key}' must be a revision number")
+    return value
+
+
+def _items(body: dict[str, Any], key: str) -> list[Any]:
+    value = body.get(key)
+    if not isinstance(value, list):
+        raise RequestError("invalid", f"'{key}' must be a list")
+    if len(value) > MAX_ENTRIES:
+        raise RequestError("too_large", f"'{key}' has {len(value)} entries", f"the limit is {MAX_ENTRIES}")
+    return value
+
+
+def _entry(item: Any) -> tuple[str, str, int]:
+    match item:
+        case [str(path), str(digest), int(base)] if len(digest) == HASH_CHARS and 0 <= base < 2**63:
+            return path, digest, base
+    raise RequestError("invalid", "an entry is not [path, hash, base]")
+
+
+def _gone(item: Any) -> tuple[str, int]:
+    match item:
+        case [str(path), int(base)] if 0 <= base < 2**63:
+            return path, base
+    raise RequestError("invalid", "a missing file is not [path, base]")

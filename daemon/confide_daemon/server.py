@@ -1,0 +1,241 @@
+"""The daemon: one port, and behind it a session for every connection that has proven an enrolled key.
+
+`GET /health` is the only thing answered to strangers, and says no more than that the daemon lives and which version it is. Everything
+else is a websocket that begins with the handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import http
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confide_crypto.connection import accept
+from websockets.asyncio.server import Server as WebsocketServer
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+
+from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.keys import format_daemon_key
+from confide_crypto.limits import Handshakes, websocket_options
+from confide_daemon import __version__, address
+from confide_daemon.callers import Callers
+from confide_daemon.config import DaemonConfig
+from confide_daemon.copies import Change
+from confide_daemon.errors import ListenError
+from confide_daemon.session import Session
+from confide_daemon.spaces import Spaces
+from confide_daemon.state import State
+from confide_daemon.tools.context import SearchDefaults
+
+log = logging.getLogger(__name__)
+
+# How soon a change made by another process (a revoked caller) is seen. Asking costs a microsecond.
+REGISTRY_POLL_S = 0.2
+STOP_DEADLINE_S = 10.0
+HTTP_DEADLINE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where to listen, and for how long without anybody.
+
+    Attributes:
+        port: 0 takes a free one.
+        idle_exit_s: end after this many seconds without a connection; None never ends.
+    """
+
+    host: str
+    port: int
+    idle_exit_s: float | None = None
+
+
+class Daemon:
+    """A running daemon; `run` serves until it is told to stop."""
+
+    def __init__(self, state: State, config: DaemonConfig, spaces: Spaces) -> None:
+        self._state = state
+        self._config = config
+        self._spaces = spaces
+        self._sessions: dict[bytes, set[Session]] = {}
+        self._stop = asyncio.Event()
+        self._handshakes = Handshakes()
+        self._callers = Callers(
+            state.registry,
+            state.folder.authorized,
+            sessions_of=lambda key: len(self._sessions.get(key, ())),
+            max_sessions=config.server.max_sessions_per_caller,
+        )
+
+    def stop(self) -> None:
+        """Ask the daemon to end in good order."""
+        self._stop.set()
+
+    async def run(self, listen: Listen, *, on_ready: Callable[[str], None] | None = None) -> None:
+        """Serve; `on_ready` gets the address (`confide://host:port`) once connections are taken.
+
+        Raises:
+            ListenError: the address cannot be bound.
+        """
+        server = await self._listen(listen)
+        url = _url(server)
+        key = format_daemon_key(self._state.identity.static_key)
+        try:
+            await asyncio.to_thread(
+                address.write, self._state.folder.address, address.Address(url, key, os.getpid(), __version__)
+            )
+            log.info("confided %s listens on %s", __version__, url.removeprefix("confide://"))
+            if on_ready:
+                on_ready(url)
+            await self._until_stopped(listen.idle_exit_s)
+        finally:
+            address.remove(self._state.folder.address)
+            server.close(close_connections=False)
+            await self._close_sessions()
+            server.close()
+            await server.wait_closed()
+            await self._spaces.close()
+            log.info("confided ended")
+
+    def publish(self, space_id: str, change: Change, origin: Session) -> None:
+        """Let the other connections of the space have a new revision."""
+        for sessions in self._sessions.values():
+            for session in sessions:
+                if session is not origin and session.caller.space_id == space_id:
+                    session.announce(change)
+
+    async def _listen(self, listen: Listen) -> WebsocketServer:
+        try:
+            return await serve(
+                self._handle,
+                listen.host,
+                listen.port,
+                process_request=_answer_http,
+                open_timeout=HTTP_DEADLINE_S,
+                server_header=None,
+                logger=_quiet_logger(),
+                **websocket_options(),
+            )
+        except OSError as error:
+            where = f"{listen.host}:{listen.port}"
+            if error.errno == errno.EADDRINUSE:
+                hint = "is another confided running? choose another port with --listen"
+                raise ListenError(where, "the port is in use", hint=hint) from error
+            raise ListenError(
+                where, error.strerror or type(error).__name__, hint="is the host one of this machine?"
+            ) from error
+
+    async def _handle(self, ws: ServerConnection) -> None:
+        started = time.monotonic()
+        try:
+            with self._handshakes.slot():
+                connection = await accept(ws, self._state.identity, self._callers)
+        except DeniedError:
+            return  # logged where it was decided
+        except (ConfideError, TimeoutError) as error:
+            log.info("handshake failed after %.1f s: %s", time.monotonic() - started, type(error).__name__)
+            return
+        caller = self._callers.current(connection.peer_key)
+        sessions = self._sessions.setdefault(connection.peer_key, set())
+        if caller is None or len(sessions) >= self._config.server.max_sessions_per_caller:
+            await connection.close("revoked" if caller is None else "busy")
+            return
+        try:
+            space = await self._spaces.get(caller.space_id)
+        except ConfideError as error:
+            log.error("space %s cannot be opened: %s", caller.space_id, error)
+            await connection.close("unavailable")
+            return
+        defaults = SearchDefaults(self._config.search.max_results, self._config.search.min_score)
+        session = Session(connection, caller, space, self, defaults)
+        sessions.add(session)
+        try:
+            await session.run()
+        except ConfideError as error:
+            log.info("session %s: %s", connection.session_id, type(error).__name__)
+        finally:
+            sessions.discard(session)
+            if not sessions:
+                self._sessions.pop(connection.peer_key, None)
+
+    async def _until_stopped(self, idle_exit_s: float | None) -> None:
+        """Watch the registry for what other processes change, and the clock for idleness."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        version = self._state.registry.version()
+        busy_at = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                async with asyncio.timeout(REGISTRY_POLL_S):
+                    await self._stop.wait()
+            except TimeoutError:
+                pass
+            now = self._state.registry.version()
+            if now != version:
+                version = now
+                await self._apply_registry()
+            if self._sessions:
+                busy_at = time.monotonic()
+            elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
+                log.info("nobody connected for %.0f s", idle_exit_s)
+                return
+
+    async def _apply_registry(self) -> None:
+        """Give every session its caller's rights as they are now; end those of revoked callers."""
+        for key, sessions in list(self._sessions.items()):
+            caller = self._callers.current(key)
+            for session in list(sessions):
+                if caller is None or caller.space_id != session.caller.space_id:
+                    log.info("session %s: %s was revoked", session.connection.session_id, session.caller.alias)
+                    await session.connection.close("revoked")
+                else:
+                    session.caller = caller
+
+    async def _close_sessions(self) -> None:
+        live = [session for sessions in self._sessions.values() for session in sessions]
+        if not live:
+            return
+        closing = [asyncio.create_task(session.close("shutdown")) for session in live]
+        _, late = await asyncio.wait(closing, timeout=STOP_DEADLINE_S)
+        for task in late:
+            task.cancel()
+
+
+def _answer_http(_connection: ServerConnection, request: Request) -> Response | None:
+    """Answer plain HTTP; None lets a websocket pass on to its handshake."""
+    path = request.path.partition("?")[0]
+    if "websocket" in request.headers.get("Upgrade", "").lower():
+        return None
+    if path.rstrip("/").endswith("/health"):
+        return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
+    return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
+
+
+def _response(status: http.HTTPStatus, body: dict[str, str]) -> Response:
+    data = json.dumps(body).encode() + b"\n"
+    headers = Headers({"Content-Type": "application/json", "Content-Length": str(len(data)), "Connection": "close"})
+    headers["Cache-Control"] = "no-store"
+    return Response(status, status.phrase, headers, data)
+
+
+def _quiet_logger() -> logging.Logger:
+    """websockets logs tracebacks of failed handshakes and whole frames; strangers must not be able to fill the log."""
+    quiet = logging.getLogger("confide_daemon.websockets")
+    quiet.setLevel(logging.CRITICAL)
+    return quiet
+
+
+def _url(server: WebsocketServer) -> str:
+    host, port = server.sockets[0].getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - what was bound, to be replaced by what can be reached
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
+    return f"confide://[{host}]:{port}" if ":" in host else f"confide://{host}:{port}"

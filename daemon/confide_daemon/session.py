@@ -1,0 +1,254 @@
+"""One connection: the MCP server of an agent's session, and the sync requests of its machine.
+
+The channel carries JSON-RPC messages (MSG) both ways; here they meet the SDK's low-level server over in-memory streams, which serves both
+protocol eras and pairs requests itself. Rights are those of the key that completed the handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import anyio
+import mcp_types
+from confide_crypto.connection import Connection
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from confide_crypto.errors import ConnectionLost, RequestError
+from confide_daemon import __version__
+from confide_daemon.copies import Change, Copies
+from confide_daemon.documents import MAX_TEXT_BYTES
+from confide_daemon.errors import ToolsetError
+from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
+from confide_daemon.registry import Caller
+from confide_daemon.space import PutResult, Space
+from confide_daemon.tools import calls
+from confide_daemon.tools.catalogue import catalogue, fingerprint
+from confide_daemon.tools.context import GLOBAL_PROJECT, SearchDefaults, ToolContext, WrittenBack
+
+log = logging.getLogger(__name__)
+
+# Between the channel and the MCP server; a full one holds the channel's reader back, and so the peer.
+MESSAGE_QUEUE = 64
+MAX_CALLS_AT_ONCE = 32
+MAX_PROJECTS = 8
+MAX_LABEL_CHARS = 128
+SCAN_DEADLINE_S = 600.0
+DRAIN_DEADLINE_S = 5.0
+
+Incoming = SessionMessage | Exception
+_Result = TypeVar("_Result")
+
+
+class Host(Protocol):
+    """The daemon as a session sees it."""
+
+    def publish(self, space_id: str, change: Change, origin: Session) -> None:
+        """Let the other connections of the space have a new revision."""
+        ...
+
+
+class Session:
+    """One authenticated connection, from its welcome to its close."""
+
+    def __init__(
+        self, connection: Connection, caller: Caller, space: Space, host: Host, defaults: SearchDefaults
+    ) -> None:
+        self.connection = connection
+        self.caller = caller
+        self._space = space
+        self._host = host
+        self._defaults = defaults
+        self._toolsets: tuple[str, ...] = ("core",)
+        self._project: str | None = None
+        self._client: dict[str, str] = {}
+        self._running: set[asyncio.Task[Any]] = set()
+        self._copies = Copies(self._ask, space, caller.alias, self._publish)
+        self._exchange = Exchange(space, self._copies, caller.alias, lambda: self.may_write, self._publish)
+        self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
+        self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the caller's scope allows writing, as it is now."""
+        return self.caller.scope != "read"
+
+    async def run(self) -> None:
+        """Serve until the peer closes.
+
+        Raises:
+            ConnectionLost, ProtocolViolation: the link broke, or the peer broke the protocol.
+        """
+        started = time.monotonic()
+        log.info("session %s: %s connected", self.connection.session_id, self.caller.alias)
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(self._serve_mcp()),
+                    group.create_task(self._forward()),
+                    group.create_task(self._copies.run()),
+                ]
+                await self.connection.serve(on_message=self._on_message, on_request=self._on_request)
+                for task in beside:
+                    task.cancel()
+        except BaseExceptionGroup as failures:
+            # What ended the connection; its neighbours fall with it.
+            raise failures.exceptions[0] from None
+        finally:
+            for stream in (self._to_server, self._server_in, self._server_out, self._from_server):
+                stream.close()
+            log.info("session %s: ended after %.1f s", self.connection.session_id, time.monotonic() - started)
+
+    async def close(self, code: str) -> None:
+        """Let running calls finish (a few seconds at most), then close the channel."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=DRAIN_DEADLINE_S)
+        await self.connection.close(code)
+
+    def announce(self, change: Change) -> None:
+        """Another connection of the space has made this revision."""
+        self._copies.announce(change)
+
+    # The channel
+
+    async def _on_message(self, data: bytes) -> None:
+        try:
+            message = mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+        except (ValidationError, ValueError):
+            error = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"not a JSON-RPC message"}}'
+            await self.connection.send_message(error)
+            return
+        await self._to_server.send(SessionMessage(message))
+
+    async def _forward(self) -> None:
+        async for item in self._from_server:
+            data = item.message.model_dump_json(by_alias=True, exclude_none=True)
+            await self.connection.send_message(data.encode())
+
+    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        if op == "attach":
+            return await self._attach(body)
+        if op == "catalogue":
+            try:
+                return catalogue(_toolsets(body))
+            except ToolsetError as error:
+                raise as_request_error(error) from error
+        project = project_of(body)
+        if project not in self._copies.projects:
+            raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
+        return await self._tracked(self._exchange.handle(op, body))
+
+    async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
+        project, toolsets = project_of(body), _toolsets(body)
+        if len(self._copies.projects | {project}) > MAX_PROJECTS:
+            raise RequestError("invalid", f"a connection attaches at most {MAX_PROJECTS} projects")
+        try:
+            digest = fingerprint(toolsets)
+        except ToolsetError as error:
+            raise as_request_error(error) from error
+        self._toolsets = toolsets
+        self._client = {key: text_of(body, key)[:MAX_LABEL_CHARS] for key in ("machine", "proxyVersion") if key in body}
+        self._copies.projects.add(project)
+        if self._project is None or self._project == GLOBAL_PROJECT:
+            self._project = project
+        return {
+            "space": self.caller.space_id,
+            "project": project,
+            "daemonVersion": __version__,
+            "limits": {"documentBytes": MAX_TEXT_BYTES},
+            "catalogue": digest,
+        }
+
+    async def _ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        return await self.connection.request(op, body, timeout_s=timeout_s)
+
+    # MCP
+
+    async def _serve_mcp(self) -> None:
+        described = catalogue(self._toolsets)
+        info = described["serverInfo"]
+        server: Server[Any] = Server(
+            info["name"],
+            version=info["version"],
+            title=info["title"],
+            instructions=described["instructions"],
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+        # The SDK's spans would carry tool arguments to whatever exporter is installed.
+        server.middleware.clear()
+        options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+        await server.run(self._server_in, self._server_out, options)
+
+    async def _list_tools(self, _context: Any, _params: Any) -> mcp_types.ListToolsResult:
+        return mcp_types.ListToolsResult.model_validate({"tools": catalogue(self._toolsets)["tools"]})
+
+    async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+        if len(self._running) >= MAX_CALLS_AT_ONCE:
+            return calls.refused(
+                f"{MAX_CALLS_AT_ONCE} calls of this connection are running already", "wait for one of them"
+            )
+        machine = _CallMachine(self, context.session.report_progress)
+        surroundings = ToolContext(
+            space=self._space,
+            machine=machine,
+            alias=self.caller.alias,
+            may_write=self.may_write,
+            project=self._project,
+            attached=frozenset(self._copies.projects),
+            client=self._client,
+            defaults=self._defaults,
+        )
+        return await self._tracked(calls.run(params.name, params.arguments, surroundings, self._toolsets))
+
+    async def _tracked(self, work: Awaitable[_Result]) -> _Result:
+        """Run something that a shutdown waits for."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            return await work
+        finally:
+            self._running.discard(task)
+
+    def _publish(self, change: Change) -> None:
+        self._host.publish(self.caller.space_id, change, self)
+
+    async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
+        """Bring a stored revision to the caller's disk, and to the other machines of the space."""
+        if result.changed:
+            self._publish(Change.of(project, path, result, before))
+        return await self._copies.write_back(project, path, result, before)
+
+    async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
+        """Let the machine compare its files; None if it keeps none here."""
+        try:
+            return await self._copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)
+        except (ConnectionLost, RequestError, TimeoutError) as error:
+            log.info("session %s: the scan ended early: %s", self.connection.session_id, type(error).__name__)
+            return None
+
+
+class _CallMachine:
+    """The session's machine during one call, with that call's own progress."""
+
+    def __init__(self, session: Session, report: Callable[..., Any]) -> None:
+        self._session = session
+        self._report = report
+        self.write_back = session.write_back
+        self.scan = session.scan
+
+    async def progress(self, done: float, total: float | None, message: str) -> None:
+        await self._report(done, total, message)
+
+
+def _toolsets(body: dict[str, Any]) -> tuple[str, ...]:
+    value = body.get("toolsets", ["core"])
+    if not isinstance(value, list) or len(value) > 32 or not all(isinstance(item, str) for item in value):
+        raise RequestError("invalid", "'toolsets' must be a list of names")
+    return tuple(value) or ("core",)

@@ -1,0 +1,68 @@
+"""The data folder, made and opened: the daemon's identity, the master key and the registry.
+
+Refuses what others could read or write, as ssh does, before it reads a key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confide_crypto.keys import Identity, make_private_dir
+from confide_daemon.errors import DataFolderError
+from confide_daemon.master import MasterKey
+from confide_daemon.paths import DataFolder
+from confide_daemon.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An opened data folder."""
+
+    folder: DataFolder
+    identity: Identity
+    master: MasterKey
+    registry: Registry
+
+    def close(self) -> None:
+        """Close what is open on disk."""
+        self.registry.close()
+
+
+def create(folder: DataFolder) -> bool:
+    """Make the folder, its keys and its registry where they are missing; True if the keys are new.
+
+    Raises:
+        DataFolderError: databases without the key that opens them.
+        KeyFileError: the folder or a key in it is open to others, of a foreign owner, or not writable.
+        StorageError: the registry cannot be made or opened.
+    """
+    for place in (folder.root, folder.spaces, folder.authorized):
+        make_private_dir(place)
+    is_new = not folder.identity.exists()
+    if not folder.master.exists():
+        if folder.registry.exists():
+            # A new key here would make what is stored unreadable for good.
+            raise DataFolderError(
+                folder.root, "holds databases but no master.key", hint="restore master.key from a backup"
+            )
+        MasterKey.create(folder.master)
+    if is_new:
+        Identity.generate().save(folder.identity)
+    open_state(folder).close()
+    return is_new
+
+
+def open_state(folder: DataFolder) -> State:
+    """Open a folder that `create` has made.
+
+    Raises:
+        DataFolderError: it is not set up.
+        KeyFileError: the folder or a key is open to others, of a foreign owner, or damaged.
+        StorageError: the registry cannot be opened.
+    """
+    if not folder.identity.exists() or not folder.master.exists():
+        raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
+    make_private_dir(folder.root)
+    identity = Identity.load(folder.identity)
+    master = MasterKey.load(folder.master)
+    return State(folder, identity, master, Registry.open(folder.registry, master.registry_key()))

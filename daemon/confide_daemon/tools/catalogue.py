@@ -1,0 +1,78 @@
+"""The catalogue: everything that a client learns about this server before it calls a tool.
+
+A pure function of the toolsets. The proxy ships a generated copy (`python -m confide_daemon catalogue`) and caches the daemon's, so
+that an agent gets its tools before the daemon is reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from confide_daemon import __version__
+from confide_daemon.errors import ToolsetError
+from confide_daemon.tools import read, search, status, store, sync
+from confide_daemon.tools.definition import Definition
+
+SERVER_NAME = "confide"
+SERVER_TITLE = "Confide memory"
+INSTRUCTIONS = (
+    "Confide is the lasting memory of this user and project. Call memory_search before you answer or start work that may depend on "
+    "earlier decisions, preferences, people, dates or problems. Call memory_store when something worth keeping is decided, learned or "
+    "asked to be remembered."
+)
+
+# Revisions of MCP that are opened by `initialize` (oldest first) and those that carry their version in every request. Stated here and not
+# imported, so that the catalogue needs no SDK; a test compares them with the SDK's.
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSIONS = ("2026-07-28",)
+
+TOOLSETS: dict[str, tuple[Definition, ...]] = {
+    "core": (search.DEFINITION, read.DEFINITION, store.DEFINITION, status.DEFINITION, sync.DEFINITION),
+}
+
+
+def definitions(toolsets: Sequence[str]) -> tuple[Definition, ...]:
+    """The tools of these groups, in the order of the catalogue; `all` stands for every group.
+
+    Raises:
+        ToolsetError: there is no group of that name.
+    """
+    for name in toolsets:
+        if name != "all" and name not in TOOLSETS:
+            raise ToolsetError(name, known=tuple(TOOLSETS))
+    wanted = TOOLSETS if "all" in toolsets else toolsets
+    return tuple(tool for group, tools in TOOLSETS.items() if group in wanted for tool in tools)
+
+
+def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
+    """What `initialize`, `server/discover` and `tools/list` answer, as JSON on the wire.
+
+    Raises:
+        ToolsetError: there is no group of that name.
+    """
+    return {
+        "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
+        "capabilities": {"tools": {"listChanged": True}},
+        "instructions": INSTRUCTIONS,
+        "tools": [tool.wire() for tool in definitions(toolsets)],
+        "protocolVersions": list(HANDSHAKE_VERSIONS),
+        "discover": {
+            "supportedVersions": list(MODERN_VERSIONS),
+            # Without `subscriptions/listen` nothing can tell a client of this era that the list changed.
+            "capabilities": {"tools": {"listChanged": False}},
+            "instructions": INSTRUCTIONS,
+        },
+    }
+
+
+def fingerprint(toolsets: Sequence[str]) -> str:
+    """SHA-256 (hex) of the catalogue's canonical JSON: what a proxy compares its cached copy with."""
+    return hashlib.sha256(canonical(catalogue(toolsets))).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,93 @@
+"""What a tool may know and do: the caller's space, the projects of its connection, and three ways back to its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confide_daemon.errors import ToolError
+from confide_daemon.space import PutResult, Space
+
+GLOBAL_PROJECT = "global"
+
+
+class Machine(Protocol):
+    """The caller's machine as a tool may use it; the session is one, and a caller without a proxy (the panel) is another."""
+
+    async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
+        """Bring a new revision to the caller's disk, merging with what a person has just written there."""
+        ...
+
+    async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
+        """Let the machine compare its files with the daemon's; None if it keeps none."""
+        ...
+
+    async def progress(self, done: float, total: float | None, message: str) -> None:
+        """Tell a client that asked for it how far a long call is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBack:
+    """Whether a revision reached the caller's disk.
+
+    Attributes:
+        on_disk: the file on the caller's machine holds the document's newest revision.
+        result: the newest revision, which is not the stored one where a person's edit was merged in.
+        warning: why it is not on disk, for the agent.
+    """
+
+    on_disk: bool
+    result: PutResult
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """One tool call's surroundings.
+
+    Attributes:
+        alias: the caller's name, recorded as the author of what it writes.
+        may_write: whether the caller's scope allows writing.
+        project: the project of the connection; None if it attached none.
+        attached: all projects of the connection, the global one included if its folder is kept there.
+        client: what the proxy said of itself (`machine`, `proxyVersion`), for `memory_status`.
+    """
+
+    space: Space
+    machine: Machine
+    alias: str
+    may_write: bool
+    project: str | None
+    attached: frozenset[str]
+    client: Mapping[str, str]
+    defaults: SearchDefaults
+
+    def require_write(self) -> None:
+        """Refuse a caller that may only read.
+
+        Raises:
+            ToolError: it may.
+        """
+        if not self.may_write:
+            raise ToolError(
+                "this machine may read the memory but not write it",
+                hint="ask whoever runs the daemon for the write scope",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchDefaults:
+    """What a search uses where the agent says nothing."""
+
+    max_results: int = 8
+    min_score: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool answers: the structured form, and the compact text for clients that show only text."""
+
+    structured: dict[str, Any]
+    text: str

@@ -1,0 +1,76 @@
+"""How a tool is described to a client.
+
+The parts that a client puts before its model (name, description, input schema) cost tokens in every session of every user, so they
+say only what an agent needs to choose the tool and fill it in; a test counts them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Offline = Literal["queue", "local", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One tool of the catalogue.
+
+    Attributes:
+        properties: the JSON schemas of the parameters, by their names on the wire (camelCase).
+        output: the JSON schema of `structuredContent`.
+        offline: what the proxy does with a call while the daemon cannot be reached (tools design, last section).
+        is_long: exempt from the ten seconds that every other call has.
+    """
+
+    name: str
+    title: str
+    description: str
+    properties: dict[str, dict[str, Any]]
+    output: dict[str, Any]
+    required: tuple[str, ...] = ()
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    offline: Offline = "fail"
+    is_long: bool = False
+
+    def wire(self) -> dict[str, Any]:
+        """The tool as `tools/list` carries it."""
+        schema: dict[str, Any] = {"type": "object", "properties": self.properties}
+        if self.required:
+            schema["required"] = list(self.required)
+        meta: dict[str, Any] = {"confide/offline": self.offline}
+        if self.is_long:
+            meta["confide/longJob"] = True
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": schema,
+            "outputSchema": self.output,
+            "annotations": {
+                "readOnlyHint": self.read_only,
+                "destructiveHint": self.destructive,
+                "idempotentHint": self.idempotent,
+                "openWorldHint": False,
+            },
+            "_meta": meta,
+        }
+
+
+def record(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The schema of an object that has exactly these properties, all required but the `optional` ones."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+TEXT: dict[str, Any] = {"type": "string"}
+COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+NUMBER: dict[str, Any] = {"type": "number"}
+FLAG: dict[str, Any] = {"type": "boolean"}
+TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}

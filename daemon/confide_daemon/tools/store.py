@@ -1,0 +1,110 @@
+"""`memory_store`, file form: append to a markdown file, or replace it or one of its sections."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from confide_daemon.errors import ToolError
+from confide_daemon.space import PutResult
+from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult, WrittenBack
+from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.read import PATH
+
+MAX_CONTENT_CHARS = 1_000_000
+
+DEFINITION = Definition(
+    name="memory_store",
+    title="Store in memory",
+    description=(
+        "Write something worth keeping (decision, preference, fact, how a problem was solved) to a markdown file that survives this "
+        "session. One self-contained statement an entry. Never store passwords or keys."
+    ),
+    properties={
+        "content": {"type": "string", "minLength": 1, "maxLength": MAX_CONTENT_CHARS, "description": "Markdown"},
+        "path": {**PATH, "description": "Default: today's log memory/YYYY-MM-DD.md; MEMORY.md for lasting facts"},
+        "mode": {
+            "type": "string",
+            "enum": ["append", "replace"],
+            "default": "append",
+            "description": "replace overwrites the file, or only the section under heading",
+        },
+        "heading": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 200,
+            "description": "Section to append to or replace",
+        },
+        "project": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 256,
+            "description": "'global' for all projects; default this one",
+        },
+    },
+    required=("content",),
+    output=record(
+        {
+            "path": TEXT,
+            "project": TEXT,
+            "linesWritten": COUNT,
+            "revision": COUNT,
+            "indexed": FLAG,
+            "queued": COUNT,
+            "onDisk": {"type": "boolean", "description": "The file on this machine holds it already"},
+            "duplicates": TEXTS,
+            "suggestions": {"type": "object"},
+            "warnings": TEXTS,
+        }
+    ),
+    destructive=True,  # `replace` overwrites, although every earlier revision is kept.
+    offline="queue",
+)
+
+
+async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Write to the document, then bring the new revision to the caller's disk.
+
+    Raises:
+        ToolError: the caller may only read, or the project is not one of its connection.
+        InvalidDocumentError: a path or text that the space refuses.
+    """
+    context.require_write()
+    project = _project(context, arguments.get("project"))
+    path = arguments.get("path") or f"memory/{datetime.now().astimezone():%Y-%m-%d}.md"
+    content, heading = arguments["content"], arguments.get("heading")
+    if arguments["mode"] == "append":
+        result = await context.space.append(project, path, content, heading=heading, author=context.alias)
+    else:
+        result = await context.space.replace(project, path, content, heading=heading, author=context.alias)
+    written = await context.machine.write_back(project, path, result, result.previous_hash)
+    return _answer(project, path, result, written)
+
+
+def _project(context: ToolContext, asked: str | None) -> str:
+    project = asked or context.project or GLOBAL_PROJECT
+    if project != GLOBAL_PROJECT and project not in context.attached:
+        known = ", ".join(sorted({*context.attached, GLOBAL_PROJECT}))
+        raise ToolError(f"this connection cannot write to project '{project[:64]}'", hint=f"it can write to: {known}")
+    return project
+
+
+def _answer(project: str, path: str, stored: PutResult, written: WrittenBack) -> ToolResult:
+    warnings = [written.warning] if written.warning else []
+    if written.result.merged:
+        warnings.append("the file was being edited on this machine; both sides were kept")
+    structured = {
+        "path": path,
+        "project": project,
+        "linesWritten": stored.lines_written,
+        "revision": written.result.revision,
+        "indexed": True,
+        "queued": written.result.queued,
+        "onDisk": written.on_disk,
+        "duplicates": [],
+        "suggestions": {},
+        "warnings": warnings,
+    }
+    unchanged = "" if stored.changed else " (it held exactly this already)"
+    text = f"Stored in {path} [{project}], revision {written.result.revision}{unchanged}."
+    return ToolResult(structured, "\n".join([text, *(f"warning: {warning}" for warning in warnings)]))

@@ -1,0 +1,105 @@
+"""The configuration: defaults, the example file, and what a mistake in it is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from confide_daemon import config, paths
+from confide_daemon.errors import ConfigError
+
+EXAMPLE = Path(__file__).parents[2] / "configs" / "daemon.toml"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "daemon.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_no_file_means_the_defaults(tmp_path: Path) -> None:
+    assert config.load(tmp_path / "absent.toml") == config.DaemonConfig()
+
+
+def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist") as caught:
+        config.load(tmp_path / "absent.toml", must_exist=True)
+    assert caught.value.exit_code == 3
+
+
+def test_the_example_shows_every_option_at_its_default() -> None:
+    assert tomllib.loads(EXAMPLE.read_text(encoding="utf-8")) == dataclasses.asdict(config.DaemonConfig())
+
+
+def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
+    loaded = config.load(written(tmp_path, '[server]\nlisten = "0.0.0.0:80"\n[search]\nmin_score = 0\n'))
+    assert loaded.server.listen == "0.0.0.0:80"
+    assert loaded.search.min_score == 0.0
+    assert loaded.server.idle_exit_s == 900
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("lisen = 1", "unknown option 'lisen'", "options here are server, search, embedding"),
+        ("[serve]\n", "unknown option 'serve'", "did you mean 'server'?"),
+        ('[server]\nlisten_on = ""', "unknown option 'server.listen_on'", "did you mean 'server.listen'?"),
+        ("server = 3", "wrong value for 'server'", "it is a section: [server]"),
+        ("[server]\nidle_exit_s = '900'", "wrong value for 'server.idle_exit_s'", "a whole number"),
+        ("[server]\nidle_exit_s = true", "wrong value for 'server.idle_exit_s'", "a whole number"),
+        ("[server]\nidle_exit_s = 0", "wrong value for 'server.idle_exit_s'", "at least 1"),
+        ("[server]\nlisten = 'host:99999'", "wrong value for 'server.listen'", "'99999' is not a port"),
+        ("[server]\nlisten = '::1'", "wrong value for 'server.listen'", "brackets"),
+        ("[server]\npublic_url = 'https://x'", "wrong value for 'server.public_url'", "confide://"),
+        ("[search]\nmin_score = nan", "wrong value for 'search.min_score'", "at least 0"),
+        ("[embedding]\nprovider = 'gpt'", "wrong value for 'embedding.provider'", "local, none"),
+    ],
+)
+def test_a_mistake_names_the_option_and_the_way_out(tmp_path: Path, text: str, problem: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(written(tmp_path, text))
+    assert problem in str(caught.value)
+    assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("data", [b"[server\n", b"\xff\xfe"])
+def test_what_is_not_toml_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "daemon.toml"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match="is not"):
+        config.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:80", ("127.0.0.1", 80)),
+        ("[::1]:80", ("::1", 80)),
+        ("[::1]", ("::1", 7733)),
+        ("box.local", ("box.local", 7733)),
+    ],
+)
+def test_listen_addresses(text: str, expected: tuple[str, int]) -> None:
+    assert config.parse_listen(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":80", "::1", "host:", "host:x", "host:-1", "[::g]:1"])
+def test_what_is_no_listen_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        config.parse_listen(text)
+
+
+def test_confide_home_holds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
+    found = paths.find()
+    assert found.config == tmp_path / "daemon.toml"
+    assert found.data.root == tmp_path / "daemon"
+
+
+def test_arguments_go_before_confide_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
+    found = paths.find(config=Path("/a/b.toml"), data=Path("/a/data"))
+    assert (found.config, found.data.root) == (Path("/a/b.toml"), Path("/a/data"))
