@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     import tiktoken
 
 # The split pattern of cl100k_base, as in tiktoken_ext/openai_public.py.
-PATTERN = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-)
+PATTERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 SPECIAL = {
     "<|endoftext|>": 100257,
     "<|fim_prefix|>": 100258,

@@ -1,0 +1,42 @@
+"""A deterministic embedder without a model: words hashed into a fixed number of signed features.
+
+Texts with words in common are near each other, nothing more. Tests of logic use it, and it is what `provider = "hashed"` gives to a
+machine too small for a model; it is never chosen silently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from confide_daemon.embed.protocol import Vectors
+
+
+class HashedEmbedder:
+    """Feature hashing of words (Weinberger et al. 2009)."""
+
+    id = "hashed"
+
+    def __init__(self, dimensions: int = 64, *, model: str = "words-v1") -> None:
+        self.dimensions = dimensions
+        self.model = model
+
+    def embed_query(self, text: str) -> Vectors:
+        """The vector of the text."""
+        return self.embed_documents([text])[0]
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the texts; one without words gets a constant direction, since no vector may be zero."""
+        rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for word in re.findall(r"\w+", text.lower()):
+                digest = hashlib.blake2b(f"{self.model}\0{word}".encode(), digest_size=8).digest()
+                value = int.from_bytes(digest, "little")
+                row[value % self.dimensions] += 1.0 if value >> 63 else -1.0
+            if not row.any():
+                row[0] = 1.0
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows

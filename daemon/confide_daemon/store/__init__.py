@@ -1,0 +1,31 @@
+"""Where a space is kept. `Store` says what a backend must do; `sqlite` is the one that ships."""
+
+from confide_daemon.store.protocol import (
+    DocumentRow,
+    Filter,
+    Generation,
+    Healed,
+    HitRow,
+    PieceChanges,
+    Place,
+    RevisionRow,
+    SourceCount,
+    Store,
+    Waiting,
+    model_name,
+)
+
+__all__ = [
+    "DocumentRow",
+    "Filter",
+    "Generation",
+    "Healed",
+    "HitRow",
+    "PieceChanges",
+    "Place",
+    "RevisionRow",
+    "SourceCount",
+    "Store",
+    "Waiting",
+    "model_name",
+]

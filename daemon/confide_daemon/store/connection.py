@@ -1,0 +1,140 @@
+"""Opening an encrypted SQLite database: key, pragmas, extension, migrations, and what SQLite's errors mean to a person.
+
+Pages are encrypted and authenticated with AEGIS-256 by SQLite3 Multiple Ciphers; the write-ahead log is encrypted the same way and
+temporary tables stay in memory, so no plaintext reaches the disk. The key is 32 random bytes, used raw: there is no pass phrase.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+import apsw
+import sqlite_vec
+
+from confide_daemon.errors import StorageError
+
+KEY_BYTES = 32
+BUSY_MS = 5000  # only a checkpoint or a foreign process can hold a lock; beyond this something is wrong
+CACHE_KIB = 32 * 1024  # for each connection; 10,000 pieces with vectors are about 25 MiB
+WAL_LIMIT = 16 * 1024 * 1024
+
+# What the errors of the database mean; the first match counts.
+MEANINGS: tuple[tuple[type[apsw.Error], str, str | None], ...] = (
+    (apsw.FullError, "the disk is full", "free some space and try again; nothing that was acknowledged is lost"),
+    (
+        apsw.NotADBError,
+        "it is not a database, or the key is not the one it was written with",
+        "was master.key replaced?",
+    ),
+    (apsw.CorruptError, "the file is damaged", "restore it from a backup, or delete it: the working copies rebuild it"),
+    (
+        apsw.ReadOnlyError,
+        "the file or its folder is not writable",
+        "check the owner and the permissions of the data folder",
+    ),
+    (apsw.PermissionsError, "permission denied", "check the owner and the permissions of the data folder"),
+    (apsw.CantOpenError, "the file cannot be opened", "check that the data folder exists and is writable"),
+    (apsw.BusyError, "another process holds it", "is a second daemon using this data folder?"),
+    (apsw.IOError, "the disk reported an error", "check the disk; is it full?"),
+)
+
+
+@contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """Turns SQLite's errors into StorageError; SQL and values stay out of the message."""
+    try:
+        yield
+    except apsw.Error as error:
+        for kind, meaning, hint in MEANINGS:
+            if isinstance(error, kind):
+                raise StorageError(f"cannot {doing}: {meaning}", hint=hint) from None
+        raise StorageError(f"cannot {doing}: {type(error).__name__}") from None
+
+
+def connect(path: Path, key: bytes, *, writer: bool) -> apsw.Connection:
+    """A connection with the extension loaded and the key proven right.
+
+    Raises:
+        StorageError: wrong key, not a database, not writable.
+    """
+    if len(key) != KEY_BYTES:
+        raise StorageError("cannot open the database: the key is not 32 bytes long")
+    if writer and not path.exists():
+        _create_private(path)
+    with storage_errors("open the database"):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_timeout(BUSY_MS)
+            connection.execute("PRAGMA cipher = 'aegis'")
+            connection.execute(f'PRAGMA key = "raw:{key.hex()}"')
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # fails when the key is wrong
+            connection.enable_load_extension(True)
+            connection.load_extension(sqlite_vec.loadable_path())
+            connection.enable_load_extension(False)
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute("PRAGMA foreign_keys = ON")
+            if writer:
+                connection.transaction_mode = "IMMEDIATE"
+                connection.execute("PRAGMA journal_mode = WAL").fetchall()
+                connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}").fetchall()
+                # An acknowledged write survives a power cut; NORMAL would only survive a crash of the process.
+                connection.execute("PRAGMA synchronous = FULL")
+            else:
+                connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _create_private(path: Path) -> None:
+    """The empty file with mode 0600, before SQLite would make it with the umask's; -wal and -shm take its mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StorageError(
+            f"cannot create the database: {error.strerror}", hint="check that the data folder exists and is writable"
+        ) from None
+
+
+def migrations() -> list[tuple[int, str]]:
+    """(version, SQL), oldest first."""
+    folder = resources.files("confide_daemon.store") / "sql"
+    found = []
+    for entry in folder.iterdir():
+        match = re.fullmatch(r"(\d{4})_\w+\.sql", entry.name)
+        if match:
+            found.append((int(match[1]), entry.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+def migrate(connection: apsw.Connection, *, now: float) -> None:
+    """Brings the schema up to this version, each step in one transaction with the row that records it.
+
+    Raises:
+        StorageError: the database was written by a newer version.
+    """
+    steps = migrations()
+    with storage_errors("upgrade the database"):
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS migration (version INTEGER PRIMARY KEY, applied_at REAL NOT NULL)"
+        )
+        present = int(connection.execute("SELECT coalesce(max(version), 0) FROM migration").get)
+        if present > steps[-1][0]:
+            raise StorageError(
+                f"cannot open the database: it was written by a newer version of confide (schema {present}, known {steps[-1][0]})",
+                hint="upgrade confide on this machine",
+            )
+        for version, sql in steps:
+            if version > present:
+                with connection:
+                    connection.execute(sql)
+                    connection.execute("INSERT INTO migration VALUES (?, ?)", (version, now))

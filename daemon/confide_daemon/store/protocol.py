@@ -1,0 +1,220 @@
+"""What a store of one space offers, and the rows it speaks in. Every backend passes tests/daemon/test_store_contract.py.
+
+A `Store` is one connection: used by one thread at a time. A space has one that writes and a few that read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from confide_daemon.chunks import Piece
+from confide_daemon.embed.protocol import Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """A document at its newest revision."""
+
+    id: int
+    project: str
+    path: str
+    revision: int
+    hash: str
+    deleted: bool
+    author: str
+    updated_at: float  # seconds since 1970
+    source: str
+    day: str  # ISO
+    chunking: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionRow:
+    """One revision; `text` is None where it deleted the document."""
+
+    number: int
+    hash: str
+    text: str | None
+    author: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The vectors of one model."""
+
+    id: int
+    provider: str
+    model: str
+    dimensions: int
+    live: bool
+
+    @property
+    def name(self) -> str:
+        """What vectors must share to be compared."""
+        return model_name(self.provider, self.model, self.dimensions)
+
+
+def model_name(provider: str, model: str, dimensions: int) -> str:
+    """provider/model/dimensions: what vectors must share to be compared."""
+    return f"{provider}/{model}/{dimensions}"
+
+
+@dataclass(frozen=True, slots=True)
+class PieceChanges:
+    """What cutting a document again changed."""
+
+    added: int
+    kept: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A piece without a vector."""
+
+    id: int
+    hash: bytes
+    text: str
+    added_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a search may see. None: no limit."""
+
+    projects: frozenset[str] | None = None
+    sources: frozenset[str] | None = None
+    path: str | None = None  # a file, a folder, or a glob
+    since: str | None = None  # ISO days, both included
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a piece stands in its document, and what ranks need to know of the document."""
+
+    id: int
+    document: int
+    position: int
+    day: str
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class HitRow:
+    """A piece with its document, as it is shown."""
+
+    id: int
+    document: int
+    position: int
+    start_line: int
+    end_line: int
+    heading: str
+    tokens: int
+    text: str
+    project: str
+    path: str
+    source: str
+    author: str
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCount:
+    """How much of one source there is."""
+
+    files: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What the check at opening found and put right; all zero is the normal case."""
+
+    keyword_rows: int = 0
+    orphan_vectors: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.keyword_rows or self.orphan_vectors)
+
+
+class Store(Protocol):
+    """One connection to the database of a space. Every method may raise StorageError."""
+
+    def close(self) -> None: ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """One transaction for all that is written inside: all or nothing, on disk when it ends."""
+
+    def writing_derived(self) -> AbstractContextManager[None]:
+        """The same for what can be rebuilt: a power cut may undo it."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """One unchanging view for all that is read inside."""
+
+    # documents
+    def document(self, project: str, path: str) -> DocumentRow | None: ...
+    def documents(self, projects: frozenset[str] | None) -> list[DocumentRow]:
+        """Deleted ones included."""
+
+    def revision(self, document: int, number: int) -> RevisionRow | None: ...
+    def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
+        """A new revision of the document; None deletes it."""
+
+    # pieces
+    def replace_pieces(
+        self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float
+    ) -> PieceChanges:
+        """Makes these the pieces of the document; those with unchanged text keep their ids and vectors."""
+
+    def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
+        """Documents whose pieces were cut by other settings, or not yet."""
+
+    # vectors
+    def generations(self) -> list[Generation]: ...
+    def add_generation(self, provider: str, model: str, dimensions: int, *, live: bool, now: float) -> Generation: ...
+    def make_live(self, generation: int, *, now: float) -> None:
+        """Swaps this generation in and drops the one before."""
+
+    def drop_generation(self, generation: int, *, now: float) -> None: ...
+    def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
+        """Pieces without a vector in the generation, by id, from above `after`."""
+
+    def waiting_count(self, generation: int) -> int: ...
+    def known_vectors(self, generation: Generation, hashes: Sequence[bytes]) -> Mapping[bytes, Vectors]:
+        """Vectors that are known for these texts, of pieces that are there or were."""
+
+    def add_vectors(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
+        """Stores them for the pieces that still exist and have none; how many that were."""
+
+    # search
+    def keyword_candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
+        """(piece, BM25 score, higher is better), best first. `match` is a query as `search.keyword_query` builds it."""
+
+    def vector_candidates(
+        self, generation: int, vector: Vectors, allowed: Filter, *, limit: int
+    ) -> list[tuple[int, float]]:
+        """(piece, cosine), nearest first."""
+
+    def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
+        """The true cosine of each piece that has a vector."""
+
+    def places(self, pieces: Sequence[int]) -> list[Place]: ...
+    def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]: ...
+
+    # counts
+    def piece_count(self) -> int: ...
+    def counts(self, projects: frozenset[str] | None) -> dict[str, SourceCount]:
+        """By source."""
+
+    def project_names(self) -> list[str]: ...
+    def size_bytes(self) -> int: ...
+    def oldest_waiting(self, generation: int) -> float | None:
+        """When the longest waiting piece was added."""
+
+    def heal(self) -> Healed:
+        """Checks what is derived against what it is derived from, and puts it right."""

@@ -1,0 +1,417 @@
+"""The store on encrypted SQLite: documents and pieces in tables, keywords in FTS5, vectors in one sqlite-vec table for each generation."""
+
+# ruff: noqa: S608 - only table names with a number of our own are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+
+from confide_daemon.chunks import Piece
+from confide_daemon.documents import day_of, source_of, text_hash
+from confide_daemon.embed.protocol import Vectors
+from confide_daemon.store.connection import connect, migrate, storage_errors
+from confide_daemon.store.filters import allowed_documents
+from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash, piece_header
+from confide_daemon.store.protocol import (
+    DocumentRow,
+    Filter,
+    Generation,
+    Healed,
+    HitRow,
+    PieceChanges,
+    Place,
+    RevisionRow,
+    SourceCount,
+    Waiting,
+)
+
+# How many vectors of vanished pieces are kept in case they come back: 30 MiB at 384 dimensions.
+CACHED_VECTORS = 20_000
+# A piece's header (path, headings, date) counts as much as its text.
+HEADER_WEIGHT = 1.0
+# sqlite-vec's own limit for nearest neighbours.
+MOST_NEIGHBOURS = 4096
+
+DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking
+    FROM document d JOIN project p ON p.id = d.project"""
+
+
+class SqliteStore:
+    """One connection to the database file of a space; see `Store`."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._db = connection
+
+    @classmethod
+    def open(cls, path: Path, key: bytes, *, writer: bool, now: float) -> SqliteStore:
+        """Opens the file, which a writer makes and upgrades.
+
+        Raises:
+            StorageError: wrong key, damaged, newer, not writable, full.
+        """
+        connection = connect(path, key, writer=writer)
+        try:
+            if writer:
+                migrate(connection, now=now)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection)
+
+    def close(self) -> None:
+        """Closes the connection; the last one folds the log into the file."""
+        with storage_errors("close the database"):
+            self._db.close()
+
+    # ---------------------------------------------------------------- transactions
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction, on disk when it ends."""
+        with storage_errors("write to the database"), self._db:
+            yield
+
+    @contextmanager
+    def writing_derived(self) -> Iterator[None]:
+        """One transaction that a power cut may undo: the log is not forced to the disk for it."""
+        self._rows("PRAGMA synchronous = NORMAL")
+        try:
+            with self.writing():
+                yield
+        finally:
+            self._rows("PRAGMA synchronous = FULL")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One view for several reads."""
+        with storage_errors("read the database"):
+            self._db.execute("BEGIN DEFERRED")
+            try:
+                yield
+            finally:
+                self._db.execute("ROLLBACK")
+
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        with storage_errors("read the database"):
+            return self._db.execute(sql, tuple(values)).fetchall()
+
+    def _one(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        rows = self._rows(sql, values)
+        return rows[0][0] if rows else None
+
+    # ---------------------------------------------------------------- documents
+
+    def document(self, project: str, path: str) -> DocumentRow | None:
+        """The document of that name, deleted or not."""
+        rows = self._rows(f"{DOCUMENT} WHERE p.name = ? AND d.path = ?", (project, path))
+        return _document(rows[0]) if rows else None
+
+    def documents(self, projects: frozenset[str] | None) -> list[DocumentRow]:
+        """All documents of the projects, deleted ones included, by name."""
+        if projects is None:
+            return [_document(row) for row in self._rows(f"{DOCUMENT} ORDER BY p.name, d.path")]
+        names = json.dumps(sorted(projects))
+        sql = f"{DOCUMENT} WHERE p.name IN (SELECT value FROM json_each(?)) ORDER BY p.name, d.path"
+        return [_document(row) for row in self._rows(sql, (names,))]
+
+    def revision(self, document: int, number: int) -> RevisionRow | None:
+        """One revision of a document."""
+        sql = "SELECT number, hash, text, author, created_at FROM revision WHERE document = ? AND number = ?"
+        rows = self._rows(sql, (document, number))
+        if not rows:
+            return None
+        found, content_hash, packed, author, created_at = rows[0]
+        text = None if packed is None else zlib.decompress(packed).decode()
+        return RevisionRow(found, content_hash, text, author, created_at)
+
+    def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
+        """A new revision; None deletes the document."""
+        content_hash = "" if text is None else text_hash(text)
+        packed = None if text is None else zlib.compress(text.encode())
+        day = day_of(path) or iso_day(now)
+        self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (project,))
+        self._rows(
+            """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day)
+               SELECT id, ?, 1, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
+               ON CONFLICT (project, path) DO UPDATE SET revision = revision + 1, hash = excluded.hash,
+               deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day""",
+            (path, content_hash, text is None, author, now, source_of(path), day, project),
+        )
+        row = self.document(project, path)
+        assert row is not None
+        self._rows(
+            "INSERT INTO revision (document, number, hash, text, author, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+            (row.id, row.revision, content_hash, packed, author, now),
+        )
+        return row
+
+    # ---------------------------------------------------------------- pieces
+
+    def replace_pieces(
+        self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float
+    ) -> PieceChanges:
+        """The pieces of the document from now on; see `Store`."""
+        present = self._rows(
+            "SELECT id, hash, position, start_line, end_line, heading FROM chunk WHERE document = ? ORDER BY position",
+            (document.id,),
+        )
+        hashes = [piece_hash(piece.text) for piece in pieces]
+        kept = match_pieces([row[1] for row in present], hashes)
+        staying = {present[index][0] for index in kept.values()}
+        self._remove_pieces([row[0] for row in present if row[0] not in staying], now=now)
+        added = 0
+        for position, (piece, digest) in enumerate(zip(pieces, hashes, strict=True)):
+            header = piece_header(document.path, piece.heading)
+            if position in kept:
+                row = present[kept[position]]
+                if row[2:] != (position, piece.start_line, piece.end_line, piece.heading):
+                    self._rows(
+                        "UPDATE chunk SET position = ?, start_line = ?, end_line = ?, heading = ? WHERE id = ?",
+                        (position, piece.start_line, piece.end_line, piece.heading, row[0]),
+                    )
+                if row[5] != piece.heading:
+                    sql = "UPDATE keyword SET header = ?, body = ? WHERE rowid = ?"
+                    self._rows(sql, (header, piece.text, row[0]))
+                continue
+            identity = self._one(
+                """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
+                (
+                    document.id,
+                    position,
+                    piece.start_line,
+                    piece.end_line,
+                    piece.heading,
+                    piece.tokens,
+                    digest,
+                    piece.text,
+                    now,
+                ),
+            )
+            self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", (identity, header, piece.text))
+            added += 1
+        self._rows("UPDATE document SET chunking = ? WHERE id = ?", (chunking, document.id))
+        return PieceChanges(added, len(kept), len(present) - len(staying))
+
+    def _remove_pieces(self, pieces: Sequence[int], *, now: float) -> None:
+        if not pieces:
+            return
+        gone = json.dumps(list(pieces))
+        for generation in self.generations():
+            self._keep_vectors(generation, "c.id IN (SELECT value FROM json_each(?))", (gone,), now=now)
+            for piece in pieces:
+                self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk = ?", (piece,))
+        self._rows("DELETE FROM keyword WHERE rowid IN (SELECT value FROM json_each(?))", (gone,))
+        self._rows("DELETE FROM chunk WHERE id IN (SELECT value FROM json_each(?))", (gone,))
+
+    def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
+        """Living documents that were cut by other settings, or not yet."""
+        sql = f"{DOCUMENT} WHERE d.deleted = 0 AND d.chunking IS NOT ? LIMIT ?"
+        return [_document(row) for row in self._rows(sql, (chunking, limit))]
+
+    # ---------------------------------------------------------------- vectors
+
+    def generations(self) -> list[Generation]:
+        """All generations, the oldest first."""
+        sql = "SELECT id, provider, model, dimensions, state = 'live' FROM generation ORDER BY id"
+        return [Generation(row[0], row[1], row[2], row[3], bool(row[4])) for row in self._rows(sql)]
+
+    def add_generation(self, provider: str, model: str, dimensions: int, *, live: bool, now: float) -> Generation:
+        """A new, empty generation with its own vector table."""
+        identity = self._one(
+            "INSERT INTO generation (provider, model, dimensions, state, created_at) VALUES (?, ?, ?, ?, ?) RETURNING id",
+            (provider, model, dimensions, "live" if live else "building", now),
+        )
+        self._rows(
+            f"CREATE VIRTUAL TABLE vector_{int(identity)} USING vec0("
+            f"chunk INTEGER PRIMARY KEY, project INTEGER PARTITION KEY, embedding FLOAT[{int(dimensions)}])"
+        )
+        return Generation(identity, provider, model, dimensions, live)
+
+    def make_live(self, generation: int, *, now: float) -> None:
+        """Swaps the generation in and drops the one that was live."""
+        for other in self.generations():
+            if other.live and other.id != generation:
+                self.drop_generation(other.id, now=now)
+        self._rows("UPDATE generation SET state = 'live' WHERE id = ?", (generation,))
+
+    def drop_generation(self, generation: int, *, now: float) -> None:
+        """Drops the generation; its newest vectors stay in the cache."""
+        for other in self.generations():
+            if other.id == generation:
+                self._keep_vectors(other, "TRUE", (), now=now)
+                self._rows(f"DROP TABLE vector_{generation}")
+                self._rows("DELETE FROM generation WHERE id = ?", (generation,))
+
+    def _keep_vectors(self, generation: Generation, which: str, values: Sequence[Any], *, now: float) -> None:
+        table = f"vector_{generation.id}"
+        self._rows(
+            f"""INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at)
+                SELECT ?, c.hash, v.embedding, ? FROM chunk c JOIN {table} v ON v.chunk = c.id
+                WHERE {which} ORDER BY c.id DESC LIMIT {CACHED_VECTORS}""",
+            (generation.name, now, *values),
+        )
+        surplus = int(self._one("SELECT count(*) FROM vector_cache")) - CACHED_VECTORS
+        if surplus > 0:
+            self._rows(
+                """DELETE FROM vector_cache WHERE (model, hash) IN
+                   (SELECT model, hash FROM vector_cache ORDER BY kept_at LIMIT ?)""",
+                (surplus,),
+            )
+
+    def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
+        """Pieces without a vector, by id."""
+        sql = f"""SELECT c.id, c.hash, c.text, c.added_at FROM chunk c LEFT JOIN vector_{generation}_rowids v ON v.rowid = c.id
+                  WHERE c.id > ? AND v.rowid IS NULL ORDER BY c.id LIMIT ?"""
+        return [Waiting(*row) for row in self._rows(sql, (after, limit))]
+
+    def waiting_count(self, generation: int) -> int:
+        """How many pieces have no vector."""
+        return self.piece_count() - int(self._one(f"SELECT count(*) FROM vector_{generation}_rowids"))
+
+    def oldest_waiting(self, generation: int) -> float | None:
+        """When the piece that waits longest was added."""
+        found = self.waiting(generation, after=0, limit=1)
+        return found[0].added_at if found else None
+
+    def known_vectors(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
+        """Vectors of equal texts: of pieces that are there, or were."""
+        known: dict[bytes, Vectors] = {}
+        for digest in set(hashes):
+            packed = self._one(
+                "SELECT vector FROM vector_cache WHERE model = ? AND hash = ?", (generation.name, digest)
+            )
+            packed = packed or self._one(
+                f"""SELECT v.embedding FROM vector_{generation.id} v WHERE v.chunk = (
+                    SELECT c.id FROM chunk c JOIN vector_{generation.id}_rowids r ON r.rowid = c.id WHERE c.hash = ? LIMIT 1)""",
+                (digest,),
+            )
+            if packed:
+                known[digest] = np.frombuffer(packed, dtype=np.float32)
+        return known
+
+    def add_vectors(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
+        """Stores vectors for the pieces that still exist and have none."""
+        sql = f"""SELECT d.project FROM chunk c JOIN document d ON d.id = c.document
+                  WHERE c.id = ? AND c.id NOT IN (SELECT rowid FROM vector_{generation}_rowids)"""
+        stored = 0
+        for piece, vector in vectors:
+            project = self._one(sql, (piece,))
+            if project is not None:
+                values = (piece, project, np.ascontiguousarray(vector, dtype=np.float32).tobytes())
+                self._rows(f"INSERT INTO vector_{generation} (chunk, project, embedding) VALUES (?, ?, ?)", values)
+                stored += 1
+        return stored
+
+    # ---------------------------------------------------------------- search
+
+    def keyword_candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
+        """The best pieces by BM25."""
+        if not match:
+            return []
+        rank = f"bm25(keyword, {HEADER_WEIGHT}, 1.0)"
+        documents = allowed_documents(self._rows, allowed)
+        if documents is None:
+            sql = f"SELECT rowid, -{rank} FROM keyword WHERE keyword MATCH ? ORDER BY {rank} LIMIT ?"
+            return self._rows(sql, (match, limit))
+        sql = f"""SELECT keyword.rowid, -{rank} FROM keyword CROSS JOIN chunk c ON c.id = keyword.rowid
+                  WHERE keyword MATCH ? AND c.document IN (SELECT value FROM json_each(?)) ORDER BY {rank} LIMIT ?"""
+        return self._rows(sql, (match, json.dumps(documents), limit))
+
+    def vector_candidates(
+        self, generation: int, vector: Vectors, allowed: Filter, *, limit: int
+    ) -> list[tuple[int, float]]:
+        """The nearest pieces by exact search."""
+        sql = f"SELECT chunk, distance FROM vector_{generation} WHERE embedding MATCH ? AND k = ?"
+        values: list[Any] = [vector.tobytes(), min(limit, MOST_NEIGHBOURS)]
+        documents = allowed_documents(self._rows, allowed)
+        if documents is not None:
+            sql += " AND chunk IN (SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?)))"
+            values.append(json.dumps(documents))
+        return [(piece, _cosine(distance)) for piece, distance in self._rows(sql, values)]
+
+    def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
+        """The true cosine of each piece that has a vector."""
+        sql = f"""SELECT chunk, vec_distance_l2(embedding, ?) FROM vector_{generation}
+                  WHERE chunk IN (SELECT value FROM json_each(?))"""
+        rows = self._rows(sql, (vector.tobytes(), json.dumps(list(pieces))))
+        return {piece: _cosine(distance) for piece, distance in rows}
+
+    def places(self, pieces: Sequence[int]) -> list[Place]:
+        """Where the pieces stand."""
+        sql = """SELECT c.id, c.document, c.position, d.day, p.name FROM chunk c JOIN document d ON d.id = c.document
+                 JOIN project p ON p.id = d.project WHERE c.id IN (SELECT value FROM json_each(?))"""
+        return [Place(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))]
+
+    def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
+        """The pieces with their documents."""
+        sql = """SELECT c.id, c.document, c.position, c.start_line, c.end_line, c.heading, c.tokens, c.text, p.name, d.path,
+                 d.source, d.author, d.updated_at FROM chunk c JOIN document d ON d.id = c.document
+                 JOIN project p ON p.id = d.project WHERE c.id IN (SELECT value FROM json_each(?))"""
+        return {row[0]: HitRow(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))}
+
+    # ---------------------------------------------------------------- counts and health
+
+    def piece_count(self) -> int:
+        """How many pieces there are."""
+        return int(self._one("SELECT count(*) FROM chunk"))
+
+    def counts(self, projects: frozenset[str] | None) -> dict[str, SourceCount]:
+        """Living documents and pieces by source."""
+        sql = """SELECT d.source, count(DISTINCT d.id), count(c.id) FROM document d JOIN project p ON p.id = d.project
+                 LEFT JOIN chunk c ON c.document = d.id WHERE d.deleted = 0"""
+        values: tuple[str, ...] = ()
+        if projects is not None:
+            sql += " AND p.name IN (SELECT value FROM json_each(?))"
+            values = (json.dumps(sorted(projects)),)
+        return {row[0]: SourceCount(row[1], row[2]) for row in self._rows(sql + " GROUP BY d.source", values)}
+
+    def project_names(self) -> list[str]:
+        """The projects that hold a living document."""
+        sql = "SELECT p.name FROM project p WHERE EXISTS (SELECT 1 FROM document d WHERE d.project = p.id AND NOT d.deleted)"
+        return [row[0] for row in self._rows(sql + " ORDER BY p.name")]
+
+    def size_bytes(self) -> int:
+        """The size of the database, free pages apart."""
+        pages = int(self._one("PRAGMA page_count")) - int(self._one("PRAGMA freelist_count"))
+        return pages * int(self._one("PRAGMA page_size"))
+
+    def heal(self) -> Healed:
+        """Checks the derived rows against the pieces, and puts them right."""
+        missing = self._rows("SELECT id FROM chunk EXCEPT SELECT id FROM keyword_docsize")
+        # Negative row ids are the background rows of the schema, which belong to no piece.
+        surplus = self._rows("SELECT id FROM keyword_docsize WHERE id > 0 EXCEPT SELECT id FROM chunk")
+        for (piece,) in surplus:
+            self._rows("DELETE FROM keyword WHERE rowid = ?", (piece,))
+        for (piece,) in missing:
+            rows = self._rows(
+                "SELECT d.path, c.heading, c.text FROM chunk c JOIN document d ON d.id = c.document WHERE c.id = ?",
+                (piece,),
+            )
+            path, heading, text = rows[0]
+            values = (piece, piece_header(path, heading), text)
+            self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", values)
+        orphans = 0
+        for generation in self.generations():
+            lost = self._rows(f"SELECT rowid FROM vector_{generation.id}_rowids EXCEPT SELECT id FROM chunk")
+            for (piece,) in lost:
+                self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk = ?", (piece,))
+            orphans += len(lost)
+        return Healed(len(missing) + len(surplus), orphans)
+
+
+def _document(row: tuple[Any, ...]) -> DocumentRow:
+    return DocumentRow(*row[:5], bool(row[5]), *row[6:])
+
+
+def _cosine(distance: float) -> float:
+    """Of unit vectors, from their L2 distance."""
+    return 1.0 - distance * distance / 2.0

@@ -1,0 +1,197 @@
+"""Changes to documents: each reads, decides and writes in one transaction of the one writer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from confide_daemon import documents
+from confide_daemon.chunks import cut
+from confide_daemon.errors import NotFoundError
+from confide_daemon.index import IndexSettings, progress
+from confide_daemon.results import Comparison, PutResult, RebuildResult, RemoveResult
+from confide_daemon.store import DocumentRow, Store
+
+
+class Writer:
+    """The write operations of a space, run in the writer's thread."""
+
+    def __init__(self, store: Store, settings: IndexSettings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
+        """The text as a machine has it, made from revision `base` (0: from none)."""
+        with self._store.writing():
+            row = self._store.document(project, path)
+            if row is None or row.deleted:
+                return self._keep(row, project, path, text, author=author)
+            if row.hash == documents.text_hash(text):
+                return self._result(row, text, changed=False)
+            if base == row.revision:
+                return self._keep(row, project, path, text, author=author)
+            ancestor = self._store.revision(row.id, base)
+            merge = documents.merge_texts(
+                ancestor.text if ancestor is not None and ancestor.text is not None else "", self._text(row), text
+            )
+            if merge.clash:
+                # What came in stays in the history as it was sent, whatever the merge made of it.
+                self._store.save(project, path, text, author=author, now=time.time())
+            if not merge.clash and documents.text_hash(merge.text) == row.hash:
+                return self._result(row, merge.text, changed=False, merged=True)
+            return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
+
+    def append(self, project: str, path: str, text: str, *, heading: str | None, author: str) -> PutResult:
+        """Adds to the end of the document, or of a section, making either when it is missing."""
+        return self._edit(
+            project, path, text, author, lambda before: documents.append_text(before or "", text, heading=heading)
+        )
+
+    def replace(self, project: str, path: str, text: str, *, heading: str | None, author: str) -> PutResult:
+        """Replaces the document, or one section of it."""
+
+        def change(before: str | None) -> str:
+            if heading is None:
+                return text if text.endswith("\n") or not text else text + "\n"
+            if before is None:
+                raise NotFoundError(
+                    "no such document, so no section to replace", hint="store it without a heading first"
+                )
+            return documents.replace_section(before, text, heading=heading)
+
+        return self._edit(project, path, text, author, change)
+
+    def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
+        """Deletes the document when `base` is its newest revision; the history stays."""
+        with self._store.writing():
+            row = self._store.document(project, path)
+            if row is None:
+                raise NotFoundError("no such document to remove")
+            if row.deleted:
+                return RemoveResult(row.revision, removed=True)
+            if row.revision != base:
+                return RemoveResult(row.revision, removed=False, text=self._text(row))
+            return RemoveResult(self._tombstone(row, author).revision, removed=True)
+
+    def bury(self, project: str, gone: Iterable[tuple[str, int]], *, author: str) -> None:
+        """Deletes what a machine deleted, where it had the newest revision."""
+        with self._store.writing():
+            for path, base in gone:
+                row = self._store.document(project, path)
+                if row is not None and not row.deleted and row.revision == base:
+                    self._tombstone(row, author)
+
+    def recut_all(self) -> RebuildResult:
+        """Cuts every document again; pieces whose text stays the same keep their ids and vectors."""
+        added = kept = removed = 0
+        for row in self._store.documents(None):
+            if row.deleted:
+                continue
+            pieces = cut(self._text(row), self._settings.chunks)
+            # One transaction a document: other writes of this space are asked for meanwhile, and the whole is repeatable.
+            with self._store.writing_derived():
+                changes = self._store.replace_pieces(row, pieces, chunking=self._settings.chunks.name, now=time.time())
+            added, kept, removed = added + changes.added, kept + changes.kept, removed + changes.removed
+        return RebuildResult(added, kept, removed)
+
+    def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
+        now = time.time()
+        buried = self._store.save(row.project, row.path, None, author=author, now=now)
+        self._store.replace_pieces(buried, [], chunking=self._settings.chunks.name, now=now)
+        return buried
+
+    def _edit(
+        self, project: str, path: str, written: str, author: str, change: Callable[[str | None], str]
+    ) -> PutResult:
+        with self._store.writing():
+            row = self._store.document(project, path)
+            before = None if row is None or row.deleted else self._text(row)
+            after = documents.check_text(change(before))
+            lines = len(documents.split_keeping_ends(written.strip("\n")))
+            if row is not None and after == before:
+                return self._result(row, after, changed=False, previous=row.hash)
+            return self._keep(row, project, path, after, author=author, lines=lines)
+
+    def _keep(
+        self,
+        row: DocumentRow | None,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        author: str,
+        merged: bool = False,
+        clash: bool = False,
+        lines: int = 0,
+    ) -> PutResult:
+        now = time.time()
+        previous = None if row is None or row.deleted else row.hash
+        saved = self._store.save(project, path, text, author=author, now=now)
+        pieces = cut(text, self._settings.chunks)
+        self._store.replace_pieces(saved, pieces, chunking=self._settings.chunks.name, now=now)
+        return self._result(saved, text, changed=True, merged=merged, clash=clash, previous=previous, lines=lines)
+
+    def _result(
+        self,
+        row: DocumentRow,
+        text: str,
+        *,
+        changed: bool,
+        merged: bool = False,
+        clash: bool = False,
+        previous: str | None = None,
+        lines: int = 0,
+    ) -> PutResult:
+        state = progress(self._store)
+        queued = state.total - state.done
+        return PutResult(row.revision, row.hash, text, changed, merged, clash, queued, previous, lines)
+
+    def _text(self, row: DocumentRow) -> str:
+        revision = self._store.revision(row.id, row.revision)
+        assert revision is not None
+        assert revision.text is not None
+        return revision.text
+
+
+def compare_states(
+    store: Store, project: str, entries: Iterable[tuple[str, str, int]], gone: Iterable[tuple[str, int]]
+) -> Comparison:
+    """What the machine has to do; every confirmed loss in `gone` has been buried before.
+
+    Args:
+        entries: (path, hash, base) of each file the machine has; base is the revision it last confirmed, 0 for never.
+        gone: (path, base) of files it confirmed once and no longer has.
+    """
+    result = Comparison()
+    rows = {row.path: row for row in store.documents(frozenset((project,)))}
+    here = set()
+    for path, content, base in entries:
+        here.add(path)
+        row = rows.get(path)
+        if row is None:
+            result.send.append(path)
+        elif row.hash == content and not row.deleted:
+            if base != row.revision:
+                result.adopt.append((path, row.revision))
+        elif base >= row.revision or not _unchanged(store, row, content, base):
+            result.send.append(path)
+        elif row.deleted:
+            result.drop.append((path, row.revision))
+        else:
+            result.pull.append((path, row.revision, row.hash))
+    lost = {path for path, _ in gone}
+    for path, row in rows.items():
+        if path in here:
+            continue
+        if not row.deleted:
+            result.pull.append((path, row.revision, row.hash))
+        elif path in lost:
+            result.drop.append((path, row.revision))
+    result.drop.extend((path, 0) for path in sorted(lost - rows.keys() - here))
+    return result
+
+
+def _unchanged(store: Store, row: DocumentRow, content: str, base: int) -> bool:
+    """Whether the machine's file is still the revision it last confirmed."""
+    revision = store.revision(row.id, base)
+    return revision is not None and revision.hash == content
