@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from merge3 import Merge3
@@ -17,7 +18,7 @@ from confide_daemon.errors import InvalidPathError, InvalidTextError, NotFoundEr
 
 PATH_BYTES = 512
 COMPONENT_BYTES = 255  # what file systems allow
-DOCUMENT_BYTES = 4 * 1024 * 1024
+MAX_TEXT_BYTES = 4 * 1024 * 1024
 SOURCES = ("memory", "sessions")
 
 
@@ -61,12 +62,12 @@ def check_text(text: str) -> str:
     """The text itself, when it may be stored.
 
     Raises:
-        TooLargeError: over `DOCUMENT_BYTES` of UTF-8.
+        TooLargeError: over `MAX_TEXT_BYTES` of UTF-8.
         InvalidTextError: NUL characters or lone surrogates.
     """
-    if len(text) > DOCUMENT_BYTES or len(text.encode(errors="surrogatepass")) > DOCUMENT_BYTES:
+    if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
         raise TooLargeError(
-            f"the document is over {DOCUMENT_BYTES // (1024 * 1024)} MiB", hint="split it into several files"
+            f"the document is over {MAX_TEXT_BYTES // (1024 * 1024)} MiB", hint="split it into several files"
         )
     if "\0" in text:
         raise InvalidTextError("the document is not text: it holds NUL characters")
@@ -171,13 +172,13 @@ def _merge_lines(base: list[str], ours: list[str], theirs: list[str], *, keep_bo
     return merged, clash
 
 
-def _without_common(mine: list[str], incoming: list[str]) -> list[str]:
+def _without_common(mine: Sequence[str], incoming: Sequence[str]) -> list[str]:
     """The incoming lines without those at either end that the other side has too, so that shared lines do not double."""
     start = 0
     while start < min(len(mine), len(incoming)) and mine[start] == incoming[start]:
         start += 1
-    kept = incoming[start:]
-    rest = mine[start:]
+    kept = list(incoming[start:])
+    rest = list(mine[start:])
     while kept and rest and kept[-1] == rest[-1]:
         kept.pop()
         rest.pop()

@@ -5,7 +5,6 @@
     ├── NotFoundError               no document, revision or section of that name
     ├── InvalidPathError            a document path that is not allowed
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
-    ├── InvalidQueryError           a search that cannot be understood (dates, ranks)
     ├── TooLargeError               a document over the limit
     ├── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
@@ -47,12 +46,6 @@ class InvalidPathError(ConfideError):
 
 class InvalidTextError(ConfideError):
     """The document text is not text: it holds NUL characters or broken Unicode."""
-
-    exit_code = 7
-
-
-class InvalidQueryError(ConfideError):
-    """A search parameter cannot be understood."""
 
     exit_code = 7
 

@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from confide_crypto.errors import ConfideError
 from confide_daemon.chunks import ChunkSettings, cut
 from confide_daemon.embed import Embedder, EmbedderHandle
-from confide_daemon.errors import ConfideError, EmbedderError
+from confide_daemon.errors import EmbedderError
 from confide_daemon.search import Weights
 from confide_daemon.store import Generation, Store, Waiting, model_name
 
@@ -107,6 +108,11 @@ class Indexer:
         """Asks for a new generation of the same model, without use of known vectors."""
         self._fresh_generation = True
         self.wake()
+
+    @property
+    def renewing(self) -> bool:
+        """Whether a new generation was asked for and not begun yet."""
+        return self._fresh_generation
 
     async def _run(self) -> None:
         while not self._closing:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from confide_daemon.embed.protocol import Vectors
 from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
-from confide_daemon.words import keyword_query, parse_day
+from confide_daemon.words import keyword_query
 
 RANKS = ("relevance", "balanced", "importance", "recency")
 NEUTRAL_IMPORTANCE = 0.5  # until notes carry their own
@@ -43,7 +43,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What is asked for. `since` and `until` are ISO days or spans back from now (`7d`, `12h`, `4w`)."""
+    """What is asked for. `since` and `until` count by whole days, both included: documents are dated by the day."""
 
     text: str
     projects: frozenset[str] | None = None
@@ -51,8 +51,8 @@ class SearchQuery:
     min_score: float = 0.25
     sources: frozenset[str] | None = None
     path: str | None = None
-    since: str | None = None
-    until: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
     keywords: tuple[str, ...] = ()
     rank: str = "relevance"
     max_tokens: int | None = None
@@ -160,7 +160,7 @@ def run(
         timings: gets the milliseconds of each step.
     """
     clock = _Clock(timings)
-    allowed = filter_of(query, now=now)
+    allowed = filter_of(query)
     match = keyword_query(query.text, query.keywords)
     with store.reading():
         keyword = dict(store.keyword_candidates(match, allowed, limit=weights.candidates))
@@ -183,15 +183,19 @@ def run(
     return _hits(wanted, rows, query)
 
 
-def filter_of(query: SearchQuery, *, now: float) -> Filter:
-    """The query's limits as the store takes them. Raises InvalidQueryError."""
+def filter_of(query: SearchQuery) -> Filter:
+    """The query's limits as the store takes them."""
     return Filter(
         projects=query.projects,
         sources=query.sources,
         path=query.path,
-        since=parse_day(query.since, now=now),
-        until=parse_day(query.until, now=now),
+        since=_day(query.since),
+        until=_day(query.until),
     )
+
+
+def _day(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).date().isoformat()
 
 
 def _ranked(

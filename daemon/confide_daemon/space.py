@@ -155,7 +155,7 @@ class Space:
         """The pieces that answer the query, best first; by keywords alone while there is no model, which `mode` and `warnings` say.
 
         Raises:
-            InvalidQueryError, StorageError.
+            StorageError.
         """
         started = time.perf_counter()
         result = await self._threads.read(lambda store: self._search(store, query))
@@ -246,7 +246,12 @@ class Space:
             state = await self._threads.read(_progress)
             if progress is not None:
                 progress(state.done, state.total)
-            ready = self._embedder.state == "ready" and state.generation is not None and not state.building
+            ready = (
+                self._embedder.state == "ready"
+                and state.generation is not None
+                and not state.building
+                and not self._indexer.renewing
+            )
             if ready and state.done == state.total:
                 return True
             left = deadline - time.monotonic()

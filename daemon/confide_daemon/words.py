@@ -1,12 +1,9 @@
-"""From what a person or an agent writes to what the keyword leg and the filters need."""
+"""From what a person or an agent asks to what the keyword leg looks for."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
-
-from confide_daemon.errors import InvalidQueryError
 
 # Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
 STOP_WORDS = frozenset(
@@ -45,31 +42,3 @@ def keyword_query(text: str, keywords: Sequence[str] = ()) -> str:
             terms[compound] = None
     terms.update(dict.fromkeys(chosen))
     return " OR ".join(f'"{term}"' for term in list(terms)[:MOST_TERMS])
-
-
-SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
-SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
-
-
-def parse_day(text: str | None, *, now: float) -> str | None:
-    """The ISO day meant by an ISO date, an ISO time, or a span back from now (`12h`, `7d`, `2w`, `3m`, `1y`).
-
-    Raises:
-        InvalidQueryError: neither.
-    """
-    if text is None:
-        return None
-    span = SPAN.fullmatch(text.strip().lower())
-    try:
-        if span:
-            back = timedelta(days=int(span[1]) * SPAN_DAYS[span[2]])
-            return (datetime.fromtimestamp(now, UTC) - back).date().isoformat()
-        words = text.strip()
-        if len(words) == 10:
-            return date.fromisoformat(words).isoformat()
-        moment = datetime.fromisoformat(words)
-        return (moment.astimezone(UTC) if moment.tzinfo else moment).date().isoformat()
-    except (ValueError, OverflowError):
-        raise InvalidQueryError(
-            "cannot understand the date in since or until", hint="use a day like 2026-11-21 or a span like 7d"
-        ) from None

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from confide_daemon.errors import ConfideError, EmbedderError
+from confide_crypto.errors import ConfideError
+from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
     from confide_daemon.embed.protocol import Embedder, Vectors

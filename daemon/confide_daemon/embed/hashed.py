@@ -26,7 +26,7 @@ class HashedEmbedder:
 
     def embed_query(self, text: str) -> Vectors:
         """The vector of the text."""
-        return self.embed_documents([text])[0]
+        return np.asarray(self.embed_documents([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts; one without words gets a constant direction, since no vector may be zero."""
@@ -38,5 +38,4 @@ class HashedEmbedder:
                 row[value % self.dimensions] += 1.0 if value >> 63 else -1.0
             if not row.any():
                 row[0] = 1.0
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        return rows
+        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)

@@ -115,7 +115,7 @@ class OnnxEmbedder:
 
     def embed_query(self, text: str) -> Vectors:
         """The vector of a question."""
-        return self.embed_documents([text])[0]
+        return np.asarray(self.embed_documents([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, run in small batches of like length."""

@@ -409,7 +409,8 @@ class SqliteStore:
 
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:
-    return DocumentRow(*row[:5], bool(row[5]), *row[6:])
+    identity, project, path, revision, content, deleted, *rest = row
+    return DocumentRow(identity, project, path, revision, content, bool(deleted), *rest)
 
 
 def _cosine(distance: float) -> float:
