@@ -1,0 +1,90 @@
+"""Bech32m (BIP-350) for keys and invites: a checksum finds a bad paste, a double click selects it, QR codes take it in capitals.
+
+Without BIP-173's limit of 90 characters, as age does it: beyond that length the code still detects errors, it only no longer
+guarantees to find every combination of four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+_CHARSET: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+_VALUES: Final = {character: value for value, character in enumerate(_CHARSET)}
+_GENERATOR: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
+_CONSTANT: Final = 0x2BC830A3
+_CHECKSUM_LENGTH: Final = 6
+MAX_LENGTH: Final = 1023
+"""The length up to which BCH codes of this generator exist; far above ours."""
+
+
+def encode(prefix: str, data: bytes) -> str:
+    """`data` as lower-case Bech32m under the human-readable `prefix`."""
+    values = list(_regroup(data, 8, 5, pad=True))
+    checksum = _polymod([*_expand(prefix), *values, 0, 0, 0, 0, 0, 0]) ^ _CONSTANT
+    values += [(checksum >> 5 * (5 - place)) & 31 for place in range(_CHECKSUM_LENGTH)]
+    return prefix + "1" + "".join(_CHARSET[value] for value in values)
+
+
+def decode(text: str) -> tuple[str, bytes]:
+    """The prefix (lower case) and the bytes of a Bech32m string.
+
+    Raises:
+        ValueError: it is not one. The message never quotes the text, which may be a secret.
+    """
+    prefix, values = decode_values(text)
+    return prefix, bytes(_regroup(values, 5, 8, pad=False))
+
+
+def decode_values(text: str) -> tuple[str, list[int]]:
+    """The prefix and the 5-bit values of a Bech32m string, checksum removed.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if len(text) > MAX_LENGTH:
+        raise ValueError("too long")
+    if any(not 33 <= ord(character) <= 126 for character in text):
+        raise ValueError("a character that cannot occur")
+    if text != text.lower() and text != text.upper():
+        raise ValueError("capital and small letters mixed")
+    prefix, separator, tail = text.lower().rpartition("1")
+    if not separator or not prefix or len(tail) < _CHECKSUM_LENGTH:
+        raise ValueError("cut short")
+    try:
+        values = [_VALUES[character] for character in tail]
+    except KeyError:
+        raise ValueError("a character that cannot occur") from None
+    if _polymod([*_expand(prefix), *values]) != _CONSTANT:
+        raise ValueError("the checksum does not fit")
+    return prefix, values[:-_CHECKSUM_LENGTH]
+
+
+def _polymod(values: Iterable[int]) -> int:
+    check = 1
+    for value in values:
+        top = check >> 25
+        check = (check & 0x1FFFFFF) << 5 ^ value
+        for place, term in enumerate(_GENERATOR):
+            if top >> place & 1:
+                check ^= term
+    return check
+
+
+def _expand(prefix: str) -> list[int]:
+    return [ord(character) >> 5 for character in prefix] + [0] + [ord(character) & 31 for character in prefix]
+
+
+def _regroup(data: Iterable[int], from_bits: int, to_bits: int, *, pad: bool) -> Iterable[int]:
+    accumulator = bits = 0
+    for value in data:
+        accumulator = (accumulator << from_bits | value) & ((1 << from_bits + to_bits) - 1)
+        bits += from_bits
+        while bits >= to_bits:
+            bits -= to_bits
+            yield accumulator >> bits & ((1 << to_bits) - 1)
+    rest = accumulator & ((1 << bits) - 1)
+    if pad and bits:
+        yield rest << to_bits - bits
+    elif not pad and (bits >= from_bits or rest):
+        raise ValueError("bits left over")  # two texts for the same bytes

@@ -1,0 +1,284 @@
+"""The open channel: records, frames, padding, rekeying, continued messages, the end (PROTOCOL.md 6 and 7). No I/O.
+
+Records in, events out; messages in, records out. One object per connection, in one event loop. Whatever the peer does wrong is fatal at
+once: TCP keeps order, so loss, replay and reordering can only be an attack or a bug.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from confide_crypto.errors import ConnectionLost, ProtocolViolation
+from confide_crypto.handshake import TransportKeys
+from confide_crypto.limits import MAX_MESSAGE, MAX_REASSEMBLY, MAX_RECORDS, MAX_REQUESTS, REKEY_RECORDS
+from confide_crypto.noise import TAG_LENGTH, CipherState, NoiseError
+
+_header: Final = struct.Struct(">BBIH")
+HEADER_LENGTH: Final = 8
+BUCKETS: Final = (256, 1024, 4096, 16384)
+"""Lengths that a record's plaintext may have; an observer learns no more than the bucket."""
+MAX_PAYLOAD: Final = BUCKETS[-1] - HEADER_LENGTH
+RECORD_LENGTHS: Final = frozenset(bucket + TAG_LENGTH for bucket in BUCKETS)
+WELCOME_BUCKET: Final = 1024
+"""The least for the daemon's first record, so that a denial is not told from a welcome by its size."""
+WELCOME_STREAM: Final = 0
+MORE: Final = 1
+_MAX_CODE: Final = 64
+_ZEROS: Final = bytes(BUCKETS[-1])
+
+
+class FrameType(IntEnum):
+    """What a record carries. 1 to 5 belong to streams, which this version does not have: fatal when received."""
+
+    OPEN = 1
+    DATA = 2
+    END = 3
+    WINDOW = 4
+    RESET = 5
+    REQ = 6
+    RES = 7
+    KEEPALIVE = 8
+    GOAWAY = 9
+    CLOSE = 10
+    MSG = 11
+
+
+_REQ, _RES, _KEEPALIVE, _GOAWAY, _CLOSE, _MSG = (
+    int(kind)
+    for kind in (FrameType.REQ, FrameType.RES, FrameType.KEEPALIVE, FrameType.GOAWAY, FrameType.CLOSE, FrameType.MSG)
+)  # plain ints: an enum lookup per record costs more than the seal of a small one
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A complete MSG: one JSON-RPC message."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A complete REQ of the peer's; its answer goes to `stream`."""
+
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete RES to our request on `stream`; stream 0 is the daemon's welcome or denial."""
+
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """The peer is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoAway:
+    """The peer takes no new requests and will close."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The peer has sent everything it will ever send."""
+
+    code: str
+
+
+Event = Message | Request | Answer | KeepAlive | GoAway | Closed
+
+
+class Channel:
+    """Both directions of one session after the handshake."""
+
+    def __init__(self, keys: TransportKeys, *, initiator: bool) -> None:
+        self.session_id = keys.session_id
+        self._sending = keys.sending
+        self._receiving = keys.receiving
+        self._own_parity = 1 if initiator else 0
+        self._next_stream = 1 if initiator else 2
+        self._awaiting: set[int] = {WELCOME_STREAM} if initiator else set()
+        self._answering: set[int] = set() if initiator else {WELCOME_STREAM}
+        self._partial: dict[tuple[int, int], list[bytes]] = {}
+        self._partial_bytes = 0
+        self._unfinished_out: set[tuple[int, int]] = set()
+        self._close_sent = False
+        self._is_dead = False
+        self.is_complete = False
+        """Whether the peer's CLOSE has come: nothing it sent is missing."""
+
+    # -- out ------------------------------------------------------------------------------------------------------
+
+    def seal(self, kind: int, stream: int, payload: bytes, *, more: bool = False, bucket: int = BUCKETS[0]) -> bytes:
+        """One record, to be written to the socket before the next one is sealed.
+
+        Args:
+            kind: a `FrameType`.
+            stream: 0, or the stream of a request.
+            payload: at most `MAX_PAYLOAD` bytes; exactly that many when `more` follows.
+            more: the message goes on in the next frame of this kind and stream.
+            bucket: the least length of the plaintext.
+
+        Raises:
+            ConnectionLost: the channel is closed or dead.
+        """
+        if self._close_sent or self._is_dead:
+            raise ConnectionLost(truncated=False)
+        self._note_sent(kind, stream, more=more)
+        length = HEADER_LENGTH + len(payload)
+        for size in BUCKETS:
+            if length <= size >= bucket:
+                break
+        else:
+            raise ValueError("a frame's payload has at most 16376 bytes")
+        plaintext = _header.pack(kind, MORE if more else 0, stream, len(payload)) + payload + _ZEROS[: size - length]
+        try:
+            record = self._sending.encrypt(plaintext)
+        except NoiseError as error:
+            raise ConnectionLost(truncated=True, problem=str(error)) from None
+        self._count(self._sending)
+        return record
+
+    def open_request(self) -> int:
+        """A stream for a new request.
+
+        Raises:
+            ValueError: as many are unanswered as the peer accepts; the caller waits for one first.
+        """
+        if len(self._awaiting) >= MAX_REQUESTS:
+            raise ValueError("too many unanswered requests")
+        stream = self._next_stream
+        self._next_stream += 2
+        self._awaiting.add(stream)
+        return stream
+
+    def abandon_request(self, stream: int) -> None:
+        """Take back a request of which nothing was sent."""
+        self._awaiting.discard(stream)
+
+    def awaits(self, stream: int) -> bool:
+        """Whether the answer to our request on `stream` is still to come."""
+        return stream in self._awaiting
+
+    def seal_close(self, code: str) -> bytes:
+        """The last record.
+
+        Raises:
+            ConnectionLost: a message is half sent, so the end would be a lie; or it was closed before.
+        """
+        if self._unfinished_out:
+            raise ConnectionLost(truncated=True)
+        record = self.seal(_CLOSE, 0, code.encode("ascii", "replace")[:_MAX_CODE])
+        self._close_sent = True
+        return record
+
+    def _note_sent(self, kind: int, stream: int, *, more: bool) -> None:
+        if more:
+            self._unfinished_out.add((kind, stream))
+            return
+        self._unfinished_out.discard((kind, stream))
+        if kind == _RES:
+            self._answering.discard(stream)
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    def receive(self, record: bytes) -> Event | None:
+        """What a record brings; None if it only continues a message.
+
+        Raises:
+            ProtocolViolation: the peer broke a rule, or somebody tampered. The channel is dead.
+        """
+        if self._is_dead or self.is_complete:
+            raise self._violation("a record after the end")
+        if len(record) not in RECORD_LENGTHS:
+            raise self._violation("a record of a wrong length")
+        try:
+            plaintext = self._receiving.decrypt(record)
+        except NoiseError:
+            raise self._violation("a record that is not authentic") from None
+        self._count(self._receiving)
+        kind, flags, stream, length = _header.unpack_from(plaintext)
+        end = HEADER_LENGTH + length
+        if flags & ~MORE or end > len(plaintext) or plaintext[end:] != _ZEROS[: len(plaintext) - end]:
+            raise self._violation("a malformed frame")
+        return self._frame(kind, bool(flags), stream, plaintext[HEADER_LENGTH:end])
+
+    def _frame(self, kind: int, more: bool, stream: int, payload: bytes) -> Event | None:
+        if kind == _MSG and stream == 0:
+            data = payload if not more and not self._partial else self._join(kind, more, stream, payload)
+            return None if data is None else Message(data)
+        if kind == _RES and stream in self._awaiting:
+            return self._answer(more, stream, payload)
+        if kind == _REQ:
+            return self._request(more, stream, payload)
+        if more or stream or len(payload) > _MAX_CODE or not payload.isascii():
+            raise self._violation("a frame that does not belong here")
+        if kind == _KEEPALIVE and not payload:
+            return KeepAlive()
+        if kind == _GOAWAY:
+            return GoAway(payload.decode("ascii"))
+        if kind == _CLOSE:
+            if self._partial:
+                raise self._violation("a goodbye in the middle of a message")
+            self.is_complete = True
+            return Closed(payload.decode("ascii"))
+        raise self._violation("a frame that does not belong here")
+
+    def _answer(self, more: bool, stream: int, payload: bytes) -> Event | None:
+        data = self._join(_RES, more, stream, payload)
+        if data is None:
+            return None
+        self._awaiting.discard(stream)
+        return Answer(stream, data)
+
+    def _request(self, more: bool, stream: int, payload: bytes) -> Event | None:
+        if (_REQ, stream) not in self._partial:
+            is_theirs = stream != 0 and stream & 1 != self._own_parity
+            if not is_theirs or stream in self._answering or len(self._answering) >= MAX_REQUESTS:
+                raise self._violation("a request that does not belong here")
+            self._answering.add(stream)
+        data = self._join(_REQ, more, stream, payload)
+        return None if data is None else Request(stream, data)
+
+    def _join(self, kind: int, more: bool, stream: int, payload: bytes) -> bytes | None:
+        if more and len(payload) != MAX_PAYLOAD:
+            raise self._violation(
+                "a continued frame that is not full"
+            )  # tiny pieces would cost more to hold than they weigh
+        pieces = self._partial.get((kind, stream))
+        if pieces is None:
+            if not more:
+                return payload
+            pieces = self._partial.setdefault((kind, stream), [])
+        pieces.append(payload)
+        self._partial_bytes += len(payload)
+        if MAX_PAYLOAD * (len(pieces) - 1) + len(payload) > MAX_MESSAGE or self._partial_bytes > MAX_REASSEMBLY:
+            raise self._violation("a message over the limit")
+        if more:
+            return None
+        del self._partial[kind, stream]
+        data = b"".join(pieces)
+        self._partial_bytes -= len(data)
+        return data
+
+    def _count(self, cipher: CipherState) -> None:
+        if cipher.nonce % REKEY_RECORDS == 0:
+            cipher.rekey()
+        if cipher.nonce >= MAX_RECORDS:
+            cipher.kill()
+
+    def _violation(self, problem: str) -> ProtocolViolation:
+        self._is_dead = True
+        self._partial.clear()
+        self._sending.kill()
+        self._receiving.kill()
+        return ProtocolViolation(f"the peer broke the protocol: {problem}")

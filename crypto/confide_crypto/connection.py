@@ -1,0 +1,334 @@
+"""Opening the channel over a websocket, from both ends (PROTOCOL.md 3 and 4). What comes after is `session.Connection`.
+
+`websockets` is the heaviest import here, so its client half is loaded when a client connects, and its server half by the daemon itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from websockets.exceptions import ConnectionClosed
+
+from confide_crypto.channel import WELCOME_BUCKET, WELCOME_STREAM, Answer, Channel, FrameType
+from confide_crypto.enroll import Invite
+from confide_crypto.errors import (
+    BusyError,
+    ConnectionLost,
+    DeniedError,
+    HandshakeError,
+    ProtocolViolation,
+    UnreachableError,
+    WrongDaemonKey,
+)
+from confide_crypto.handshake import Caller, ClientHandshake, DaemonHandshake
+from confide_crypto.keys import Identity, fingerprint_words, verify
+from confide_crypto.limits import (
+    CLOSE_BUSY,
+    CLOSE_DENIED,
+    CLOSE_REFUSED,
+    CLOSE_TIMEOUT_S,
+    DEFAULT_TIMERS,
+    FIRST_MESSAGE_TIMEOUT_S,
+    HANDSHAKE_TIMEOUT_S,
+    MAX_RECORD,
+    SUBPROTOCOL,
+    Handshakes,
+    Timers,
+    websocket_options,
+)
+from confide_crypto.session import Connection
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+    from websockets.asyncio.connection import Connection as WebSocket
+    from websockets.asyncio.server import ServerConnection
+
+__all__ = ["Authorize", "Connection", "Handshakes", "Timers", "Welcome", "accept", "connect", "websocket_options"]
+
+Welcome = dict[str, Any]
+_DAEMON_LABEL: Final = b"confide/daemon-static/1"
+_MAX_BEFORE_MESSAGE3: Final = 2048
+_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Authorize(Protocol):
+    """Who may come in: the daemon's side of a handshake."""
+
+    def invite_psk(self, invite_id: bytes) -> bytes | None:
+        """The secret of an open invite, or None. Called before the caller has proven anything."""
+
+    async def admit(self, public_key: bytes, hello: dict[str, Any], invite_id: bytes | None) -> Welcome:
+        """The welcome for a proven caller. An `invite_id` is proven too, and is to be spent here.
+
+        Raises:
+            DeniedError: the caller may not come in; its reason and hint are sent sealed.
+        """
+
+
+async def connect(
+    url: str,
+    identity: Identity,
+    daemon_static: bytes,
+    *,
+    invite: Invite | None = None,
+    hello: dict[str, Any] | None = None,
+    timeout_s: float = HANDSHAKE_TIMEOUT_S,
+    timers: Timers = DEFAULT_TIMERS,
+) -> Connection:
+    """Open a channel to the daemon that holds `daemon_static`.
+
+    Args:
+        url: ws:// or wss:// (confide:// and confides:// are taken too).
+        identity: who we are.
+        daemon_static: the pinned X25519 key, 32 bytes.
+        invite: to be used up by this connection.
+        hello: at most 352 bytes of JSON about this machine.
+        timeout_s: for everything together, from the name lookup to the welcome.
+        timers: keepalive and idle limit.
+
+    Raises:
+        UnreachableError: no websocket there: refused, no such name, timed out, tls, something else answers.
+        WrongDaemonKey: who answers does not hold the pinned key.
+        DeniedError: the daemon knows who we are and says no.
+        HandshakeError: the handshake failed otherwise.
+        ConnectionLost: it broke in the middle.
+    """
+    url = _websocket_url(url)
+    where = urlsplit(url).netloc
+    try:
+        async with asyncio.timeout(timeout_s):
+            ws = await _open(url, where)
+            try:
+                return await _introduce(ws, where, identity, daemon_static, invite, hello or {}, timers)
+            except BaseException:
+                ws.transport.abort()
+                raise
+    except TimeoutError:
+        raise UnreachableError(where, f"timed out after {timeout_s:g} s") from None
+
+
+async def accept(
+    ws: ServerConnection,
+    identity: Identity,
+    authorize: Authorize,
+    *,
+    timeout_s: float = HANDSHAKE_TIMEOUT_S,
+    handshakes: Handshakes | None = None,
+    timers: Timers = DEFAULT_TIMERS,
+) -> Connection:
+    """Take in a client on a websocket that has just opened. Whatever fails, the websocket is closed first.
+
+    Args:
+        ws: opened with `websocket_options()`.
+        identity: the daemon's.
+        authorize: asked once for the invite's secret and once for the caller.
+        timeout_s: for the whole handshake, `admit` included; the first message has 5 s.
+        handshakes: the limiter that all of the daemon's connections share.
+        timers: keepalive and idle limit.
+
+    Raises:
+        HandshakeError: the client could not prove itself in time. Nothing is known about it.
+        DeniedError: `authorize` said no; the client has been told.
+    """
+    try:
+        with handshakes.slot() if handshakes else contextlib.nullcontext():
+            async with asyncio.timeout(timeout_s):
+                return await _receive_client(ws, identity, authorize, timers)
+    except BusyError:
+        await _refuse(ws, CLOSE_BUSY)
+        raise
+    except HandshakeError:
+        await _refuse(ws, CLOSE_REFUSED)
+        raise
+    except DeniedError:
+        await _refuse(ws, CLOSE_DENIED)
+        raise
+    except TimeoutError:
+        await _refuse(ws, CLOSE_REFUSED)
+        raise HandshakeError("the client did not finish the handshake in time") from None
+    except (ConnectionClosed, ConnectionLost):
+        raise HandshakeError("the client left in the middle of the handshake") from None
+    except BaseException:
+        ws.transport.abort()
+        raise
+
+
+# -- the client's side --------------------------------------------------------------------------------------------
+
+
+def _websocket_url(url: str) -> str:
+    for ours, theirs in (("confide://", "ws://"), ("confides://", "wss://")):
+        if url.startswith(ours):
+            return theirs + url.removeprefix(ours)
+    return url
+
+
+async def _open(url: str, where: str) -> ClientConnection:
+    import socket
+    import ssl
+
+    from websockets.asyncio import client
+    from websockets.exceptions import InvalidHandshake, InvalidProxy, InvalidStatus, InvalidURI
+
+    class Opening(client.connect):
+        def process_redirect(self, exc: Exception) -> Exception | str:
+            return exc  # the pin belongs to this address; a redirect could only lead the traffic past where it was meant to go
+
+    is_local = (urlsplit(url).hostname or "") in _LOCAL_HOSTS
+    try:
+        ws = await Opening(
+            url, **websocket_options(), open_timeout=None, user_agent_header=None, proxy=None if is_local else True
+        )
+    except ConnectionRefusedError:
+        raise UnreachableError(where, "connection refused", hint="is confided running? try confide status") from None
+    except socket.gaierror:
+        raise UnreachableError(where, "no such name", hint="check the address and the network") from None
+    except ssl.SSLError as error:
+        raise UnreachableError(where, f"tls failed: {error.reason or type(error).__name__}".lower()) from None
+    except InvalidStatus as error:
+        status = error.response.status_code
+        raise UnreachableError(
+            where, f"it answers http {status}, not as a daemon", hint="check the address and the path"
+        ) from None
+    except (InvalidURI, InvalidProxy):
+        raise UnreachableError(where, "the address or the proxy setting is malformed") from None
+    except (InvalidHandshake, EOFError):
+        raise UnreachableError(
+            where, "what answers there is not a websocket", hint="check the address and the port"
+        ) from None
+    except OSError as error:
+        raise UnreachableError(where, (error.strerror or str(error) or type(error).__name__).lower()) from None
+    if ws.subprotocol != SUBPROTOCOL:
+        ws.transport.abort()
+        raise UnreachableError(
+            where, "a websocket answers there, but not a daemon of this version", hint="check the address"
+        )
+    return ws
+
+
+async def _introduce(
+    ws: ClientConnection,
+    where: str,
+    identity: Identity,
+    daemon_static: bytes,
+    invite: Invite | None,
+    hello: dict[str, Any],
+    timers: Timers,
+) -> Connection:
+    handshake = ClientHandshake(identity, daemon_static, invite=invite, hello=hello)
+    try:
+        await ws.send(handshake.write_message1())
+        handshake.read_message2(_binary(await ws.recv()))
+    except HandshakeError:
+        raise WrongDaemonKey(where) from None
+    except ConnectionClosed as end:
+        raise _refusal(end, where, WrongDaemonKey(where)) from None
+    own_words = fingerprint_words(identity.public_key)
+    refused = (
+        HandshakeError(f"the daemon at {where} refused the handshake")
+        if invite is None
+        else DeniedError("invite", own_words)
+    )
+    try:
+        await ws.send(handshake.write_message3())
+        channel = Channel(handshake.finish(), initiator=True)
+        event = channel.receive(_binary(await ws.recv()))
+    except ConnectionClosed as end:
+        raise _refusal(end, where, refused) from None
+    except ProtocolViolation:
+        raise HandshakeError(f"the daemon at {where} did not finish the handshake") from None
+    if not isinstance(event, Answer):
+        raise HandshakeError(f"the daemon at {where} did not finish the handshake")
+    peer_key, welcome = _read_welcome(event.data, daemon_static, own_words)
+    return Connection(ws, channel, peer_key=peer_key, hello=hello, welcome=welcome, timers=timers)
+
+
+def _refusal(end: ConnectionClosed, where: str, refused: Exception) -> Exception:
+    code = end.rcvd.code if end.rcvd else None
+    if code == CLOSE_REFUSED:
+        return refused
+    if code == CLOSE_BUSY:
+        return UnreachableError(where, "it has too many handshakes at once", hint="try again in a few seconds")
+    return ConnectionLost(truncated=True, problem="it broke off in the middle of the handshake")
+
+
+def _read_welcome(data: bytes, daemon_static: bytes, own_words: str) -> tuple[bytes, Welcome]:
+    """The daemon's Ed25519 key and its words, or its denial."""
+    broken = HandshakeError("the daemon did not finish the handshake")
+    try:
+        body = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        raise broken from None
+    match body:
+        case {"ok": {"daemon": {"key": str(key), "signature": str(signature)}, "welcome": dict(welcome)}}:
+            try:
+                peer_key, proof = bytes.fromhex(key), bytes.fromhex(signature)
+            except ValueError:
+                raise broken from None
+            if verify(peer_key, _DAEMON_LABEL, daemon_static, proof):
+                return peer_key, welcome
+        case {"error": {"code": "denied", "reason": str(reason), **rest}}:
+            hint = rest.get("hint")
+            raise DeniedError(reason, own_words, hint=hint if isinstance(hint, str) else None)
+    raise broken
+
+
+# -- the daemon's side --------------------------------------------------------------------------------------------
+
+
+async def _receive_client(ws: ServerConnection, identity: Identity, authorize: Authorize, timers: Timers) -> Connection:
+    if ws.subprotocol != SUBPROTOCOL:
+        raise HandshakeError("handshake failed")
+    ws.protocol.max_message_size = _MAX_BEFORE_MESSAGE3
+    handshake = DaemonHandshake(identity)
+    async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
+        handshake.read_message1(_binary(await ws.recv()))
+    invite_id = handshake.invite_id
+    await ws.send(handshake.write_message2(None if invite_id is None else authorize.invite_psk(invite_id)))
+    caller = handshake.read_message3(_binary(await ws.recv()))
+    ws.protocol.max_message_size = MAX_RECORD
+    channel = Channel(handshake.finish(), initiator=False)
+    welcome = await _admit(ws, channel, identity, authorize, caller, invite_id)
+    return Connection(ws, channel, peer_key=caller.public_key, hello=caller.hello, welcome=welcome, timers=timers)
+
+
+async def _admit(
+    ws: ServerConnection,
+    channel: Channel,
+    identity: Identity,
+    authorize: Authorize,
+    caller: Caller,
+    invite_id: bytes | None,
+) -> Welcome:
+    try:
+        welcome = await authorize.admit(caller.public_key, caller.hello, invite_id)
+    except DeniedError as denied:
+        await _send_first(ws, channel, {"error": {"code": "denied", "reason": denied.reason, "hint": denied.hint}})
+        raise
+    proof = identity.sign(_DAEMON_LABEL, identity.static_key)
+    statement = {"key": identity.public_key.hex(), "signature": proof.hex()}
+    await _send_first(ws, channel, {"ok": {"daemon": statement, "welcome": welcome}})
+    return welcome
+
+
+async def _send_first(ws: ServerConnection, channel: Channel, body: dict[str, Any]) -> None:
+    data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    await ws.send(channel.seal(FrameType.RES, WELCOME_STREAM, data, bucket=WELCOME_BUCKET))
+
+
+async def _refuse(ws: WebSocket, code: int) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await ws.close(code)
+    except TimeoutError:
+        ws.transport.abort()
+
+
+def _binary(message: str | bytes) -> bytes:
+    if isinstance(message, str):
+        raise HandshakeError("handshake failed")
+    return message

@@ -1,0 +1,131 @@
+"""Invites: one pasted string that pins the daemon and lets one machine in once (PROTOCOL.md 5).
+
+The secret part stands in the URL fragment, which no HTTP client sends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from confide_crypto import bech32m
+from confide_crypto.errors import InviteError
+from confide_crypto.limits import DEFAULT_PORT
+
+TOKEN_LENGTH: Final = 16
+INVITE_ID_LENGTH: Final = 16
+_VERSION: Final = 1
+_LENGTH: Final = 1 + 32 + TOKEN_LENGTH
+_PREFIX: Final = "invite"
+_ID_PERSON: Final = b"confide-inv-id-1"
+_PSK_PERSON: Final = b"confide-inv-psk1"
+_SCHEMES: Final = {"confide": False, "ws": False, "confides": True, "wss": True}
+_AGAIN: Final = "copy the whole line that confided invite printed"
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """Where the daemon is, which key it must hold, and the one-time secret. `str` and `repr` show no secret.
+
+    Attributes:
+        host: name or address, an IPv6 one without brackets.
+        port: TCP port.
+        path: of the websocket, "" or beginning with a slash.
+        is_secure: TLS around the websocket.
+        daemon_static: the daemon's X25519 static key, 32 bytes.
+        token: 16 random bytes.
+    """
+
+    host: str
+    port: int
+    path: str
+    is_secure: bool
+    daemon_static: bytes = field(repr=False)
+    token: bytes = field(repr=False)
+
+    @classmethod
+    def new(cls, daemon_static: bytes, url: str) -> Invite:
+        """A fresh invite to the daemon reachable at `url` (ws, wss, confide or confides).
+
+        Raises:
+            InviteError: `url` is not such an address.
+        """
+        host, port, path, is_secure = _address(url)
+        return cls(host, port, path, is_secure, daemon_static, secrets.token_bytes(TOKEN_LENGTH))
+
+    @classmethod
+    def parse(cls, text: str) -> Invite:
+        """Read a pasted invite.
+
+        Raises:
+            InviteError: it is damaged, or made for another version.
+        """
+        address, mark, fragment = text.strip().strip("'\"").partition("#")
+        if not mark:
+            raise InviteError("this is not an invite: the part behind # is missing", hint=f"{_AGAIN}, in single quotes")
+        host, port, path, is_secure = _address(address)
+        try:
+            prefix, data = bech32m.decode(fragment)
+        except ValueError as error:
+            raise InviteError(f"this invite cannot be read: {error}", hint=_AGAIN) from None
+        if prefix != _PREFIX or not data:
+            raise InviteError("this is not an invite: the part behind # is something else", hint=_AGAIN)
+        if data[0] != _VERSION or len(data) != _LENGTH:
+            raise InviteError(
+                "this invite is of a kind this version does not know", hint="update confide on this machine"
+            )
+        return cls(host, port, path, is_secure, data[1:33], data[33:])
+
+    @property
+    def invite_id(self) -> bytes:
+        """What the client shows in message 1 and the daemon looks up, 16 bytes. Says nothing about the psk."""
+        return hashlib.blake2b(self.token, person=_ID_PERSON, digest_size=INVITE_ID_LENGTH).digest()
+
+    @property
+    def invite_psk(self) -> bytes:
+        """The secret that both ends mix in, 32 bytes."""
+        return hashlib.blake2b(self.token, person=_PSK_PERSON, digest_size=32).digest()
+
+    @property
+    def websocket_url(self) -> str:
+        """Where to connect, as `websockets` wants it."""
+        return f"{'wss' if self.is_secure else 'ws'}://{self._authority()}{self.path or '/'}"
+
+    def to_string(self) -> str:
+        """The secret form, to be shown once to the person who passes it on."""
+        secret = bech32m.encode(_PREFIX, bytes([_VERSION]) + self.daemon_static + self.token)
+        path = self.path.rstrip("/")
+        return f"{'confides' if self.is_secure else 'confide'}://{self._authority()}{path}/#{secret}"
+
+    def __str__(self) -> str:
+        return f"invite to {self._authority()}"
+
+    def _authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def _address(url: str) -> tuple[str, int, str, bool]:
+    hint = "an address looks like confide://host:7733/"
+    try:
+        parts: SplitResult = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InviteError("the address in it is malformed", hint=hint) from None
+    if parts.scheme not in _SCHEMES:
+        raise InviteError("the address in it must begin with confide:// or confides://", hint=hint)
+    if (
+        not parts.hostname
+        or parts.username is not None
+        or parts.query
+        or parts.fragment
+        or not url.isascii()
+        or not url.isprintable()
+    ):
+        raise InviteError("the address in it is malformed", hint=hint)
+    if " " in url:
+        raise InviteError("the address in it has a space", hint=hint)
+    return parts.hostname, port or DEFAULT_PORT, parts.path.rstrip("/"), _SCHEMES[parts.scheme]

@@ -1,0 +1,195 @@
+"""What can go wrong between the two ends, as a person is told it.
+
+    ConfideError
+    ├── KeyFileError           a key file, or the folder around it, is loose, foreign or damaged
+    ├── KeyTextError           a pasted public key or pin is not one
+    ├── InviteError            a pasted invite is not one
+    ├── HandshakeError         the channel could not be set up
+    │   ├── WrongDaemonKey     the endpoint does not hold the pinned key
+    │   └── BusyError          too many handshakes at once
+    ├── DeniedError            the daemon knows who we are and says no
+    ├── RequestError           the peer answered a request with an error
+    └── LinkError
+        ├── UnreachableError   no websocket could be opened
+        ├── ConnectionLost     the websocket ended; `truncated` tells whether anything may be missing
+        └── ProtocolViolation  the peer broke the protocol
+
+What *we* did wrong (sending on a closed channel, a payload over the limit) is a `ConfideError` of none of these, or a built-in error.
+
+Exit codes of both programs, in this one place:
+
+    0 ok   1 other   2 usage   3 configuration   4 keys and permissions   5 unreachable
+    6 denied, invite, wrong daemon   7 bad input   8 storage (disk full, not writable)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_OTHER: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_CONFIG: Final = 3
+EXIT_KEYS: Final = 4
+EXIT_UNREACHABLE: Final = 5
+EXIT_DENIED: Final = 6
+EXIT_INPUT: Final = 7
+EXIT_STORAGE: Final = 8
+
+
+class ConfideError(Exception):
+    """The root of what Confide raises on purpose.
+
+    Attributes:
+        message: one sentence: what failed, then why.
+        hint: what the reader could do about it, or None.
+        exit_code: what a command that ends with this error returns.
+    """
+
+    exit_code: int = EXIT_OTHER
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class KeyFileError(ConfideError):
+    """A private file cannot be trusted, read or written."""
+
+    exit_code = EXIT_KEYS
+
+    def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path} {problem}", hint=hint)
+        self.path = path
+        self.problem = problem
+
+
+class KeyTextError(ConfideError):
+    """A public key or a pin, pasted by a person, is not one."""
+
+    exit_code = EXIT_INPUT
+
+
+class InviteError(ConfideError):
+    """An invite, pasted by a person, is not one. Never carries the text: it is a secret."""
+
+    exit_code = EXIT_DENIED
+
+
+class HandshakeError(ConfideError):
+    """The channel could not be set up. Says never which check failed (PROTOCOL.md 4.6)."""
+
+    exit_code = EXIT_DENIED
+
+
+class WrongDaemonKey(HandshakeError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
+    """Who answers does not hold the daemon key that is pinned."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"cannot open the channel to {where}: this endpoint does not hold the pinned key",
+            hint="another daemon, or somebody in between, answers there; check the address, or join again with a new invite",
+        )
+        self.where = where
+
+
+class BusyError(HandshakeError):
+    """The limiter before the handshake has no place free."""
+
+    def __init__(self) -> None:
+        super().__init__("too many handshakes at once", hint="try again in a few seconds")
+
+
+_DENIALS: Final = {
+    "unknown": ("this machine's key is not enrolled", "join with an invite, or add the key on the daemon's side"),
+    "revoked": ("this machine's key was revoked", "ask the daemon's owner for a new invite"),
+    "disabled": ("this machine's key waits for approval", "the daemon's owner has to compare the words and approve it"),
+    "invite": (
+        "the invite was not accepted: it is used, expired or unknown",
+        "ask for a new invite: confided invite <name>",
+    ),
+    "busy": ("the daemon takes no more connections of this machine", "close other sessions, or try again later"),
+}
+
+
+class DeniedError(ConfideError):
+    """The daemon refuses a caller that proved its key.
+
+    Attributes:
+        reason: one of "unknown", "revoked", "disabled", "invite", "busy", or a newer daemon's word.
+        fingerprint: the caller's six words (PROTOCOL.md 2.4), "" where not known.
+    """
+
+    exit_code = EXIT_DENIED
+
+    def __init__(self, reason: str, fingerprint: str = "", *, hint: str | None = None) -> None:
+        sentence, usual_hint = _DENIALS.get(reason, (f"the daemon denies this machine ({reason})", None))
+        if fingerprint:
+            sentence += f": fingerprint {fingerprint}"
+        super().__init__(sentence, hint=hint or usual_hint)
+        self.reason = reason
+        self.fingerprint = fingerprint
+
+
+_CODE_EXITS: Final = {
+    "invalid": EXIT_INPUT,
+    "not_found": EXIT_INPUT,
+    "too_large": EXIT_INPUT,
+    "conflict": EXIT_INPUT,
+    "denied": EXIT_DENIED,
+    "storage_full": EXIT_STORAGE,
+    "unavailable": EXIT_UNREACHABLE,
+    "busy": EXIT_UNREACHABLE,
+}
+
+
+class RequestError(ConfideError):
+    """The answer to a request is an error. Raised by a handler too, to be sent as the answer.
+
+    Attributes:
+        code: not_found, invalid, too_large, conflict, busy, denied, storage_full, unavailable or internal.
+    """
+
+    def __init__(self, code: str, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.exit_code = _CODE_EXITS.get(code, EXIT_OTHER)
+
+
+class LinkError(ConfideError):
+    """The way to the peer is not there, or no longer."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class UnreachableError(LinkError):
+    """No websocket could be opened at `where`; `problem` says why: refused, no such name, timed out, tls."""
+
+    def __init__(self, where: str, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"cannot reach the daemon at {where}: {problem}", hint=hint)
+        self.where = where
+        self.problem = problem
+
+
+class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
+    """The connection ended.
+
+    Attributes:
+        truncated: it broke without the peer's CLOSE, so what was under way is not complete (PROTOCOL.md 7.4).
+    """
+
+    def __init__(self, *, truncated: bool, problem: str | None = None) -> None:
+        usual = "it broke off without a goodbye" if truncated else "it was closed"
+        super().__init__(f"lost the connection: {problem or usual}")
+        self.truncated = truncated
+
+
+class ProtocolViolation(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
+    """The peer sent what the protocol forbids, or somebody tampered. The channel is dead."""
+
+    exit_code = EXIT_OTHER

@@ -1,0 +1,246 @@
+"""The handshake: Noise XKpsk3 carrying an ML-KEM-768 exchange and an Ed25519 signature (PROTOCOL.md 4). No I/O.
+
+    client                                   daemon
+    write_message1()  ───── 1256 bytes ────▶ read_message1()
+    read_message2()   ◀──── 1136 bytes ───── write_message2(invite_psk)
+    write_message3()  ─────  512 bytes ────▶ read_message3()
+    finish()                                 finish()
+
+Everything that fails raises the same `HandshakeError`; the object is of no use afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+
+from confide_crypto.enroll import INVITE_ID_LENGTH, Invite
+from confide_crypto.errors import HandshakeError
+from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
+from confide_crypto.noise import XKPSK3, CipherState, HandshakeState, KeyPair, NoiseError
+
+PROLOGUE: Final = b"confide-channel/1 mlkem768\0"
+HASH: Final = "BLAKE2b"
+_PSK_PERSON: Final = b"confide-psk-1"
+_SIGNATURE_LABEL: Final = b"confide/handshake-id/1"
+
+MODE_SESSION: Final = 0
+MODE_ENROLL: Final = 1
+
+_KEM_KEY_LENGTH: Final = 1184
+_KEM_CIPHERTEXT_LENGTH: Final = 1088
+_RESERVED: Final = bytes(7)
+_NO_INVITE: Final = bytes(INVITE_ID_LENGTH)
+_NO_PSK: Final = bytes(32)
+_PAYLOAD3_LENGTH: Final = 448
+MAX_HELLO: Final = _PAYLOAD3_LENGTH - KEY_LENGTH - SIGNATURE_LENGTH
+"""Bytes of JSON that the hello may have: 352."""
+
+MESSAGE1_LENGTH: Final = 1256
+MESSAGE2_LENGTH: Final = 1136
+MESSAGE3_LENGTH: Final = 512
+SESSION_ID_LENGTH: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TransportKeys:
+    """What a finished handshake leaves: two ciphers and the session id (hex, safe to log)."""
+
+    sending: CipherState
+    receiving: CipherState
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who message 3 proved to be there, and what it says about itself."""
+
+    public_key: bytes
+    hello: dict[str, Any]
+
+
+def transcript(daemon_static: bytes, message1: bytes, message2: bytes) -> bytes:
+    """T of PROTOCOL.md 4.4: 64 bytes over wire bytes, so that any peer can compute it."""
+    return hashlib.blake2b(PROLOGUE + daemon_static + message1 + message2).digest()
+
+
+def derive_psk(shared_secret: bytes, mode: int, invite_psk: bytes, t: bytes) -> bytes:
+    """The psk of PROTOCOL.md 4.4 from the KEM's secret, the mode, the invite's secret (or 32 zeros) and T."""
+    return hashlib.blake2b(
+        bytes([mode]) + invite_psk + t, key=shared_secret, person=_PSK_PERSON, digest_size=32
+    ).digest()
+
+
+class ClientHandshake:
+    """The initiator's side."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        daemon_static: bytes,
+        *,
+        invite: Invite | None = None,
+        hello: dict[str, Any] | None = None,
+        ephemeral: KeyPair | None = None,
+        kem_key: MLKEM768PrivateKey | None = None,
+    ) -> None:
+        """`ephemeral` and `kem_key` are for frozen vectors only.
+
+        Raises:
+            ValueError: the hello has more than `MAX_HELLO` bytes of JSON.
+        """
+        self._hello = _encode_hello(hello or {})
+        self._identity = identity
+        self._daemon_static = daemon_static
+        self._invite = invite
+        self._static = KeyPair.from_secret(identity.static_secret)
+        self._noise = HandshakeState(
+            XKPSK3,
+            HASH,
+            initiator=True,
+            prologue=PROLOGUE,
+            static=self._static,
+            remote_static=daemon_static,
+            ephemeral=ephemeral,
+        )
+        self._kem_key = kem_key or MLKEM768PrivateKey.generate()
+        self._message1 = b""
+        self._t = b""
+
+    def write_message1(self) -> bytes:
+        """Message 1."""
+        mode, invite_id = (MODE_SESSION, _NO_INVITE) if self._invite is None else (MODE_ENROLL, self._invite.invite_id)
+        payload = bytes([mode]) + _RESERVED + invite_id + self._kem_key.public_key().public_bytes_raw()
+        self._message1 = self._noise.write_message(payload)
+        return self._message1
+
+    def read_message2(self, message: bytes) -> None:
+        """Take the daemon's answer.
+
+        Raises:
+            HandshakeError: it does not come from the holder of the pinned key, or was changed.
+        """
+        if len(message) != MESSAGE2_LENGTH:
+            raise _failed()
+        try:
+            shared_secret = self._kem_key.decapsulate(self._noise.read_message(message))
+        except NoiseError:
+            raise _failed() from None
+        self._t = transcript(self._daemon_static, self._message1, message)
+        mode, invite_psk = (MODE_SESSION, _NO_PSK) if self._invite is None else (MODE_ENROLL, self._invite.invite_psk)
+        self._noise.set_psk(derive_psk(shared_secret, mode, invite_psk, self._t))
+
+    def write_message3(self) -> bytes:
+        """Message 3: who we are, proven."""
+        signature = self._identity.sign(_SIGNATURE_LABEL, self._t + self._static.public)
+        payload = self._identity.public_key + signature + self._hello.ljust(MAX_HELLO, b"\0")
+        return self._noise.write_message(payload)
+
+    def finish(self) -> TransportKeys:
+        """The keys of the open channel."""
+        return _finish(self._noise)
+
+
+class DaemonHandshake:
+    """The responder's side. Nothing that message 1 says is believed before message 3 has been read."""
+
+    def __init__(self, identity: Identity, *, ephemeral: KeyPair | None = None) -> None:
+        """`ephemeral` is for frozen vectors only."""
+        static = KeyPair.from_secret(identity.static_secret)
+        self._daemon_static = static.public
+        self._noise = HandshakeState(
+            XKPSK3, HASH, initiator=False, prologue=PROLOGUE, static=static, ephemeral=ephemeral
+        )
+        self._message1 = b""
+        self._kem_public: MLKEM768PublicKey | None = None
+        self._t = b""
+        self._mode = MODE_SESSION
+        self.invite_id: bytes | None = None
+        """In mode 1, what the client says it holds. Unproven until message 3."""
+
+    def read_message1(self, message: bytes) -> None:
+        """Take the client's first message; sets `invite_id`.
+
+        Raises:
+            HandshakeError: it is not a message 1.
+        """
+        if len(message) != MESSAGE1_LENGTH:
+            raise _failed()
+        try:
+            payload = self._noise.read_message(message)
+            self._kem_public = MLKEM768PublicKey.from_public_bytes(payload[8 + INVITE_ID_LENGTH :])
+        except (NoiseError, ValueError):
+            raise _failed() from None
+        self._mode, invite_id = payload[0], payload[8 : 8 + INVITE_ID_LENGTH]
+        fits_mode = self._mode == MODE_ENROLL or (self._mode == MODE_SESSION and invite_id == _NO_INVITE)
+        if not fits_mode or payload[1:8] != _RESERVED:
+            raise _failed()
+        self.invite_id = invite_id if self._mode == MODE_ENROLL else None
+        self._message1 = message
+
+    def write_message2(self, invite_psk: bytes | None = None) -> bytes:
+        """Message 2. In mode 1 without an `invite_psk` a random one takes its place: the client fails at message 3 like any wrong one."""
+        if self._kem_public is None:
+            raise _failed()
+        shared_secret, ciphertext = self._kem_public.encapsulate()
+        message = self._noise.write_message(ciphertext)
+        self._t = transcript(self._daemon_static, self._message1, message)
+        secret = _NO_PSK if self._mode == MODE_SESSION else invite_psk or secrets.token_bytes(32)
+        self._noise.set_psk(derive_psk(shared_secret, self._mode, secret, self._t))
+        return message
+
+    def read_message3(self, message: bytes) -> Caller:
+        """The proven caller.
+
+        Raises:
+            HandshakeError: anything at all was wrong.
+        """
+        if len(message) != MESSAGE3_LENGTH:
+            raise _failed()
+        try:
+            payload = self._noise.read_message(message)
+        except NoiseError:
+            raise _failed() from None
+        public_key, signature = payload[:KEY_LENGTH], payload[KEY_LENGTH : KEY_LENGTH + SIGNATURE_LENGTH]
+        signed = self._t + (self._noise.remote_static or b"")
+        if not verify(public_key, _SIGNATURE_LABEL, signed, signature):
+            raise _failed()
+        return Caller(public_key, _decode_hello(payload[KEY_LENGTH + SIGNATURE_LENGTH :]))
+
+    def finish(self) -> TransportKeys:
+        """The keys of the open channel."""
+        return _finish(self._noise)
+
+
+def _finish(noise: HandshakeState) -> TransportKeys:
+    try:
+        sending, receiving = noise.split()
+    except NoiseError:
+        raise _failed() from None
+    return TransportKeys(sending, receiving, noise.handshake_hash[:SESSION_ID_LENGTH].hex())
+
+
+def _encode_hello(hello: dict[str, Any]) -> bytes:
+    encoded = json.dumps(hello, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(encoded) > MAX_HELLO:
+        raise ValueError(f"the hello has {len(encoded)} bytes, {MAX_HELLO} fit")
+    return encoded
+
+
+def _decode_hello(padded: bytes) -> dict[str, Any]:
+    try:
+        hello = json.loads(padded.rstrip(b"\0").decode())
+    except (ValueError, RecursionError):
+        raise _failed() from None
+    if not isinstance(hello, dict):
+        raise _failed()
+    return hello
+
+
+def _failed() -> HandshakeError:
+    return HandshakeError("handshake failed")

@@ -1,0 +1,210 @@
+"""Identities: one 32-byte seed, from which the Ed25519 identity key and the X25519 Noise static key come (PROTOCOL.md 2).
+
+PyNaCl does Ed25519 and X25519: libsodium refuses small-order public keys and all-zero results by itself. It is imported at the first
+use of a key, not with this module, which both programs load at start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from confide_crypto import bech32m
+from confide_crypto.errors import KeyFileError, KeyTextError
+from confide_crypto.private import check_private_file, make_private_dir, read_private_file, write_private_file
+
+__all__ = [
+    "Identity",
+    "check_private_file",
+    "fingerprint_words",
+    "format_daemon_key",
+    "format_public_key",
+    "make_private_dir",
+    "parse_daemon_key",
+    "parse_public_key",
+    "read_private_file",
+    "verify",
+    "write_private_file",
+]
+
+KEY_LENGTH: Final = 32
+SIGNATURE_LENGTH: Final = 64
+PUBLIC_KEY_WORD: Final = "confide-ed25519"
+_PUBLIC_PREFIX: Final = "confide"
+_DAEMON_PREFIX: Final = "confided"
+_SEED_PREFIX: Final = "confide-secret-key-"
+_PEM_START: Final = b"-----BEGIN PRIVATE KEY-----"
+_STATIC_PERSON: Final = b"confide-static-1"
+_WORDS_PERSON: Final = b"confide-words-1"
+_WORD_BITS: Final = 11
+_WORD_COUNT: Final = 6
+MAX_NAME: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A machine's or a daemon's secret. Its repr shows no part of the seed."""
+
+    seed: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.seed) != KEY_LENGTH:
+            raise ValueError("a seed has 32 bytes")
+
+    @classmethod
+    def generate(cls) -> Identity:
+        """A new identity from the operating system's random numbers."""
+        return cls(secrets.token_bytes(KEY_LENGTH))
+
+    @classmethod
+    def load(cls, path: Path) -> Identity:
+        """Read an identity file: our own one-line form, or an Ed25519 key as unencrypted PKCS#8 PEM.
+
+        Raises:
+            KeyFileError: others can read it, it is not ours, or it is damaged.
+        """
+        data = read_private_file(path)
+        if data.lstrip().startswith(_PEM_START):
+            return cls(_seed_from_pem(path, data))
+        lines = [line for line in data.decode("ascii", "replace").splitlines() if line and not line.startswith("#")]
+        try:
+            prefix, seed = bech32m.decode(lines[0]) if len(lines) == 1 else ("", b"")
+        except ValueError:
+            prefix, seed = "", b""
+        if prefix != _SEED_PREFIX or len(seed) != KEY_LENGTH:
+            hint = "restore it from a copy, or move it away and join again"
+            raise KeyFileError(path, "is not an identity file, or is damaged", hint=hint)
+        return cls(seed)
+
+    def save(self, path: Path) -> None:
+        """Write a new identity file (0600) in a private folder (0700).
+
+        Raises:
+            FileExistsError: there is one; an identity is never overwritten.
+            KeyFileError: it cannot be written.
+        """
+        line = bech32m.encode(_SEED_PREFIX, self.seed).upper()
+        write_private_file(path, f"# Confide identity. Whoever has this file is this machine.\n{line}\n".encode())
+
+    @property
+    def public_key(self) -> bytes:
+        """The Ed25519 public key, 32 bytes: who this is."""
+        from nacl.bindings import crypto_sign_seed_keypair
+
+        return bytes(crypto_sign_seed_keypair(self.seed)[0])
+
+    @property
+    def static_secret(self) -> bytes:
+        """The X25519 secret of the Noise static key, 32 bytes. Not the converted Ed25519 key: Noise 14 wants it used nowhere else."""
+        return hashlib.blake2b(key=self.seed, person=_STATIC_PERSON, digest_size=KEY_LENGTH).digest()
+
+    @property
+    def static_key(self) -> bytes:
+        """The X25519 public Noise static key, 32 bytes: what a client pins."""
+        from nacl.bindings import crypto_scalarmult_base
+
+        return bytes(crypto_scalarmult_base(self.static_secret))
+
+    def sign(self, label: bytes, data: bytes) -> bytes:
+        """The Ed25519 signature (64 bytes) over label, a zero byte, data. The label keeps one use from passing as another."""
+        from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
+
+        secret = crypto_sign_seed_keypair(self.seed)[1]
+        return bytes(crypto_sign(_labelled(label, data), secret)[:SIGNATURE_LENGTH])
+
+
+def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether `signature` is `public_key`'s over label and data. Small-order and non-canonical keys never verify."""
+    from nacl.bindings import crypto_sign_open
+    from nacl.exceptions import CryptoError
+
+    if len(public_key) != KEY_LENGTH or len(signature) != SIGNATURE_LENGTH:
+        return False
+    try:
+        crypto_sign_open(signature + _labelled(label, data), public_key)
+    except CryptoError:
+        return False
+    return True
+
+
+def _labelled(label: bytes, data: bytes) -> bytes:
+    if b"\0" in label:
+        raise ValueError("a label has no zero byte")
+    return label + b"\0" + data
+
+
+def fingerprint_words(public_key: bytes) -> str:
+    """Six words for people to compare: 66 bits of a hash of the key (PROTOCOL.md 2.4)."""
+    digest = hashlib.blake2b(public_key, person=_WORDS_PERSON, digest_size=KEY_LENGTH).digest()
+    number = int.from_bytes(digest, "big") >> (8 * KEY_LENGTH - _WORD_BITS * _WORD_COUNT)
+    words = _words()
+    places = (number >> _WORD_BITS * place & 2**_WORD_BITS - 1 for place in reversed(range(_WORD_COUNT)))
+    return "-".join(words[place] for place in places)
+
+
+@cache
+def _words() -> tuple[str, ...]:
+    return tuple(Path(__file__).with_name("words.txt").read_text("ascii").split())
+
+
+def format_public_key(public_key: bytes, name: str) -> str:
+    """The line that a daemon's owner pastes: `confide-ed25519 confide1… name`."""
+    return f"{PUBLIC_KEY_WORD} {bech32m.encode(_PUBLIC_PREFIX, public_key)} {name}".rstrip()
+
+
+def parse_public_key(line: str) -> tuple[bytes, str]:
+    """The Ed25519 key and the name on such a line; the name may be missing ("").
+
+    Raises:
+        KeyTextError: it is no such line.
+    """
+    parts = line.strip().split(maxsplit=2)
+    if len(parts) < 2 or parts[0] != PUBLIC_KEY_WORD:
+        raise KeyTextError(
+            f"this is not a public key line: it must begin with {PUBLIC_KEY_WORD}", hint="confide key show prints it"
+        )
+    name = parts[2].strip() if len(parts) == 3 else ""
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise KeyTextError(f"the name behind the public key is longer than {MAX_NAME} characters or not printable")
+    return _parse(parts[1], _PUBLIC_PREFIX, "public key"), name
+
+
+def format_daemon_key(static_key: bytes) -> str:
+    """A daemon's X25519 static key as people pass it on: `confided1…`."""
+    return bech32m.encode(_DAEMON_PREFIX, static_key)
+
+
+def parse_daemon_key(text: str) -> bytes:
+    """The 32 bytes of a daemon's static key.
+
+    Raises:
+        KeyTextError: the text is not one.
+    """
+    return _parse(text.strip(), _DAEMON_PREFIX, "daemon key")
+
+
+def _parse(text: str, prefix: str, what: str) -> bytes:
+    try:
+        found, key = bech32m.decode(text)
+    except ValueError as error:
+        raise KeyTextError(f"this {what} cannot be read: {error}", hint="copy it again, whole") from None
+    if found != prefix or len(key) != KEY_LENGTH:
+        raise KeyTextError(f"this is not a {what}: it would begin with {prefix}1 and hold 32 bytes")
+    return key
+
+
+def _seed_from_pem(path: Path, data: bytes) -> bytes:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError):
+        raise KeyFileError(path, "is a damaged or encrypted private key") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyFileError(path, "is a private key of another kind than Ed25519")
+    return key.private_bytes_raw()

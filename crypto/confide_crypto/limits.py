@@ -1,0 +1,126 @@
+"""Every size, count and timer of the protocol, and the limiter in front of it (PROTOCOL.md 8). Imports nothing heavy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confide_crypto.errors import BusyError
+
+SUBPROTOCOL: Final = "confide.v1"
+DEFAULT_PORT: Final = 7733
+
+MAX_RECORD: Final = 65535
+"""Noise's limit for one message (Noise 3), and the websocket's `max_size`. Our own records stay below 16.5 KiB."""
+
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+FIRST_MESSAGE_TIMEOUT_S: Final = 5.0
+"""A peer that has opened the websocket has no reason to think before message 1."""
+
+CLOSE_REFUSED: Final = 4400
+"""Websocket close code of every failure before the caller is known. One code, no reason."""
+CLOSE_VIOLATION: Final = 4401
+"""Websocket close code after a broken rule in an open channel."""
+CLOSE_BUSY: Final = 1013
+"""Too many handshakes: said openly ("try again later"), or the client would take it for a wrong daemon."""
+CLOSE_DENIED: Final = 4403
+"""Websocket close code after a sealed denial. The observer learns no more than from an early end of the connection."""
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""One message, request or answer: documents of 4 MiB and room for JSON's escapes."""
+MAX_REASSEMBLY: Final = 32 * 1024 * 1024
+"""All unfinished messages of one connection together; over it, the channel dies."""
+MAX_HELD: Final = 32 * 1024 * 1024
+"""Messages and requests that came whole and whose handlers have not ended; over it, nothing is read until some have."""
+MAX_WAITING_MESSAGES: Final = 256
+MAX_REQUESTS: Final = 64
+"""Unanswered requests in one direction."""
+
+REKEY_RECORDS: Final = 1 << 14
+"""At most 1 GiB under one key."""
+MAX_RECORDS: Final = 1 << 32
+"""The end of a cipher state, far below its 2^64 nonces."""
+
+CLOSE_TIMEOUT_S: Final = 2.0
+"""For what still waits to be sent or handled when one side ends the session, and for the websocket's goodbye."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """How an open channel notices that nobody is there.
+
+    Attributes:
+        keepalive_s: silence after which we say that we are there; below the 30 s after which reverse proxies and NATs forget a connection.
+        idle_s: silence after which the peer counts as gone: three lost keepalives.
+    """
+
+    keepalive_s: float = 25.0
+    idle_s: float = 90.0
+
+
+DEFAULT_TIMERS: Final = Timers()
+
+MAX_HALF_OPEN: Final = 64
+HANDSHAKES_PER_S: Final = 50.0
+"""WireGuard's figure; garbage at this rate costs the daemon 0.4 % of a core (channel design, 4)."""
+
+WRITE_LIMIT: Final = 32 * 1024
+"""Bytes in the socket's buffer before a sender waits: two bulk records, so an interactive one waits for little."""
+
+
+def websocket_options() -> dict[str, Any]:
+    """Keyword arguments for `websockets` that both ends must use (PROTOCOL.md 3).
+
+    No compression: it would reveal lengths and costs 50 KiB per connection. No websocket pings: a middlebox can answer them.
+    """
+    return {
+        "subprotocols": [SUBPROTOCOL],
+        "compression": None,
+        "max_size": MAX_RECORD,
+        "ping_interval": None,
+        "write_limit": WRITE_LIMIT,
+        "close_timeout": CLOSE_TIMEOUT_S,
+    }
+
+
+class Handshakes:
+    """Bounds what strangers can make the daemon do: a number of half-open channels and a token bucket, no queue.
+
+    Sessions that are authenticated are counted elsewhere, so a flood cannot push them out.
+    """
+
+    def __init__(
+        self,
+        *,
+        half_open: int = MAX_HALF_OPEN,
+        per_second: float = HANDSHAKES_PER_S,
+        burst: float = 2 * HANDSHAKES_PER_S,
+    ) -> None:
+        self._half_open_limit = half_open
+        self._per_second = per_second
+        self._burst = burst
+        self._tokens = burst
+        self._refilled = time.monotonic()
+        self.half_open = 0
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Hold one place for the time of a handshake.
+
+        Raises:
+            BusyError: no place is free; the caller closes with `CLOSE_BUSY`, at once.
+        """
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._refilled) * self._per_second)
+        self._refilled = now
+        if self.half_open >= self._half_open_limit or self._tokens < 1.0:
+            raise BusyError
+        self._tokens -= 1.0
+        self.half_open += 1
+        try:
+            yield
+        finally:
+            self.half_open -= 1

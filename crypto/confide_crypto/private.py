@@ -1,0 +1,127 @@
+"""Files and folders that are nobody else's business: how they are made, and when they are refused (PROTOCOL.md 2.5).
+
+ssh's rule: a secret that others could have read or replaced is not used, however convenient that would be.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from confide_crypto.errors import EXIT_STORAGE, KeyFileError
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+MAX_PRIVATE_FILE: Final = 64 * 1024
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+def make_private_dir(path: Path) -> None:
+    """Make a folder for this user alone (0700), or check that it is one.
+
+    Raises:
+        KeyFileError: it belongs to somebody else, others can enter it, or it cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.stat()
+    except OSError as error:
+        raise _cannot(path, "be made", error) from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise KeyFileError(path, "is not a folder")
+    _check_owner_and_mode(path, status, hint=f"chmod 700 {path}")
+
+
+def check_private_file(path: Path) -> None:
+    """Refuse a file that others could have read or replaced.
+
+    Raises:
+        KeyFileError: it is a link or no plain file, belongs to somebody else, or its mode has group or other bits.
+    """
+    try:
+        status = path.lstat()
+    except OSError as error:
+        raise _cannot(path, "be read", error) from error
+    _check_file(path, status)
+
+
+def read_private_file(path: Path) -> bytes:
+    """The content of a file that passes `check_private_file`, judged on the open descriptor so that nobody can swap it in between.
+
+    Raises:
+        KeyFileError: it does not pass, or it cannot be read.
+    """
+    check_private_file(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            _check_file(path, os.fstat(descriptor))
+            data = file.read(MAX_PRIVATE_FILE + 1)
+    except OSError as error:
+        raise _cannot(path, "be read", error) from error
+    if len(data) > MAX_PRIVATE_FILE:
+        raise KeyFileError(path, "is far too large for what it should hold")
+    return data
+
+
+def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> None:
+    """Write a file of mode 0600 whole or not at all, in a folder of mode 0700, and have it on the disk on return.
+
+    Raises:
+        FileExistsError: it is there already and `replace` is off.
+        KeyFileError: it cannot be written.
+    """
+    make_private_dir(path.parent)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            if replace:
+                part.replace(path)
+            else:
+                path.hardlink_to(part)  # unlike a rename, it fails where the name is taken
+        finally:
+            part.unlink(missing_ok=True)
+        _sync_dir(path.parent)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise _cannot(path, "be written", error) from error
+
+
+def _check_file(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise KeyFileError(path, "is a link, so it could be swapped", hint="put the file itself in its place")
+    if not stat.S_ISREG(status.st_mode):
+        raise KeyFileError(path, "is not a plain file")
+    _check_owner_and_mode(path, status, hint=f"chmod 600 {path}, and if others could have read it make a new one")
+
+
+def _check_owner_and_mode(path: Path, status: os.stat_result, *, hint: str) -> None:
+    if status.st_uid != os.geteuid():
+        raise KeyFileError(path, "belongs to another user", hint="run as its owner, or use another folder")
+    if status.st_mode & _OTHERS:
+        mode = stat.S_IMODE(status.st_mode)
+        raise KeyFileError(path, f"is open to other users (mode {mode:04o})", hint=hint)
+
+
+def _sync_dir(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot(path: Path, verb: str, error: OSError) -> KeyFileError:
+    failure = KeyFileError(path, f"cannot {verb}: {(error.strerror or type(error).__name__).lower()}")
+    if error.errno in _FULL:
+        failure.exit_code = EXIT_STORAGE
+    return failure
