@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test style types bench eval clean
+.PHONY: demo test style types bench catalogue clean
 
 demo: $(STAMP)
 	./demo/run
@@ -27,6 +27,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
+
+# What the proxy answers before it has reached any daemon; a test keeps it equal to what the daemon says.
+catalogue: $(STAMP)
+	$(BIN)/python -m confide_daemon catalogue > proxy/confide_proxy/catalogue.json
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

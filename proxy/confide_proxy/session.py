@@ -23,7 +23,7 @@ from confide_proxy.ledger import Ledger
 from confide_proxy.link import Callbacks, Link
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
-from confide_proxy.replica import Replica, SyncReport
+from confide_proxy.replica import Replica, Requests, SyncReport
 from confide_proxy.tunnel import Tunnel
 from confide_proxy.version import VERSION
 
@@ -48,7 +48,7 @@ class Files:
         self._ledgers: list[Ledger] = []
         self._is_ignored = not (config.gitignore and project.is_git)
 
-    async def open(self, link: Link, space: str) -> None:
+    async def open(self, link: Requests, space: str) -> None:
         """Make the replicas for the space that the link led to."""
         self.close()
         for folder in self.folders:

@@ -1,0 +1,170 @@
+"""`confide` at a terminal: what a person types, what it says, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import Daemon, Machine, running_daemon
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One daemon for the tests that do not stop it."""
+    with running_daemon(tmp_path_factory.mktemp("daemon")) as running:
+        yield running
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine that has joined nothing and starts nothing."""
+    made = Machine(tmp_path, "laptop")
+    (made.home / "proxy.toml").write_text("on_demand = false\n")
+    return made
+
+
+def test_join_search_read_store_status(daemon: Daemon, machine: Machine) -> None:
+    """The way of the README: join, store, search, read, status, each with --json too."""
+    machine.write("MEMORY.md", "# Facts\n\nThe parcel API listens on port 8010.\n")
+    told = machine.run("join", daemon.invite("way"))
+    assert "joined as way" in told
+    assert "the link works" in told
+    assert "port 8010" in machine.run("search", "which port does the parcel API use")
+    stored = machine.run("store", "- The queue lives in postgres.", "--path", "memory/queue.md")
+    assert "memory/queue.md" in stored
+    assert "queue lives" in (machine.project / "memory/queue.md").read_text()
+    assert "queue lives" in machine.run("read", "memory/queue.md")
+    hits = machine.json("search", "where does the queue live")["results"]
+    assert hits[0]["path"] == "memory/queue.md"
+    assert machine.json("status")["totalFiles"] == 2
+    assert "totalFiles" in machine.run("status")
+    assert machine.json("sync")["filesScanned"] == 2
+    assert machine.json("read", "MEMORY.md", "--from", "3", "--lines", "1")["content"].startswith("The parcel")
+    machine.run("store", "-", "--path", "memory/piped.md", stdin="- from a pipe")
+    assert (machine.project / "memory/piped.md").read_text() == "- from a pipe\n"
+
+
+def test_an_invite_works_once(daemon: Daemon, machine: Machine, tmp_path: Path) -> None:
+    """The second use is refused, and says so; the first machine is not disturbed."""
+    invite = daemon.invite("once")
+    machine.run("join", invite)
+    thief = Machine(tmp_path, "thief")
+    told = thief.run("join", invite, code=6)
+    assert "invite" in told
+    assert "hint:" in told
+    assert not (thief.home / "proxy" / "link.json").exists()
+    machine.run("status")
+
+
+def test_damaged_invites_are_named(machine: Machine) -> None:
+    """A cut or mistyped string is found out before anything is sent."""
+    for text in ("confide://host/", "confide://127.0.0.1:1/#invite1qqqq", "https://example.org/#x", "hello"):
+        told = machine.run("join", text, code=6)
+        assert "confide: " in told
+        assert "hint: " in told
+
+
+def test_nobody_there(machine: Machine, daemon: Daemon) -> None:
+    """A refused connection is told apart from a wrong key, with code 5."""
+    invite = re.sub(r":\d+/", ":9/", daemon.invite("nobody"))
+    assert "refused" in machine.run("join", invite, code=5)
+
+
+def test_a_wrong_pin_is_not_a_network_fault(machine: Machine, daemon: Daemon) -> None:
+    """Another key than the pinned one: the endpoint is named as not holding it, with code 6."""
+    key = daemon.run("key", "show").split()[0]
+    address = f"ws://127.0.0.1:{daemon.port}/"
+    other = Daemon(machine.home / "other")
+    machine.run("pin", address, other.run("key", "show").split()[0])
+    told = machine.run("status", code=6)
+    assert "does not hold the pinned key" in told
+    machine.run("pin", address, key)
+    told = machine.run("status", code=6)
+    assert "not enrolled" in told
+    words = machine.run("key", "show").split()[-1]
+    assert words in told
+
+
+def test_joining_by_hand(machine: Machine, daemon: Daemon) -> None:
+    """The pasted key line and the pin do what an invite does."""
+    line = machine.run("key", "show").splitlines()[0]
+    daemon.run("callers", "add", line.replace(line.split()[2], "byhand"), "--scope", "write")
+    machine.run("pin", f"ws://127.0.0.1:{daemon.port}/", daemon.run("key", "show").split()[0])
+    assert machine.json("status")["totalFiles"] == 0
+    daemon.run("revoke", "byhand")
+    assert "revoked" in machine.run("status", code=6)
+
+
+@pytest.mark.parametrize(
+    "path", ["../../etc/passwd.md", "/etc/passwd", "memory/../../x.md", ".ssh/id.md", "x" * 600 + ".md"]
+)
+def test_no_path_leaves_the_memory(daemon: Daemon, machine: Machine, path: str) -> None:
+    """Traversal in any parameter is refused with code 7 and nothing is written."""
+    machine.run("join", daemon.invite("path"))
+    before = sorted(machine.project.parent.rglob("*.md"))
+    machine.run("store", "x", "--path", path, code=7)
+    machine.run("read", path, code=7)
+    assert sorted(machine.project.parent.rglob("*.md")) == before
+
+
+def test_loose_key_files_are_refused(daemon: Daemon, machine: Machine) -> None:
+    """A key that others can read is not used; the hint says what to do."""
+    machine.run("join", daemon.invite("loose"))
+    (machine.home / "proxy" / "identity.key").chmod(0o644)
+    told = machine.run("status", code=4)
+    assert "chmod 600" in told
+
+
+def test_files_that_cannot_be_sent_are_said_to_be(daemon: Daemon, machine: Machine) -> None:
+    """Binary, huge and linked files are skipped with a reason; the others go up."""
+    machine.write("memory/good.md", "A good line about herons.\n")
+    (machine.project / "memory/binary.md").write_bytes(b"\x89PNG\0\xff")
+    (machine.project / "memory/huge.md").write_bytes(b"x" * (5 * 2**20))
+    (machine.project / "memory/link.md").symlink_to("/etc/hosts")
+    machine.run("join", daemon.invite("odd"))
+    result = machine.json("sync")
+    assert {item["path"] for item in result["skipped"]} == {"memory/binary.md", "memory/huge.md", "memory/link.md"}
+    assert "herons" in machine.run("search", "herons")
+
+
+def test_plausible_mistakes_get_a_hint(machine: Machine) -> None:
+    """A mistyped command names the near one; a bad option its usage."""
+    assert "search" in machine.run("serach", "x", code=2)
+    assert "not a folder" in machine.run("search", "x", "--project", "/no/where", code=2)
+    assert "confide join" in machine.run("status", code=5)
+
+
+def test_every_command_has_help_and_is_documented(machine: Machine) -> None:
+    """--help works everywhere, and docs/commands.md knows each command."""
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    listed = re.findall(r"^[│|]\s+([a-z]+)\s", machine.run("--help").split("Commands", 1)[1], re.MULTILINE)
+    assert len(listed) >= 11
+    for command in listed:
+        assert machine.run(command, "--help")
+        assert f"`{command}" in page, command
+
+
+def test_setup_prints_or_merges(machine: Machine) -> None:
+    """Without --write nothing is touched."""
+    printed = machine.run("setup", "claude-code")
+    assert '"command": "confide"' in printed
+    assert not (machine.project / ".mcp.json").exists()
+    machine.run("setup", "claude-code", "--write")
+    assert json.loads((machine.project / ".mcp.json").read_text())["mcpServers"]["confide"]["args"] == ["mcp"]
+
+
+def test_quickstart_is_one_command(tmp_path: Path) -> None:
+    """One machine, no server: a daemon comes up, the project is indexed, a search finds; the daemon's end loses nothing."""
+    alone = Machine(tmp_path, "alone")
+    alone.write("memory/2026-11-20.md", "# Log\n\n- We chose postgres for its row locks.\n")
+    try:
+        assert "a daemon answers" in alone.run("quickstart")
+        assert "row locks" in alone.run("search", "why postgres")
+        alone.stop_local_daemon()
+        assert "row locks" in alone.run("search", "why postgres")
+    finally:
+        alone.stop_local_daemon()

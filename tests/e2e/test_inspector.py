@@ -1,0 +1,63 @@
+"""The MCP inspector's command line, from npm, lists and calls the tools."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.programs import CONFIDE, Machine
+
+INSPECTOR = "@modelcontextprotocol/inspector"
+
+
+@pytest.fixture(scope="module")
+def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installed inspector; skips where npm is missing or its registry cannot be reached."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = tmp_path_factory.mktemp("inspector")
+    done = subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), INSPECTOR],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip("the inspector could not be installed from npm")
+    return folder / "node_modules" / ".bin" / "mcp-inspector"
+
+
+@pytest.mark.timeout(240)
+def test_the_inspector_lists_and_calls(inspector: Path, tmp_path: Path) -> None:
+    """An independent client sees the tools, stores and finds."""
+    machine = Machine(tmp_path, "ann")
+
+    def inspect(*arguments: str) -> Any:
+        done = subprocess.run(
+            [str(inspector), "--cli", CONFIDE, "mcp", *arguments],
+            cwd=machine.project,
+            env=machine.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    try:
+        tools = inspect("--method", "tools/list")["tools"]
+        assert {"memory_search", "memory_store"} <= {tool["name"] for tool in tools}
+        call = ("--method", "tools/call", "--tool-name")
+        stored = inspect(*call, "memory_store", "--tool-arg", "content=Otters hold hands while they sleep.")
+        assert not stored.get("isError"), stored
+        found = inspect(*call, "memory_search", "--tool-arg", "query=how do otters sleep")
+        assert "hold hands" in str(found["structuredContent"]["results"])
+    finally:
+        machine.stop_local_daemon()
