@@ -37,10 +37,23 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
-    """What a search uses where the agent says nothing."""
+    """How a search ranks, and what it uses where the agent says nothing.
 
-    max_results: int = 8
+    Attributes:
+        vector_weight, keyword_weight: of the two legs in the score; 0.7 and 0.3 are the original plan's.
+    """
+
     min_score: float = 0.25
+    vector_weight: float = 0.4
+    keyword_weight: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class IndexConfig:
+    """How documents are cut: tokens in a piece, and tokens repeated from the piece before (400 and 80 are the original plan's)."""
+
+    chunk_tokens: int = 64
+    overlap_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,7 @@ class DaemonConfig:
 
     server: ServerConfig = field(default_factory=ServerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
 
 
@@ -148,7 +162,7 @@ def _typed(path: Path, key: str, value: Any, wanted: Any) -> Any:
 
 
 def _check_values(path: Path, config: DaemonConfig) -> None:
-    server, search, embedding = config.server, config.search, config.embedding
+    server, search, index, embedding = config.server, config.search, config.index, config.embedding
     try:
         parse_listen(server.listen)
     except ValueError as error:
@@ -164,8 +178,11 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions_per_caller": (server.max_sessions_per_caller, 1, 1000),
-        "search.max_results": (search.max_results, 1, 50),
         "search.min_score": (search.min_score, 0, 1),
+        "search.vector_weight": (search.vector_weight, 0, 1),
+        "search.keyword_weight": (search.keyword_weight, 0, 1),
+        "index.chunk_tokens": (index.chunk_tokens, 16, 2000),
+        "index.overlap_tokens": (index.overlap_tokens, 0, index.chunk_tokens // 2),
         "embedding.threads": (embedding.threads, 1, 256),
     }
     for key, (value, least, most) in bounds.items():

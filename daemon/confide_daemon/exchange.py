@@ -6,11 +6,18 @@ Messages compare states and are idempotent, so a lost answer or a replay costs n
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.copies import Change, Copies
-from confide_daemon.errors import InvalidPathError, InvalidQueryError, NotFoundError, StorageError, TooLargeError
+from confide_daemon.errors import (
+    InvalidPathError,
+    InvalidTextError,
+    NotFoundError,
+    StorageError,
+    TooLargeError,
+)
 from confide_daemon.space import Space
 
 # A folder of notes has hundreds of files; this keeps a broken proxy from sending millions.
@@ -31,6 +38,7 @@ class Exchange:
         self._alias = alias
         self._may_write = may_write
         self._publish = publish
+        self.compared_at: str | None = None
         self._operations = {"compare": self._compare, "put": self._put, "remove": self._remove, "pull": self._pull}
 
     async def handle(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +63,8 @@ class Exchange:
         gone = [_gone(item) for item in _items(body, "gone")]
         if not self._may_write():
             gone = []  # A machine that may only read deletes nothing.
-        result = await self._space.compare(project, entries, gone)
+        result = await self._space.compare(project, entries, gone, author=self._alias)
+        self.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
         adopted = dict(result.adopt)
         changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
         sent = set(result.send)
@@ -66,8 +75,12 @@ class Exchange:
                 self._copies.confirm(project, path, base, None)
             elif base and path not in changed:
                 self._copies.confirm(project, path, base, digest)
+        dropped = dict(result.drop)
         for path, _ in gone:
             self._copies.forget(project, path)
+            if dropped.get(path):
+                # Which of them are new is not said; a machine that has the file no more, or has made it anew, leaves this be.
+                self._publish(Change(project, path, dropped[path], "", None, None))
         return {
             "send": list(result.send) if self._may_write() else [],
             "adopt": [list(item) for item in result.adopt],
@@ -79,14 +92,13 @@ class Exchange:
         self._require_write()
         project, path, base = project_of(body), text_of(body, "path"), _revision(body, "base")
         text, digest = text_of(body, "text"), text_of(body, "hash")
-        before = await self._hash_of(project, path)
         result = await self._space.put(project, path, text, base=base, author=self._alias)
         is_same = result.hash == digest
         # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.
         if is_same:
             self._copies.confirm(project, path, result.revision, digest)
         if result.changed:
-            self._publish(Change.of(project, path, result, before))
+            self._publish(Change.of(project, path, result, result.previous_hash))
         answer = {
             "revision": result.revision,
             "hash": result.hash,
@@ -139,7 +151,7 @@ def as_request_error(error: ConfideError) -> RequestError:
     codes: tuple[tuple[type[ConfideError], str], ...] = (
         (NotFoundError, "not_found"),
         (InvalidPathError, "invalid"),
-        (InvalidQueryError, "invalid"),
+        (InvalidTextError, "invalid"),
         (TooLargeError, "too_large"),
         (StorageError, "storage_full"),
     )

@@ -1,11 +1,22 @@
-"""Which embedding model the configuration asks for."""
+"""The index and the embedding model that the configuration asks for."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from confide_daemon.config import EmbeddingConfig
+from confide_daemon.chunks import ChunkSettings
+from confide_daemon.config import DaemonConfig, EmbeddingConfig
 from confide_daemon.embed import Embedder, EmbedderHandle
+from confide_daemon.index import IndexSettings
+from confide_daemon.search import Weights
+
+
+def index_settings(config: DaemonConfig) -> IndexSettings:
+    """How every space of this daemon is cut and searched."""
+    return IndexSettings(
+        chunks=ChunkSettings(config.index.chunk_tokens, config.index.overlap_tokens),
+        weights=Weights(vector=config.search.vector_weight, keyword=config.search.keyword_weight),
+    )
 
 
 def load(settings: EmbeddingConfig) -> Embedder:

@@ -207,11 +207,11 @@ class Registry:
         Only who holds the secret completes the handshake with it, so only they are told (sealed) what became of it; `join` lets nobody in.
         """
         with self._reading():
-            rows = self._database.execute(
+            rows: list[Any] = self._database.execute(
                 "SELECT psk FROM invites WHERE invite_id = :id UNION ALL SELECT psk FROM used_invites WHERE invite_id = :id",
                 {"id": invite_id},
             ).fetchall()
-            return rows[0][0] if rows else None
+            return bytes(rows[0][0]) if rows else None
 
     def used_invite(self, invite_id: bytes) -> UsedInvite | None:
         """What became of an invite, if it was used."""
@@ -224,7 +224,7 @@ class Registry:
         The key that has used an invite may come with it again: its first answer may have been lost on the way.
         """
         with self._transaction():
-            rows = self._database.execute(
+            rows: list[Any] = self._database.execute(
                 "SELECT psk, alias, space, scope, expires_at FROM invites WHERE invite_id = ?", (invite_id,)
             ).fetchall()
             if not rows:
@@ -254,7 +254,8 @@ class Registry:
     def spaces(self) -> dict[str, str]:
         """The id of every space, by its name."""
         with self._reading():
-            return dict(self._database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall())
+            rows: list[Any] = self._database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
+            return dict(rows)
 
     # Inside a transaction or under the lock
 
@@ -276,7 +277,7 @@ class Registry:
         return [Caller(*row) for row in self._database.execute(query, values)]
 
     def _used(self, invite_id: bytes) -> UsedInvite | None:
-        rows = self._database.execute(
+        rows: list[Any] = self._database.execute(
             "SELECT alias, public_key, used_at FROM used_invites WHERE invite_id = ?", (invite_id,)
         ).fetchall()
         return UsedInvite(*rows[0]) if rows else None

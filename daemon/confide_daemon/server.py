@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from confide_crypto.connection import accept
 from websockets.asyncio.server import Server as WebsocketServer
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from confide_crypto.connection import accept
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys import format_daemon_key
 from confide_crypto.limits import Handshakes, websocket_options
@@ -34,7 +34,6 @@ from confide_daemon.errors import ListenError
 from confide_daemon.session import Session
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State
-from confide_daemon.tools.context import SearchDefaults
 
 log = logging.getLogger(__name__)
 
@@ -136,8 +135,7 @@ class Daemon:
     async def _handle(self, ws: ServerConnection) -> None:
         started = time.monotonic()
         try:
-            with self._handshakes.slot():
-                connection = await accept(ws, self._state.identity, self._callers)
+            connection = await accept(ws, self._state.identity, self._callers, handshakes=self._handshakes)
         except DeniedError:
             return  # logged where it was decided
         except (ConfideError, TimeoutError) as error:
@@ -154,8 +152,7 @@ class Daemon:
             log.error("space %s cannot be opened: %s", caller.space_id, error)
             await connection.close("unavailable")
             return
-        defaults = SearchDefaults(self._config.search.max_results, self._config.search.min_score)
-        session = Session(connection, caller, space, self, defaults)
+        session = Session(connection, caller, space, self, min_score=self._config.search.min_score)
         sessions.add(session)
         try:
             await session.run()

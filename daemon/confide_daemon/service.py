@@ -47,7 +47,7 @@ def reindex(
 async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen) -> None:
     state = open_state(folder)
     try:
-        spaces = Spaces(state, config.index.settings(), models.start(config.embedding))
+        spaces = Spaces(state, models.index_settings(config), models.start(config.embedding))
         await Daemon(state, config, spaces).run(where)
     finally:
         state.close()
@@ -57,7 +57,7 @@ async def _reindex(
     folder: DataFolder, config: DaemonConfig, reembed: bool, progress: Callable[[str], None] | None
 ) -> list[dict[str, Any]]:
     state = open_state(folder)
-    spaces = Spaces(state, config.index.settings(), models.start(config.embedding))
+    spaces = Spaces(state, models.index_settings(config), models.start(config.embedding))
     done = []
     try:
         for name, space_id in state.registry.spaces().items():

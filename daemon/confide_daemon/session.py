@@ -14,11 +14,11 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 import mcp_types
-from confide_crypto.connection import Connection
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from confide_crypto.connection import Connection
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_daemon import __version__
 from confide_daemon.copies import Change, Copies
@@ -29,7 +29,7 @@ from confide_daemon.registry import Caller
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools import calls
 from confide_daemon.tools.catalogue import catalogue, fingerprint
-from confide_daemon.tools.context import GLOBAL_PROJECT, SearchDefaults, ToolContext, WrittenBack
+from confide_daemon.tools.context import GLOBAL_PROJECT, ConnectionFacts, ToolContext, WrittenBack
 
 log = logging.getLogger(__name__)
 
@@ -56,14 +56,12 @@ class Host(Protocol):
 class Session:
     """One authenticated connection, from its welcome to its close."""
 
-    def __init__(
-        self, connection: Connection, caller: Caller, space: Space, host: Host, defaults: SearchDefaults
-    ) -> None:
+    def __init__(self, connection: Connection, caller: Caller, space: Space, host: Host, *, min_score: float) -> None:
         self.connection = connection
         self.caller = caller
         self._space = space
         self._host = host
-        self._defaults = defaults
+        self._min_score = min_score
         self._toolsets: tuple[str, ...] = ("core",)
         self._project: str | None = None
         self._client: dict[str, str] = {}
@@ -201,10 +199,19 @@ class Session:
             may_write=self.may_write,
             project=self._project,
             attached=frozenset(self._copies.projects),
-            client=self._client,
-            defaults=self._defaults,
+            facts=self._facts(),
+            min_score=self._min_score,
         )
         return await self._tracked(calls.run(params.name, params.arguments, surroundings, self._toolsets))
+
+    def _facts(self) -> ConnectionFacts:
+        return ConnectionFacts(
+            machine=self._client.get("machine", ""),
+            proxy_version=self._client.get("proxyVersion", ""),
+            space=self.caller.space,
+            scope=self.caller.scope,
+            last_sync=self._exchange.compared_at,
+        )
 
     async def _tracked(self, work: Awaitable[_Result]) -> _Result:
         """Run something that a shutdown waits for."""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon import config, paths
+from confide_daemon import config, models, paths
 from confide_daemon.errors import ConfigError
+from confide_daemon.index import IndexSettings
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "daemon.toml"
 
@@ -34,6 +35,10 @@ def test_the_example_shows_every_option_at_its_default() -> None:
     assert tomllib.loads(EXAMPLE.read_text(encoding="utf-8")) == dataclasses.asdict(config.DaemonConfig())
 
 
+def test_the_defaults_are_those_of_the_index() -> None:
+    assert models.index_settings(config.DaemonConfig()) == IndexSettings()
+
+
 def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
     loaded = config.load(written(tmp_path, '[server]\nlisten = "0.0.0.0:80"\n[search]\nmin_score = 0\n'))
     assert loaded.server.listen == "0.0.0.0:80"
@@ -44,7 +49,7 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem", "hint"),
     [
-        ("lisen = 1", "unknown option 'lisen'", "options here are server, search, embedding"),
+        ("lisen = 1", "unknown option 'lisen'", "options here are server, search, index, embedding"),
         ("[serve]\n", "unknown option 'serve'", "did you mean 'server'?"),
         ('[server]\nlisten_on = ""', "unknown option 'server.listen_on'", "did you mean 'server.listen'?"),
         ("server = 3", "wrong value for 'server'", "it is a section: [server]"),

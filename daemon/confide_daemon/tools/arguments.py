@@ -70,7 +70,7 @@ def _value(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
         _check_text(name, value, schema)
     elif isinstance(value, list):
         return _items(name, value, schema)
-    elif not isinstance(value, bool):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_range(name, value, schema)
     return value
 

@@ -44,6 +44,22 @@ class WrittenBack:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """What `memory_status` tells of the connection.
+
+    Attributes:
+        machine, proxy_version: as the proxy said at its attach; "" if it said nothing.
+        last_sync: when the machine last compared its files (ISO 8601, UTC); None if it has not yet.
+    """
+
+    machine: str
+    proxy_version: str
+    space: str
+    scope: str
+    last_sync: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """One tool call's surroundings.
 
@@ -52,7 +68,7 @@ class ToolContext:
         may_write: whether the caller's scope allows writing.
         project: the project of the connection; None if it attached none.
         attached: all projects of the connection, the global one included if its folder is kept there.
-        client: what the proxy said of itself (`machine`, `proxyVersion`), for `memory_status`.
+        min_score: where the agent gives none.
     """
 
     space: Space
@@ -61,8 +77,8 @@ class ToolContext:
     may_write: bool
     project: str | None
     attached: frozenset[str]
-    client: Mapping[str, str]
-    defaults: SearchDefaults
+    facts: ConnectionFacts
+    min_score: float
 
     def require_write(self) -> None:
         """Refuse a caller that may only read.
@@ -75,14 +91,6 @@ class ToolContext:
                 "this machine may read the memory but not write it",
                 hint="ask whoever runs the daemon for the write scope",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class SearchDefaults:
-    """What a search uses where the agent says nothing."""
-
-    max_results: int = 8
-    min_score: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)

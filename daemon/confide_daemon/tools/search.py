@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from confide_daemon.errors import ToolError
@@ -14,7 +14,7 @@ from confide_daemon.tools.definition import NUMBER, TEXT, TEXTS, Definition, rec
 RANKS = ["relevance", "balanced", "importance", "recency"]
 SOURCES = ["memory", "sessions"]
 SCOPES = ["all", "project", "global"]
-_SPAN = re.compile(r"^(\d{1,5})([hdwmy])$")
+_SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 
 _SCORE = {"type": ["number", "null"]}
@@ -90,19 +90,19 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     Raises:
         ToolError: a date that is none, or a project and a scope that exclude each other.
     """
-    now = datetime.now(UTC)
     query = SearchQuery(
         text=arguments["query"],
         projects=_projects(context, arguments),
         max_results=arguments["maxResults"],
-        min_score=float(arguments.get("minScore", context.defaults.min_score)),
+        min_score=float(arguments.get("minScore", context.min_score)),
         sources=frozenset(arguments["sources"]) if arguments.get("sources") else None,
         path=arguments.get("path"),
-        since=_moment("since", arguments.get("since"), now),
-        until=_moment("until", arguments.get("until"), now, end_of_day=True),
+        since=_moment("since", arguments.get("since")),
+        until=_moment("until", arguments.get("until")),
         keywords=tuple(arguments.get("keywords", ())),
         rank=arguments["rank"],
         max_tokens=arguments.get("maxTokens"),
+        project=context.project,
     )
     result = await context.space.search(query)
     return ToolResult(_structured(result), _text(result))
@@ -124,23 +124,19 @@ def _projects(context: ToolContext, arguments: dict[str, Any]) -> frozenset[str]
     return frozenset({context.project}) if scope == "project" else frozenset({context.project, GLOBAL_PROJECT})
 
 
-def _moment(name: str, text: str | None, now: datetime, *, end_of_day: bool = False) -> datetime | None:
+def _moment(name: str, text: str | None) -> datetime | None:
+    """The time that an ISO date, an ISO time or an age (`12h`, `7d`, `2w`, `3m`, `1y`) means."""
     if text is None:
         return None
-    span = _SPAN.match(text.strip().lower())
-    if span:
-        try:
-            return now - timedelta(days=int(span[1]) * _SPAN_DAYS[span[2]])
-        except OverflowError:
-            return datetime.min.replace(tzinfo=UTC)
+    words = text.strip().lower()
+    span = _SPAN.fullmatch(words)
     try:
-        if len(text.strip()) == len("2026-11-21"):
-            # A bare date means the whole day, so `until` includes what was written on it.
-            return datetime.combine(date.fromisoformat(text.strip()), time.max if end_of_day else time.min, UTC)
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
+        if span:
+            return datetime.now(UTC) - timedelta(days=int(span[1]) * _SPAN_DAYS[span[2]])
+        moment = datetime.fromisoformat(words)
+    except (ValueError, OverflowError):
         raise ToolError(
-            f"'{name}' is not a date", hint="use an ISO date such as 2026-11-21, or an age such as 7d, 12h, 3m"
+            f"'{name}' is not a date", hint="use an ISO date such as 2026-11-21, or an age such as 7d or 12h"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

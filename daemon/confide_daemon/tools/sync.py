@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from confide_daemon.errors import ToolError
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.search import SOURCES
 
 # A whole corpus can take long on a small server; a client that waits this long has usually given up, and the work goes on without it.
 MAX_WAIT_S = 600.0
+MAX_SKIPPED = 50
 
 DEFINITION = Definition(
     name="memory_sync",
@@ -25,12 +27,15 @@ DEFINITION = Definition(
     output=record(
         {
             "filesScanned": COUNT,
-            "chunksUpdated": COUNT,
-            "chunksAdded": COUNT,
-            "chunksRemoved": COUNT,
-            "duration": NUMBER,
+            "filesSent": COUNT,
+            "filesPulled": COUNT,
+            "filesRemoved": COUNT,
+            "chunksAdded": {**COUNT, "description": "More pieces than before"},
+            "chunksRemoved": {**COUNT, "description": "Fewer pieces than before"},
+            "chunksUpdated": {**COUNT, "description": "Pieces that got vectors while this call waited"},
+            "duration": {**NUMBER, "description": "Seconds"},
             "skipped": {"type": "array", "items": record({"path": TEXT, "reason": TEXT})},
-            "reembedding": record({"generation": TEXT, "done": COUNT, "total": COUNT}),
+            "reembedding": record({"generation": COUNT, "done": COUNT, "total": COUNT}),
             "warnings": TEXTS,
         },
         optional=("reembedding",),
@@ -47,15 +52,89 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         ToolError: a caller that may only read asks for new vectors.
     """
     started = time.monotonic()
+    warnings: list[str] = []
     if arguments["reembed"]:
         context.require_write()
     before = await context.space.status(None)
-    scanned = None
-    warnings = []
+    scanned: Mapping[str, Any] = {}
     if arguments.get("source") != "sessions":
         await context.machine.progress(0, None, "comparing files")
-        scanned = await context.machine.scan(force=arguments["force"])
-        if scanned is None:
-            warnings.append("this machine keeps no files here, so only the index was checked")
-    rebuilt = await context.space.rebuild(reembed=True) if arguments["reembed"] else None
-    return before, scanned, rebuilt, started, warnings, ToolError  # type: ignore[return-value]
+        answer = await context.machine.scan(force=arguments["force"])
+        if answer is None:
+            warnings.append("the files on this machine could not be compared; only the index was brought up to date")
+        scanned = answer or {}
+    if arguments["reembed"]:
+        await context.space.rebuild(reembed=True)
+    embedded, is_complete = await _wait_indexed(context)
+    if not is_complete:
+        warnings.append("some pieces still wait for their vectors; they are found by keywords meanwhile")
+    after = await context.space.status(None)
+    structured = {
+        "filesScanned": _count(scanned, "filesScanned"),
+        "filesSent": _count(scanned, "sent"),
+        "filesPulled": _count(scanned, "pulled"),
+        "filesRemoved": _count(scanned, "removed"),
+        "chunksAdded": max(0, after.chunks - before.chunks),
+        "chunksRemoved": max(0, before.chunks - after.chunks),
+        "chunksUpdated": embedded,
+        "duration": round(time.monotonic() - started, 2),
+        "skipped": _skipped(scanned),
+        "warnings": warnings + [warning for warning in after.warnings if warning not in warnings],
+    }
+    if after.reembedding is not None:
+        structured["reembedding"] = dict(zip(("generation", "done", "total"), after.reembedding, strict=True))
+    return ToolResult(structured, _text(structured))
+
+
+async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
+    """Wait for the vectors, telling the client: (pieces that got theirs meanwhile, whether all have)."""
+    seen: list[tuple[int, int]] = []
+    moved = asyncio.Event()
+
+    def note(done: int, total: int) -> None:
+        if not seen or seen[-1] != (done, total):
+            seen[1:] = [(done, total)]
+            moved.set()
+
+    async def tell() -> None:
+        while True:
+            await moved.wait()
+            moved.clear()
+            done, total = seen[-1]
+            await context.machine.progress(done, total, f"{done} of {total} pieces embedded")
+
+    teller = asyncio.create_task(tell())
+    try:
+        is_complete = await context.space.wait_indexed(timeout_s=MAX_WAIT_S, progress=note)
+    finally:
+        teller.cancel()
+        await asyncio.gather(teller, return_exceptions=True)
+    embedded = seen[-1][0] - seen[0][0] if seen else 0
+    return max(0, embedded), is_complete
+
+
+def _count(scanned: Mapping[str, Any], key: str) -> int:
+    """A number that a machine has told; what is none counts as nothing."""
+    value = scanned.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def _skipped(scanned: Mapping[str, Any]) -> list[dict[str, str]]:
+    items = scanned.get("skipped")
+    if not isinstance(items, list):
+        return []
+    return [
+        {"path": str(item.get("path", ""))[:512], "reason": str(item.get("reason", ""))[:200]}
+        for item in items[:MAX_SKIPPED]
+        if isinstance(item, dict)
+    ]
+
+
+def _text(told: dict[str, Any]) -> str:
+    lines = [
+        f"{told['filesScanned']} files compared in {told['duration']} s: {told['filesSent']} sent, {told['filesPulled']} received, "
+        f"{told['filesRemoved']} removed; {told['chunksUpdated']} pieces embedded.",
+        *(f"skipped {item['path']}: {item['reason']}" for item in told["skipped"]),
+        *(f"warning: {warning}" for warning in told["warnings"]),
+    ]
+    return "\n".join(lines)

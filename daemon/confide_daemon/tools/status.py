@@ -1,0 +1,93 @@
+"""`memory_status`: what is stored, how fresh the index is, and how the connection stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confide_daemon import __version__
+from confide_daemon.space import SpaceStatus
+from confide_daemon.tools.context import ToolContext, ToolResult
+from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
+
+_MAYBE_TEXT = {"type": ["string", "null"]}
+_MAYBE_NUMBER = {"type": ["number", "null"]}
+
+DEFINITION = Definition(
+    name="memory_status",
+    title="Memory status",
+    description="How the memory is: files, index, model, connection. Use it when results look incomplete or stale.",
+    properties={},
+    output=record(
+        {
+            "provider": _MAYBE_TEXT,
+            "model": _MAYBE_TEXT,
+            "embedder": TEXT,
+            "totalChunks": COUNT,
+            "totalFiles": COUNT,
+            "sources": {"type": "object", "additionalProperties": record({"files": COUNT, "chunks": COUNT})},
+            "projects": TEXTS,
+            "lastSync": {**_MAYBE_TEXT, "description": "When this machine last compared its files"},
+            "queuedChunks": {**COUNT, "description": "Pieces that wait for their vectors"},
+            "indexAge": NUMBER,
+            "dbSize": {**COUNT, "description": "Bytes"},
+            "atRest": TEXT,
+            "searchLatencyMs": record({"p50": _MAYBE_NUMBER, "p95": _MAYBE_NUMBER}),
+            "daemonVersion": TEXT,
+            "proxyVersion": _MAYBE_TEXT,
+            "link": record({"state": TEXT, "caller": TEXT, "machine": _MAYBE_TEXT, "space": TEXT, "scope": TEXT}),
+            "project": _MAYBE_TEXT,
+            "warnings": TEXTS,
+        }
+    ),
+    read_only=True,
+    idempotent=True,
+)
+
+
+async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
+    """Describe the caller's whole space."""
+    status = await context.space.status(None)
+    structured = _structured(context, status)
+    return ToolResult(structured, _text(structured))
+
+
+def _structured(context: ToolContext, status: SpaceStatus) -> dict[str, Any]:
+    facts = context.facts
+    return {
+        "provider": status.provider,
+        "model": status.model,
+        "embedder": status.embedder,
+        "totalChunks": status.chunks,
+        "totalFiles": status.files,
+        "sources": {name: {"files": count.files, "chunks": count.chunks} for name, count in status.sources.items()},
+        "projects": status.projects,
+        "lastSync": facts.last_sync,
+        "queuedChunks": status.queued,
+        "indexAge": round(status.index_age_s, 1),
+        "dbSize": status.size_bytes,
+        "atRest": status.at_rest,
+        "searchLatencyMs": {"p50": status.search_p50_ms, "p95": status.search_p95_ms},
+        "daemonVersion": __version__,
+        "proxyVersion": facts.proxy_version or None,
+        # Whoever reads this has been answered through it.
+        "link": {
+            "state": "up",
+            "caller": context.alias,
+            "machine": facts.machine or None,
+            "space": facts.space,
+            "scope": facts.scope,
+        },
+        "project": context.project,
+        "warnings": status.warnings,
+    }
+
+
+def _text(told: dict[str, Any]) -> str:
+    lines = [
+        f"{told['totalFiles']} files in {told['totalChunks']} pieces, projects: {', '.join(told['projects']) or 'none'}",
+        f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
+        f"database: {told['dbSize'] / 1e6:.1f} MB, {told['atRest']}",
+        f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
+        f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",
+    ]
+    return "\n".join([*lines, *(f"warning: {warning}" for warning in told["warnings"])])
