@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 from confide_daemon.errors import ConfigError
 
 DEFAULT_PORT = 7733
-PROVIDERS = ("local", "none")
+PROVIDERS = ("local", "hashed", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class EmbeddingConfig:
     """The model that turns text into vectors.
 
     Attributes:
-        provider: `local` runs on this machine; `none` leaves searches to keywords.
+        provider: `local` runs a model on this machine; `hashed` compares words without a model, for machines too small for one; `none`
+            leaves searches to keywords.
         folder: a model of your own (`model.onnx` and `tokenizer.json`) in place of the packaged one.
         threads: how many cores it may use.
     """

@@ -25,6 +25,10 @@ def load(settings: EmbeddingConfig) -> Embedder:
     Raises:
         EmbedderError: it is missing or cannot be used.
     """
+    if settings.provider == "hashed":
+        from confide_daemon.embed.hashed import HashedEmbedder
+
+        return HashedEmbedder()
     # Imported late: it brings onnxruntime's and numpy's weight, and loading runs in a thread of its own.
     from confide_daemon.embed import local
 

@@ -60,7 +60,7 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
         ("[server]\nlisten = '::1'", "wrong value for 'server.listen'", "brackets"),
         ("[server]\npublic_url = 'https://x'", "wrong value for 'server.public_url'", "confide://"),
         ("[search]\nmin_score = nan", "wrong value for 'search.min_score'", "at least 0"),
-        ("[embedding]\nprovider = 'gpt'", "wrong value for 'embedding.provider'", "local, none"),
+        ("[embedding]\nprovider = 'gpt'", "wrong value for 'embedding.provider'", "local, hashed, none"),
     ],
 )
 def test_a_mistake_names_the_option_and_the_way_out(tmp_path: Path, text: str, problem: str, hint: str) -> None:

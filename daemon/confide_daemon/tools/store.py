@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from confide_daemon.documents import check_path
 from confide_daemon.errors import ToolError
 from confide_daemon.space import PutResult
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult, WrittenBack
@@ -12,6 +13,8 @@ from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition
 from confide_daemon.tools.read import PATH
 
 MAX_CONTENT_CHARS = 1_000_000
+MEMORY_FILES = ("MEMORY.md", "memory.md")
+MEMORY_FOLDER = "memory/"
 
 DEFINITION = Definition(
     name="memory_store",
@@ -66,12 +69,12 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Write to the document, then bring the new revision to the caller's disk.
 
     Raises:
-        ToolError: the caller may only read, or the project is not one of its connection.
-        InvalidDocumentError: a path or text that the space refuses.
+        ToolError: the caller may only read, the project is not one of its connection, or the path is not one of memory.
+        InvalidPathError, InvalidTextError, TooLargeError, StorageError: from the space.
     """
     context.require_write()
     project = _project(context, arguments.get("project"))
-    path = arguments.get("path") or f"memory/{datetime.now().astimezone():%Y-%m-%d}.md"
+    path = _path(arguments.get("path"))
     content, heading = arguments["content"], arguments.get("heading")
     if arguments["mode"] == "append":
         result = await context.space.append(project, path, content, heading=heading, author=context.alias)
@@ -87,6 +90,17 @@ def _project(context: ToolContext, asked: str | None) -> str:
         known = ", ".join(sorted({*context.attached, GLOBAL_PROJECT}))
         raise ToolError(f"this connection cannot write to project '{project[:64]}'", hint=f"it can write to: {known}")
     return project
+
+
+def _path(asked: str | None) -> str:
+    """Where to write: only what a machine keeps on disk, since a document that no person sees as a file helps nobody."""
+    path = asked or f"{MEMORY_FOLDER}{datetime.now().astimezone():%Y-%m-%d}.md"
+    check_path(path)
+    if path not in MEMORY_FILES and not path.startswith(MEMORY_FOLDER):
+        raise ToolError(
+            "'path' must be MEMORY.md or below memory/", hint=f"for example {MEMORY_FOLDER}{path.rsplit('/', 1)[-1]}"
+        )
+    return path
 
 
 def _answer(project: str, path: str, stored: PutResult, written: WrittenBack) -> ToolResult:

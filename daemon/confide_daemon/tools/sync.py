@@ -100,8 +100,11 @@ async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
         while True:
             await moved.wait()
             moved.clear()
-            done, total = seen[-1]
-            await context.machine.progress(done, total, f"{done} of {total} pieces embedded")
+            await report()
+
+    async def report() -> None:
+        done, total = seen[-1]
+        await context.machine.progress(done, total, f"{done} of {total} pieces embedded")
 
     teller = asyncio.create_task(tell())
     try:
@@ -109,6 +112,8 @@ async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
     finally:
         teller.cancel()
         await asyncio.gather(teller, return_exceptions=True)
+    if seen:
+        await report()
     embedded = seen[-1][0] - seen[0][0] if seen else 0
     return max(0, embedded), is_complete
 

@@ -1,0 +1,336 @@
+"""The tools: what they cost a client, what they refuse and how, and that every answer fits its schema."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from tests.support.serving import Machine, machine, serving
+
+from confide_daemon import __version__
+from confide_daemon.errors import ToolError, ToolsetError
+from confide_daemon.tokens import count_tokens
+from confide_daemon.tools import calls, read, search, store, sync
+from confide_daemon.tools.arguments import check
+from confide_daemon.tools.catalogue import catalogue, definitions
+
+ROOT = Path(__file__).parents[2]
+CORE = ["memory_search", "memory_read", "memory_store", "memory_status", "memory_sync"]
+
+
+def tools() -> dict[str, dict[str, Any]]:
+    return {tool["name"]: tool for tool in catalogue(["core"])["tools"]}
+
+
+# The catalogue
+
+
+def test_the_core_tools_in_their_order() -> None:
+    assert list(tools()) == CORE
+
+
+def test_the_core_tools_cost_a_client_less_than_1100_tokens() -> None:
+    seen = [{key: tool[key] for key in ("name", "description", "inputSchema")} for tool in tools().values()]
+    assert sum(count_tokens(json.dumps(tool, separators=(",", ":"), ensure_ascii=False)) for tool in seen) < 1100
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_every_tool_is_fully_described(name: str) -> None:
+    tool = tools()[name]
+    assert tool["title"]
+    assert "Use it" in tool["description"] or name == "memory_store"
+    assert set(tool["annotations"]) == {"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+    assert tool["_meta"]["confide/offline"] in ("queue", "local", "fail")
+    for schema in (tool["inputSchema"], tool["outputSchema"]):
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["type"] == "object"
+    for key, parameter in tool["inputSchema"]["properties"].items():
+        assert re.fullmatch(r"[a-z]+([A-Z][a-z]+)*", key)
+        if parameter["type"] == "string" and "enum" not in parameter:
+            assert parameter["maxLength"] > 0  # nothing that comes in is without a bound
+
+
+def test_what_may_wait_and_what_is_answered_from_files() -> None:
+    meta = {name: tool["_meta"]["confide/offline"] for name, tool in tools().items()}
+    assert meta == {
+        "memory_search": "local",
+        "memory_read": "local",
+        "memory_store": "queue",
+        "memory_status": "fail",
+        "memory_sync": "fail",
+    }
+
+
+def test_the_protocol_versions_are_the_sdk_s() -> None:
+    described = catalogue(["core"])
+    assert tuple(described["protocolVersions"]) == HANDSHAKE_PROTOCOL_VERSIONS
+    assert tuple(described["discover"]["supportedVersions"]) == MODERN_PROTOCOL_VERSIONS
+
+
+def test_the_version_is_the_distribution_s() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == __version__
+
+
+def test_all_stands_for_every_toolset_and_unknown_ones_are_refused() -> None:
+    assert definitions(["all"]) == definitions(["core"])
+    with pytest.raises(ToolsetError, match="no toolset 'cor'") as caught:
+        catalogue(["cor"])
+    assert "core" in (caught.value.hint or "")
+
+
+# Arguments
+
+
+def test_both_spellings_and_nulls_are_taken() -> None:
+    expected = check(search.DEFINITION, {"query": "x", "maxResults": 3, "maxTokens": 100})
+    assert check(search.DEFINITION, {"query": "x", "max_results": 3, "max_tokens": 100, "path": None}) == expected
+    assert expected == {"query": "x", "maxResults": 3, "maxTokens": 100, "scope": "all", "rank": "relevance"}
+
+
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    assert check(read.DEFINITION, {"path": "a.md", "lines": 5.0})["lines"] == 5
+
+
+@pytest.mark.parametrize(
+    ("definition", "arguments", "problem", "hint"),
+    [
+        (search.DEFINITION, {}, "'query' is missing", "memory_search needs query"),
+        (search.DEFINITION, None, "'query' is missing", ""),
+        (search.DEFINITION, {"query": ""}, "'query' is empty", ""),
+        (search.DEFINITION, {"query": " \n"}, "'query' is empty", ""),
+        (search.DEFINITION, {"query": 5}, "'query' must be a string, not a whole number", ""),
+        (search.DEFINITION, {"query": ["x"]}, "'query' must be a string, not a list", ""),
+        (search.DEFINITION, {"query": {}}, "'query' must be a string, not an object", ""),
+        (search.DEFINITION, {"query": "x" * 4001}, "'query' is too long: 4,001 characters", "4,000"),
+        (search.DEFINITION, {"query": "\ud800"}, "half of a surrogate pair", ""),
+        (search.DEFINITION, {"query": "x", "maxResults": "3"}, "'maxResults' must be a whole number, not a string", ""),
+        (search.DEFINITION, {"query": "x", "maxResults": True}, "'maxResults' must be a whole number", ""),
+        (search.DEFINITION, {"query": "x", "maxResults": 1.5}, "'maxResults' must be a whole number", ""),
+        (search.DEFINITION, {"query": "x", "maxResults": 0}, "'maxResults' must be between 1 and 50", ""),
+        (search.DEFINITION, {"query": "x", "maxResults": 10**30}, "'maxResults' must be between 1 and 50", ""),
+        (search.DEFINITION, {"query": "x", "minScore": float("nan")}, "'minScore' must be between 0 and 1", ""),
+        (search.DEFINITION, {"query": "x", "rank": "best"}, "'rank' must be one of relevance, balanced", ""),
+        (search.DEFINITION, {"query": "x", "sources": "memory"}, "'sources' must be a list", ""),
+        (search.DEFINITION, {"query": "x", "sources": ["web"]}, "'sources[0]' must be one of memory", ""),
+        (search.DEFINITION, {"query": "x", "keywords": ["k"] * 33}, "'keywords' has 33 entries", "32"),
+        (
+            search.DEFINITION,
+            {"query": "x", "maxResult": 3},
+            "unknown parameter 'maxResult'",
+            "did you mean 'maxResults'?",
+        ),
+        (search.DEFINITION, {"query": "x", "q\n" * 50: 3}, "unknown parameter 'q?q?", "memory_search takes: query"),
+        (search.DEFINITION, {"query": "x", "max_results": 1, "maxResults": 2}, "'maxResults' is given twice", ""),
+        (store.DEFINITION, {"content": "x" * 1_000_001}, "'content' is too long", "1,000,000"),
+        (store.DEFINITION, {"content": "x", "mode": "insert"}, "'mode' must be one of append, replace", ""),
+        (store.DEFINITION, {"content": "x", "tags": ["a"]}, "unknown parameter 'tags'", "memory_store takes:"),
+        (sync.DEFINITION, {"force": 1}, "'force' must be true or false, not a whole number", ""),
+        (read.DEFINITION, {"path": "a.md", "revision": 0}, "'revision' must be 1 or more", ""),
+    ],
+)
+def test_a_mistake_is_named_with_the_way_out(definition: Any, arguments: Any, problem: str, hint: str) -> None:
+    with pytest.raises(ToolError) as caught:
+        check(definition, arguments)
+    assert problem in str(caught.value)
+    assert hint in (caught.value.hint or "")
+
+
+# Calls
+
+
+@pytest.fixture
+async def laptop(tmp_path: Path) -> AsyncIterator[Machine]:
+    async with serving(tmp_path / "data") as daemon, machine(daemon) as connected:
+        await connected.attach("proj", "global")
+        yield connected
+
+
+def text_of(result: Any) -> str:
+    return "\n".join(block.text for block in result.content)
+
+
+async def called(machine: Machine, *steps: tuple[str, dict[str, Any]]) -> list[Any]:
+    """The results of these calls in one MCP session; those that succeeded fit their output schema."""
+    results = []
+    async with machine.mcp() as client:
+        for name, arguments in steps:
+            result = await client.call_tool(name, arguments)
+            if not result.is_error:
+                jsonschema.validate(result.structured_content, tools()[name]["outputSchema"])
+            results.append(result)
+    return results
+
+
+async def test_every_tool_s_answer_fits_its_schema(laptop: Machine) -> None:
+    results = await called(
+        laptop,
+        ("memory_status", {}),
+        ("memory_search", {"query": "nothing is stored yet"}),
+        ("memory_store", {"content": "# Decisions\n\nWe use tabs.", "path": "MEMORY.md", "mode": "replace"}),
+        ("memory_search", {"query": "tabs", "rank": "balanced", "since": "1d", "until": "2099-01-01", "minScore": 0}),
+        ("memory_read", {"path": "MEMORY.md"}),
+        ("memory_sync", {}),
+        ("memory_sync", {"reembed": True, "source": "sessions"}),
+        ("memory_status", {}),
+    )
+    assert [text_of(result) for result in results if result.is_error] == []
+    assert results[3].structured_content["results"][0]["path"] == "MEMORY.md"
+    assert results[-1].structured_content["totalFiles"] == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../etc/passwd.md",
+        "/etc/passwd.md",
+        "memory/../../x.md",
+        "C:\\x.md",
+        "a\\b.md",
+        "notes.txt",
+        "a\u0000.md",
+        "a//b.md",
+    ],
+)
+@pytest.mark.parametrize("tool", ["memory_store", "memory_read"])
+async def test_a_path_outside_the_memory_is_refused(laptop: Machine, tool: str, path: str) -> None:
+    arguments = {"path": path} if tool == "memory_read" else {"path": path, "content": "x"}
+    (result,) = await called(laptop, (tool, arguments))
+    assert result.is_error
+    assert laptop.files == {}
+    if tool == "memory_store":
+        assert "the document path is not allowed" in text_of(result)
+
+
+@pytest.mark.parametrize("path", ["README.md", "src/notes.md", "memories/a.md", "Memory/a.md"])
+async def test_a_store_goes_only_where_machines_keep_memory(laptop: Machine, path: str) -> None:
+    (result,) = await called(laptop, ("memory_store", {"content": "x", "path": path}))
+    assert result.is_error
+    assert "for example memory/" in text_of(result)
+
+
+async def test_a_store_without_a_path_goes_to_today_s_log(laptop: Machine) -> None:
+    (result,) = await called(laptop, ("memory_store", {"content": "met Ana"}))
+    assert re.fullmatch(r"memory/\d{4}-\d\d-\d\d\.md", result.structured_content["path"])
+    assert laptop.files["proj", result.structured_content["path"]] == "met Ana\n"
+
+
+async def test_a_section_is_appended_to_and_replaced(laptop: Machine) -> None:
+    base = {"path": "MEMORY.md", "heading": "Stack"}
+    await called(
+        laptop,
+        ("memory_store", {"content": "# Stack\n\nold\n\n# People\n\nAna", "path": "MEMORY.md"}),
+        ("memory_store", {"content": "new", "mode": "replace", **base}),
+        ("memory_store", {"content": "newer", **base}),
+    )
+    text = laptop.files["proj", "MEMORY.md"]
+    assert "old" not in text
+    assert text.index("new\n") < text.index("newer") < text.index("# People") < text.index("Ana")
+
+
+async def test_replacing_a_section_that_is_not_there_is_an_error(laptop: Machine) -> None:
+    _, result = await called(
+        laptop,
+        ("memory_store", {"content": "# A\n\ntext", "path": "memory/a.md"}),
+        ("memory_store", {"content": "x", "path": "memory/a.md", "mode": "replace", "heading": "B"}),
+    )
+    assert result.is_error
+    assert laptop.files["proj", "memory/a.md"] == "# A\n\ntext\n"
+
+
+async def test_a_store_for_all_projects_is_found_from_another(laptop: Machine) -> None:
+    stored, read_back = await called(
+        laptop,
+        ("memory_store", {"content": "prefers short answers", "path": "MEMORY.md", "project": "global"}),
+        ("memory_read", {"path": "MEMORY.md"}),
+    )
+    assert stored.structured_content["project"] == "global"
+    assert read_back.structured_content["project"] == "global"
+    assert ("global", "MEMORY.md") in laptop.files
+
+
+async def test_another_project_cannot_be_written(laptop: Machine) -> None:
+    (result,) = await called(laptop, ("memory_store", {"content": "x", "project": "other"}))
+    assert result.is_error
+    assert "it can write to: global, proj" in text_of(result)
+
+
+async def test_a_missing_file_is_answered_with_near_names(laptop: Machine) -> None:
+    _, result = await called(
+        laptop,
+        ("memory_store", {"content": "x", "path": "memory/decisions.md"}),
+        ("memory_read", {"path": "memory/decision.md"}),
+    )
+    assert result.is_error
+    assert "did you mean memory/decisions.md?" in text_of(result)
+
+
+async def test_reading_in_parts(laptop: Machine) -> None:
+    content = "\n".join(f"line {number}" for number in range(1, 101))
+    _, first, last, beyond = await called(
+        laptop,
+        ("memory_store", {"content": content, "path": "memory/a.md"}),
+        ("memory_read", {"path": "memory/a.md"}),
+        ("memory_read", {"path": "memory/a.md", "from_line": 91, "lines": 2000}),
+        ("memory_read", {"path": "memory/a.md", "fromLine": 101}),
+    )
+    assert (first.structured_content["fromLine"], first.structured_content["toLine"]) == (1, 50)
+    assert "50 more after line 50" in text_of(first)
+    assert last.structured_content["content"] == "\n".join(f"line {number}" for number in range(91, 101))
+    assert beyond.is_error
+    assert "it has 100 lines" in text_of(beyond)
+
+
+async def test_an_older_revision_can_be_read(laptop: Machine) -> None:
+    _, second, old, none = await called(
+        laptop,
+        ("memory_store", {"content": "one", "path": "memory/a.md"}),
+        ("memory_store", {"content": "two", "path": "memory/a.md", "mode": "replace"}),
+        ("memory_read", {"path": "memory/a.md", "revision": 1}),
+        ("memory_read", {"path": "memory/a.md", "revision": 99}),
+    )
+    assert second.structured_content["revision"] == 2
+    assert old.structured_content["content"] == "one"
+    assert none.is_error
+
+
+async def test_the_project_and_scope_narrow_a_search(laptop: Machine) -> None:
+    await laptop.put("memory/a.md", "the harbour is blue\n")
+    await laptop.put("memory/a.md", "the harbour is green\n", project="global")
+    found = await called(
+        laptop,
+        ("memory_search", {"query": "harbour"}),
+        ("memory_search", {"query": "harbour", "scope": "project"}),
+        ("memory_search", {"query": "harbour", "scope": "global"}),
+        ("memory_search", {"query": "harbour", "project": "proj"}),
+        ("memory_search", {"query": "harbour", "project": "elsewhere"}),
+        ("memory_search", {"query": "harbour", "project": "*"}),
+        ("memory_search", {"query": "harbour", "project": "proj", "scope": "global"}),
+    )
+    projects = [sorted(hit["project"] for hit in result.structured_content["results"]) for result in found[:-1]]
+    assert projects == [["global", "proj"], ["proj"], ["global"], ["proj"], [], ["global", "proj"]]
+    assert found[-1].is_error
+
+
+@pytest.mark.parametrize("value", ["yesterday", "2026-13-01", "7 parsecs", "-1d"])
+async def test_what_is_no_date(laptop: Machine, value: str) -> None:
+    (result,) = await called(laptop, ("memory_search", {"query": "x", "since": value}))
+    assert result.is_error
+    assert "'since' is not a date" in text_of(result)
+    assert "7d" in text_of(result)
+
+
+async def test_a_search_that_finds_nothing_says_what_else_to_try(laptop: Machine) -> None:
+    (result,) = await called(laptop, ("memory_search", {"query": "zebra"}))
+    assert "Nothing stored matches" in text_of(result)
+
+
+def test_every_tool_of_the_catalogue_can_be_called() -> None:
+    assert set(calls._CALLS) == {tool.name for tool in definitions(["all"])}

@@ -1,0 +1,227 @@
+"""A daemon in this process on a real socket, and a machine that talks to it as the proxy does."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import mcp_types
+from mcp.client.client import Client
+from mcp.shared.message import SessionMessage
+
+from confide_crypto.connection import Connection, connect
+from confide_crypto.enroll import Invite
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys import Identity
+from confide_daemon.config import DaemonConfig
+from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.enrollment import make_invite
+from confide_daemon.index import IndexSettings
+from confide_daemon.paths import DataFolder
+from confide_daemon.registry import Scope
+from confide_daemon.server import Daemon, Listen
+from confide_daemon.spaces import Spaces
+from confide_daemon.state import State, create, open_state
+
+DEADLINE_S = 20.0
+
+
+def text_hash(text: str) -> str:
+    """As the wire has it: BLAKE2b-256 of the UTF-8 bytes, in hex."""
+    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+
+
+class Serving:
+    """A running daemon."""
+
+    def __init__(self, state: State, daemon: Daemon, url: str) -> None:
+        self.state = state
+        self.daemon = daemon
+        self.url = url
+
+    @property
+    def port(self) -> int:
+        """Of the one socket."""
+        return int(self.url.rsplit(":", 1)[1])
+
+    def invite(self, name: str, *, space: str | None = None, scope: str = "write", ttl_s: float = 900.0) -> Invite:
+        """A fresh invite."""
+        return make_invite(self.state, name, space=space, scope=scope, ttl_s=ttl_s, url=self.url).invite
+
+    def enroll(self, name: str, *, space: str | None = None, scope: Scope = "write") -> Identity:
+        """An identity that is a caller already."""
+        identity = Identity.generate()
+        self.state.registry.add_caller(identity.public_key, name, space=space or name, scope=scope, added_by="line")
+        return identity
+
+    async def connect(self, identity: Identity, *, invite: Invite | None = None) -> Connection:
+        """A bare connection."""
+        return await connect(self.url, identity, self.state.identity.static_key, invite=invite)
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path,
+    *,
+    config: DaemonConfig | None = None,
+    embedder: EmbedderHandle | None = None,
+    idle_exit_s: float | None = None,
+) -> AsyncIterator[Serving]:
+    """Serve on a free loopback port until the block ends."""
+    data = DataFolder(folder)
+    create(data)
+    state = open_state(data)
+    handle = embedder or EmbedderHandle.ready(HashedEmbedder())
+    daemon = Daemon(state, config or DaemonConfig(), Spaces(state, IndexSettings(), handle))
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    run = asyncio.create_task(daemon.run(Listen("127.0.0.1", 0, idle_exit_s), on_ready=ready.set_result))
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.wait([ready, run], return_when=asyncio.FIRST_COMPLETED)
+            yielded = Serving(state, daemon, ready.result())
+        yield yielded
+    finally:
+        daemon.stop()
+        async with asyncio.timeout(DEADLINE_S):
+            await run
+        state.close()
+
+
+class Machine:
+    """A caller's machine: its connection, its files in memory, and an MCP client's end of the tunnel."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.files: dict[tuple[str, str], str] = {}
+        self.applied: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.scans: list[dict[str, Any]] = []
+        self.is_deaf = False  # leaves `apply` unanswered, as a machine that sleeps does
+        self.ended: BaseException | None = None
+        self.refusals: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._incoming, self._received = anyio.create_memory_object_stream[SessionMessage | Exception](64)
+        self._task = asyncio.create_task(self._serve())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.connection.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await self._task
+        self._received.close()
+
+    async def attach(self, *projects: str) -> dict[str, Any]:
+        """Attach the projects in this order; the first answer."""
+        answers = [
+            await self.request(
+                "attach",
+                {"project": project, "machine": "box", "proxyVersion": "9.9", "toolsets": ["core"]},
+            )
+            for project in projects or ("proj",)
+        ]
+        return answers[0]
+
+    async def request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A sync request."""
+        return await self.connection.request(op, body, timeout_s=DEADLINE_S)
+
+    async def put(self, path: str, text: str, *, base: int = 0, project: str = "proj") -> dict[str, Any]:
+        """Send a file up, as the watcher does."""
+        body = {"project": project, "path": path, "text": text, "hash": text_hash(text), "base": base}
+        answer = await self.request("put", body)
+        self.files[project, path] = answer.get("text", text)
+        return answer
+
+    async def ended_within(self, seconds: float) -> BaseException | None:
+        """Wait for the end of the connection; how it ended (None: with a goodbye)."""
+        async with asyncio.timeout(seconds):
+            await asyncio.wait([self._task])
+        return self.ended
+
+    @asynccontextmanager
+    async def mcp(self, mode: Any = "legacy", **options: Any) -> AsyncIterator[Client]:
+        """The official MCP client, its messages going through the channel. Once a connection."""
+        async with Client(_Tunnel(self), mode=mode, read_timeout_seconds=DEADLINE_S, **options) as client:
+            yield client
+
+    async def _serve(self) -> None:
+        try:
+            await self.connection.serve(on_message=self._on_message, on_request=self._on_request)
+        except ConfideError as error:
+            self.ended = error
+        finally:
+            self._incoming.close()
+
+    async def _on_message(self, data: bytes) -> None:
+        plain = json.loads(data)
+        if plain.get("id", 0) is None:
+            # An error for a message whose id could not be read; the SDK's client has no place for it.
+            self.refusals.put_nowait(plain["error"])
+            return
+        message = mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+        await self._incoming.send(SessionMessage(message))
+
+    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        if op == "scan":
+            self.scans.append(body)
+            return {"filesScanned": len(self.files), "sent": 0, "removed": 0, "pulled": 0, "skipped": []}
+        assert op == "apply"
+        if self.is_deaf:
+            await asyncio.Event().wait()
+        key = (body["project"], body["path"])
+        local = self.files.get(key)
+        if local is not None and text_hash(local) not in (body["hash"], body["baseHash"]):
+            self.applied.put_nowait({**body, "applied": False})
+            return {"applied": False, "hash": text_hash(local), "text": local}
+        if body["text"] is None:
+            self.files.pop(key, None)
+        else:
+            self.files[key] = body["text"]
+        self.applied.put_nowait({**body, "applied": True})
+        return {"applied": True}
+
+
+class _Tunnel:
+    """The machine's channel as a transport of the MCP SDK's client."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._pump: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Any:
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](64)
+
+        async def pump() -> None:
+            async for item in outgoing:
+                data = item.message.model_dump_json(by_alias=True, exclude_none=True)
+                await self._machine.connection.send_message(data.encode())
+
+        self._pump = asyncio.create_task(pump())
+        self._streams = (write, outgoing)
+        return self._machine._received, write
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._pump is not None
+        self._pump.cancel()
+        await asyncio.gather(self._pump, return_exceptions=True)
+        for stream in self._streams:
+            stream.close()
+
+
+@asynccontextmanager
+async def machine(daemon: Serving, name: str = "laptop", **options: Any) -> AsyncIterator[Machine]:
+    """An enrolled machine, connected."""
+    async with Machine(await daemon.connect(daemon.enroll(name, **options))) as connected:
+        yield connected
