@@ -115,7 +115,7 @@ async def _join(invite: Invite) -> None:
     here = _require_here()
     identity = await asyncio.to_thread(joined.identity, here.paths.identity)
     connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
-    alias = str(connection.welcome.get("alias", "this machine"))
+    alias = str(connection.welcome.get("caller", "this machine"))
     await connection.close()
     joined.save(here.paths.link, Joined(invite.websocket_url, invite.daemon_static))
     out.print(f"joined as [bold]{alias}[/]  {fingerprint_words(identity.public_key)}")

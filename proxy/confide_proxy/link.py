@@ -31,7 +31,7 @@ CONNECT_DEADLINE_S = 10.0
 ATTACH_DEADLINE_S = 10.0
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 30.0
-_IMPATIENT_S = 1.0
+_IMPATIENT_S = 0.25
 """A waiting call may cut a back-off short, but not more often than this."""
 
 

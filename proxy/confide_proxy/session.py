@@ -80,7 +80,8 @@ class Files:
             log.warning("a file was skipped: it %s", item["reason"])
 
     async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Answer what the daemon may ask of this machine: to write a revision, and to look for changes. Nothing else.
+        """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, and to look for
+        changes. Nothing else.
 
         Raises:
             RequestError: the request is not one of these, or the file system refuses.
@@ -88,6 +89,8 @@ class Files:
         try:
             if op == "apply":
                 return await self._apply(body)
+            if op == "flush":
+                return await self._flush(body)
             if op == "scan":
                 return (await self.compare(force=bool(body.get("force")))).as_json()
         except FolderError as error:
@@ -101,6 +104,12 @@ class Files:
         if replica is None:
             raise RequestError("not_found", "this machine does not keep that project here")
         return await replica.apply(body)
+
+    async def _flush(self, body: dict[str, Any]) -> dict[str, Any]:
+        replica = self._replicas.get(str(body.get("project")))
+        if replica is not None:
+            await replica.changed([str(body["path"])])
+        return {}
 
     async def _before_write(self, folder: Folder) -> None:
         if folder.project == self._project.name and not self._is_ignored:

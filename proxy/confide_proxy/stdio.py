@@ -186,7 +186,12 @@ class Engine:
         # The heavy imports happen here, while the main thread goes on answering.
         import asyncio
 
-        asyncio.run(self._serve())
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            # Only a fault of ours gets here. The client restarts a server that ended, but waits for ever on one that is mute.
+            _say(f"confide: internal error: {_where(error)}")
+            os._exit(1)
 
     async def _serve(self) -> None:
         import asyncio
@@ -234,6 +239,17 @@ def _options(arguments: list[str]) -> tuple[Path, Path | None] | str:
         else:
             config = Path(value).expanduser()
     return (project.absolute(), config) if project.is_dir() else f"--project {project} is not a folder"
+
+
+def _where(error: BaseException) -> str:
+    """Class and line of the innermost error, and no word of its text, which could hold what nobody should read in a log."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
+    return type(error).__name__ + place
 
 
 def _say(text: str) -> None:

@@ -133,9 +133,10 @@ class Tunnel:
                 )
             elif not self._may_recover(reason):
                 self._give_up(identifier, _sentence(reason))
-            else:
+            elif call.is_sent:
                 call.is_sent = False
-                self._arm(identifier, call, RELINK_DEADLINE_S if self._was_up else FIRST_LINK_DEADLINE_S)
+                self._arm(identifier, call, RELINK_DEADLINE_S)
+            # Else it waits already, and its deadline is not put off by another failed attempt.
 
     async def on_message(self, data: bytes) -> None:
         """One message of the daemon's."""

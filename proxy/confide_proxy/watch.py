@@ -70,7 +70,8 @@ class Watcher(FileSystemEventHandler):
                 yield None
                 continue
             self._woken.clear()
-            yield await self._gather()
+            if self._pending:  # not so when the gathering before took in what woke us now
+                yield await self._gather()
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Called in watchdog's thread."""

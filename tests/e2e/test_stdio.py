@@ -156,7 +156,9 @@ def test_a_saved_file_is_found(tmp_path: Path) -> None:
             part = file.with_name("animals.md.tmp")
             part.write_text("# Animals\n\nThe okapi sleeps in the morning.\n")
             part.rename(file)
-            wait_until("the edit", lambda: not found() and "okapi" in str(wire.tool("memory_search", {"query": "okapi"})), 10)
+            wait_until(
+                "the edit", lambda: not found() and "okapi" in str(wire.tool("memory_search", {"query": "okapi"})), 10
+            )
             file.unlink()
             wait_until("the deletion", lambda: "okapi" not in str(wire.tool("memory_search", {"query": "okapi"})), 10)
     finally:

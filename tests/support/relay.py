@@ -78,6 +78,7 @@ class RecordingRelay:
         finally:
             for each in (source, sink):
                 self._hang_up(each)
+            source.close()  # each direction closes the end that it read from
 
     @staticmethod
     def _hang_up(each: socket.socket) -> None:
