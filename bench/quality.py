@@ -96,7 +96,7 @@ class SpaceSystem:
 
 
 def answered(system: Any, bundle: dict[str, Any], threshold: float) -> dict[str, float]:
-    """What the default threshold does: right first hits lost, answerable questions left empty, unanswerable ones answered with nothing."""
+    """What a threshold does: right first hits lost, answerable questions left empty, unanswerable ones left empty."""
     right = lost = empty = answerable = silent = unanswerable = 0
     for space in bundle["spaces"]:
         one = system()

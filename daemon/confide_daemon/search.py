@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from confide_daemon.embed.protocol import Vectors
 from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
@@ -32,6 +33,7 @@ class Weights:
     neighbours: float = 0.7
     reach: int = 2  # pieces before and after that vote
     candidates: int = 192  # of each leg
+    joined: int = 3  # pieces in a row that are made one hit at most
     half_life_days: float = 30.0  # of recency
     # rank "balanced", as tools.md "Scores"
     balanced_score: float = 0.4
@@ -180,7 +182,7 @@ def run(
         wanted = candidates[: query.max_results * 4]
         rows = store.hits([candidate.place.id for candidate in wanted])
         clock.lap("fetch")
-    return _hits(wanted, rows, query)
+    return _hits(wanted, rows, query, weights)
 
 
 def filter_of(query: SearchQuery) -> Filter:
@@ -240,7 +242,7 @@ def _balanced(score: float, recency: float, own_project: bool, weights: Weights)
     )
 
 
-def _hits(candidates: list[Candidate], rows: Mapping[int, HitRow], query: SearchQuery) -> list[Hit]:
+def _hits(candidates: list[Candidate], rows: Mapping[int, HitRow], query: SearchQuery, weights: Weights) -> list[Hit]:
     """The first hits, pieces that touch made one, within the budget of tokens; the best piece is returned even if it alone is over it."""
     groups: list[list[Candidate]] = []
     at: dict[tuple[int, int], list[Candidate]] = {}
@@ -253,7 +255,7 @@ def _hits(candidates: list[Candidate], rows: Mapping[int, HitRow], query: Search
             continue
         place = candidate.place
         group = at.get((place.document, place.position - 1)) or at.get((place.document, place.position + 1))
-        if group is None:
+        if group is None or len(group) == weights.joined:
             if len(groups) == query.max_results:
                 break
             group = []
@@ -279,12 +281,26 @@ def _hit(group: list[Candidate], rows: Mapping[int, HitRow]) -> Hit:
         recency=round(best.recency, 4),
         importance=NEUTRAL_IMPORTANCE,
         usage=0.0,
-        snippet="\n".join(row.text for row in ordered),
+        snippet=_snippet(ordered),
         heading=first.heading,
         source=first.source,
         author=first.author,
         updated_at=iso(first.updated_at),
     )
+
+
+def _snippet(rows: list[HitRow]) -> str:
+    """The text of neighbouring pieces as it stands in the document; lines that two of them share appear once."""
+    text = rows[0].text
+    for before, row in pairwise(rows):
+        shared = before.end_line - row.start_line + 1
+        if shared <= 0:
+            text += "\n" * (1 - shared) + row.text
+        elif row.start_line == row.end_line:  # slices of one long line
+            text += " " + row.text
+        else:
+            text += "".join("\n" + line for line in row.text.split("\n")[shared:])
+    return text
 
 
 def iso(moment: float) -> str:

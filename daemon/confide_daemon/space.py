@@ -29,7 +29,8 @@ from confide_daemon.results import (
     SpaceStatus,
 )
 from confide_daemon.search import Hit, SearchQuery, SearchResult
-from confide_daemon.store import Store, model_name
+from confide_daemon.store import Generation, Store, model_name
+from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.threads import StoreThreads
 from confide_daemon.words import keyword_query
@@ -67,6 +68,8 @@ class Space:
         self._embedder = embedder
         self._settings = settings
         self._indexer = Indexer(threads.write, embedder, settings)
+        self._warmed: int | None = None  # the generation that was brought into memory
+        self._warming: asyncio.Task[None] | None = None
         self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     @classmethod
@@ -81,15 +84,19 @@ class Space:
         Raises:
             StorageError: wrong key, damaged, newer schema, not writable, disk full.
         """
-        store = await asyncio.to_thread(_open_writer, path, key)
-        threads = StoreThreads(store, lambda: SqliteStore.open(path, key, writer=False, now=time.time()))
+        scan = VectorScan()
+        store = await asyncio.to_thread(_open_writer, path, key, scan)
+        threads = StoreThreads(store, lambda: SqliteStore.open(path, key, writer=False, now=time.time(), scan=scan))
         space = cls(space_id, threads, Writer(store, settings), embedder, settings)
         space._indexer.start()
+        space._warm(await threads.read(_live))
         return space
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
         await self._indexer.close()
+        if self._warming is not None:
+            await asyncio.wait([self._warming])
         await self._threads.close()
 
     # ---------------------------------------------------------------- documents
@@ -158,17 +165,18 @@ class Space:
             StorageError.
         """
         started = time.perf_counter()
-        result = await self._threads.read(lambda store: self._search(store, query))
+        result, live = await self._threads.read(lambda store: self._search(store, query))
+        self._warm(live)
         total = (time.perf_counter() - started) * 1e3
         self._latencies_ms.append(total)
         result.timings["total"] = total
         return result
 
-    def _search(self, store: Store, query: SearchQuery) -> SearchResult:
+    def _search(self, store: Store, query: SearchQuery) -> tuple[SearchResult, Generation | None]:
         now = time.time()
         timings: dict[str, float] = {}
         warnings: list[str] = []
-        live = next((one for one in store.generations() if one.live), None)
+        live = _live(store)
         vector = None
         embedder = self._embedder.embedder
         if embedder is None:
@@ -192,7 +200,14 @@ class Space:
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
         mode = "keyword" if vector is None else "hybrid" if keyword_query(query.text, query.keywords) else "vector"
-        return SearchResult(hits, mode, warnings, age, timings)
+        return SearchResult(hits, mode, warnings, age, timings), live
+
+    def _warm(self, live: Generation | None) -> None:
+        """Brings a generation that went live into memory, in the background; until then the database is searched."""
+        if live is None or live.id == self._warmed or (self._warming is not None and not self._warming.done()):
+            return
+        self._warmed = live.id
+        self._warming = asyncio.create_task(self._threads.read(lambda store: store.warm(live.id)), name="confide-warm")
 
     def _no_model(self) -> str:
         if self._embedder.failure is not None:
@@ -208,7 +223,7 @@ class Space:
     def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
         state = progress(store)
         sources = store.counts(projects)
-        live = next((one for one in store.generations() if one.live), None)
+        live = _live(store)
         waited = store.oldest_waiting(state.generation) if state.generation is not None else None
         names = store.project_names()
         ordered = sorted(self._latencies_ms)
@@ -292,8 +307,12 @@ def near_names(store: Store, project: str, path: str) -> str | None:
     return f"did you mean {', '.join(near)}?" if near else None
 
 
-def _open_writer(path: Path, key: bytes) -> SqliteStore:
-    store = SqliteStore.open(path, key, writer=True, now=time.time())
+def _live(store: Store) -> Generation | None:
+    return next((one for one in store.generations() if one.live), None)
+
+
+def _open_writer(path: Path, key: bytes, scan: VectorScan) -> SqliteStore:
+    store = SqliteStore.open(path, key, writer=True, now=time.time(), scan=scan)
     try:
         with store.writing():
             healed = store.heal()

@@ -4,6 +4,12 @@ An `Embedder` is one model behind one small protocol; adding a provider is one f
 `EmbedderHandle`, so that nothing waits for them: a search before that is answered by keywords.
 """
 
+import os
+
+# BLAS with two threads turns a quarter of a millisecond into 8 to 16 on a busy machine (retrieval.md 2). It only counts before numpy
+# is imported, and everything of ours that uses numpy imports this package first.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from confide_daemon.embed.handle import EmbedderHandle
 from confide_daemon.embed.protocol import Embedder, Vectors
 

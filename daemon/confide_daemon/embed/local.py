@@ -175,8 +175,6 @@ def _session(weights: bytes, threads: int) -> onnxruntime.InferenceSession:
     options.inter_op_num_threads = 1
     # Spinning threads burn a core for nothing between two batches.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # The arena keeps the largest batch's memory for ever; without it resident memory stays near the size of the weights.
-    options.enable_cpu_mem_arena = False
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])

@@ -191,6 +191,9 @@ class Store(Protocol):
     def add_vectors(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
         """Stores them for the pieces that still exist and have none; how many that were."""
 
+    def warm(self, generation: int) -> None:
+        """Prepares for fast searching, outside of any transaction; searches are right without it."""
+
     # search
     def keyword_candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
         """(piece, BM25 score, higher is better), best first. `match` is a query as `search.keyword_query` builds it."""

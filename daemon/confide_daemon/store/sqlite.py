@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from confide_daemon.store.protocol import (
     SourceCount,
     Waiting,
 )
+from confide_daemon.store.scan import VectorScan
 
 # How many vectors of vanished pieces are kept in case they come back: 30 MiB at 384 dimensions.
 CACHED_VECTORS = 20_000
@@ -47,12 +48,17 @@ DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.auth
 class SqliteStore:
     """One connection to the database file of a space; see `Store`."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, scan: VectorScan) -> None:
         self._db = connection
+        self._scan = scan
+        self._after_commit: list[Callable[[], None]] = []
 
     @classmethod
-    def open(cls, path: Path, key: bytes, *, writer: bool, now: float) -> SqliteStore:
+    def open(cls, path: Path, key: bytes, *, writer: bool, now: float, scan: VectorScan | None = None) -> SqliteStore:
         """Opens the file, which a writer makes and upgrades.
+
+        Args:
+            scan: the space's vectors in memory, shared by all its connections.
 
         Raises:
             StorageError: wrong key, damaged, newer, not writable, full.
@@ -64,7 +70,7 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        return cls(connection)
+        return cls(connection, scan or VectorScan())
 
     def close(self) -> None:
         """Closes the connection; the last one folds the log into the file."""
@@ -76,8 +82,12 @@ class SqliteStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """One transaction, on disk when it ends."""
+        self._after_commit.clear()
         with storage_errors("write to the database"), self._db:
             yield
+        for follow in self._after_commit:
+            follow()
+        self._after_commit.clear()
 
     @contextmanager
     def writing_derived(self) -> Iterator[None]:
@@ -211,6 +221,7 @@ class SqliteStore:
                 self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk = ?", (piece,))
         self._rows("DELETE FROM keyword WHERE rowid IN (SELECT value FROM json_each(?))", (gone,))
         self._rows("DELETE FROM chunk WHERE id IN (SELECT value FROM json_each(?))", (gone,))
+        self._after_commit.append(lambda: self._scan.remove(pieces))
 
     def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
         """Living documents that were cut by other settings, or not yet."""
@@ -302,14 +313,22 @@ class SqliteStore:
         """Stores vectors for the pieces that still exist and have none."""
         sql = f"""SELECT d.project FROM chunk c JOIN document d ON d.id = c.document
                   WHERE c.id = ? AND c.id NOT IN (SELECT rowid FROM vector_{generation}_rowids)"""
-        stored = 0
+        stored: list[tuple[int, Vectors]] = []
         for piece, vector in vectors:
             project = self._one(sql, (piece,))
             if project is not None:
                 values = (piece, project, np.ascontiguousarray(vector, dtype=np.float32).tobytes())
                 self._rows(f"INSERT INTO vector_{generation} (chunk, project, embedding) VALUES (?, ?, ?)", values)
-                stored += 1
-        return stored
+                stored.append((piece, vector))
+        self._after_commit.append(lambda: self._scan.add(generation, stored))
+        return len(stored)
+
+    def warm(self, generation: int) -> None:
+        """Brings the vectors of the generation into memory, unless they are there or too many."""
+        dimensions = self._one("SELECT dimensions FROM generation WHERE id = ?", (generation,))
+        if dimensions is not None and self._scan.wants(generation):
+            sql = f"SELECT chunk, embedding FROM vector_{generation}"
+            self._scan.load(generation, dimensions, lambda: self._rows(sql))
 
     # ---------------------------------------------------------------- search
 
@@ -329,10 +348,14 @@ class SqliteStore:
     def vector_candidates(
         self, generation: int, vector: Vectors, allowed: Filter, *, limit: int
     ) -> list[tuple[int, float]]:
-        """The nearest pieces by exact search."""
+        """The nearest pieces by exact search, in memory when they are there."""
+        documents = allowed_documents(self._rows, allowed)
+        pieces = None if documents is None else lambda: self._pieces_of(documents)
+        found = self._scan.nearest(generation, vector, limit, pieces)
+        if found is not None:
+            return found
         sql = f"SELECT chunk, distance FROM vector_{generation} WHERE embedding MATCH ? AND k = ?"
         values: list[Any] = [vector.tobytes(), min(limit, MOST_NEIGHBOURS)]
-        documents = allowed_documents(self._rows, allowed)
         if documents is not None:
             sql += " AND chunk IN (SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?)))"
             values.append(json.dumps(documents))
@@ -340,10 +363,17 @@ class SqliteStore:
 
     def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
         """The true cosine of each piece that has a vector."""
+        found = self._scan.cosines(generation, vector, pieces)
+        if found is not None:
+            return found
         sql = f"""SELECT chunk, vec_distance_l2(embedding, ?) FROM vector_{generation}
                   WHERE chunk IN (SELECT value FROM json_each(?))"""
         rows = self._rows(sql, (vector.tobytes(), json.dumps(list(pieces))))
         return {piece: _cosine(distance) for piece, distance in rows}
+
+    def _pieces_of(self, documents: Sequence[int]) -> list[int]:
+        sql = "SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?))"
+        return [row[0] for row in self._rows(sql, (json.dumps(list(documents)),))]
 
     def places(self, pieces: Sequence[int]) -> list[Place]:
         """Where the pieces stand."""
