@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typer.core import TyperCommand
+
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys import fingerprint_words, format_public_key, parse_daemon_key
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from confide_proxy import joined, projects, setup
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
@@ -75,6 +76,15 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
+class _TakesListItems(TyperCommand):
+    """A command whose text may be a markdown list item: "- " begins no option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        items = [argument for argument in args if argument.startswith("- ")]
+        others = [argument for argument in args if not argument.startswith("- ")]
+        return super().parse_args(ctx, [*others, "--", *items] if items else others)
+
+
 @app.callback()
 def _global(
     config: Annotated[Path | None, typer.Option("--config", help="The configuration file.", dir_okay=False)] = None,
@@ -109,7 +119,6 @@ def join(
 
 async def _join(invite: Invite) -> None:
     from confide_crypto.connection import connect
-
     from confide_proxy.client import Client
 
     here = _require_here()
@@ -224,7 +233,7 @@ def read(
         err.print(f"lines {result['fromLine']}-{result['toLine']} of {result['totalLines']}", markup=False)
 
 
-@app.command()
+@app.command(cls=_TakesListItems)
 def store(
     content: Annotated[str, typer.Argument(help="The text; - reads it from stdin.")],
     path: Annotated[str | None, typer.Option("--path", help="The file; today's log if left out.")] = None,

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, UnreachableError
-
 from confide_proxy import joined, ondemand
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError

@@ -17,6 +17,7 @@ GLOBAL = "global"
 """The project that every other one shares."""
 
 MAX_NAME_BYTES = 200
+_OWN = ("MEMORY.md", "memory.md", "memory", ".confide.toml")
 _GIT_DEADLINE_S = 2.0
 _SCP_REMOTE = re.compile(r"^(?:[^@/]+@)?([^:/]+):(?!//)(.+)$")
 _URL_REMOTE = re.compile(r"^[a-z+]+://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)$", re.IGNORECASE)
@@ -32,21 +33,33 @@ class Project:
 
 
 def identify(folder: Path) -> Project:
-    """The project of `folder`. Never fails: at worst the folder's own name is taken."""
-    root = folder.resolve()
-    top = _git(root, "rev-parse", "--show-toplevel")
-    is_git = top is not None
-    if top is not None:
-        root = Path(top)
-    name = None
-    if is_git and (remote := _git(root, "config", "--get", "remote.origin.url")):
-        name = normalise_remote(remote)
-    name = name or _named_in_file(root)
-    if name is None and is_git and (common := _git(root, "rev-parse", "--path-format=absolute", "--git-common-dir")):
+    """The project of `folder`. Never fails: at worst the folder's own name is taken.
+
+    Inside a repository that is the repository, wherever below its top the agent was started; but a folder that holds memory of its own
+    (or a `.confide.toml`) is a project of its own, as in a repository of many services.
+    """
+    here = folder.resolve()
+    top = _git(here, "rev-parse", "--show-toplevel")
+    if top is None:
+        return Project(_clean(_named_in_file(here) or here.name) or "project", here, is_git=False)
+    root = Path(top)
+    inner = here.relative_to(root) if here != root and any((here / own).exists() for own in _OWN) else None
+    name = _named_in_file(here) if inner else None
+    if name is None:
+        name = _repository_name(root) + (f"/{inner.as_posix()}" if inner else "")
+    return Project(_clean(name) or "project", here if inner else root, is_git=True)
+
+
+def _repository_name(root: Path) -> str:
+    remote = _git(root, "config", "--get", "remote.origin.url")
+    name = normalise_remote(remote) if remote else None
+    if name is None:
+        name = _named_in_file(root)
+    if name is None and (common := _git(root, "rev-parse", "--path-format=absolute", "--git-common-dir")):
         # Worktrees of one repository without a remote share its common directory, so its owner names them all.
         home = Path(common)
         name = (home.parent if home.name == ".git" else home).name.removesuffix(".git")
-    return Project(_clean(name or root.name) or "project", root, is_git)
+    return name or root.name
 
 
 def normalise_remote(remote: str) -> str | None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from confide_crypto.errors import RequestError
-
 from confide_proxy.errors import FolderError
 from confide_proxy.folder import Content, Folder, Found
 from confide_proxy.ledger import Confirmed, Ledger

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-
 from confide_proxy import catalogue as catalogues
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
-
 from confide_proxy import catalogue as catalogues
 from confide_proxy import config as configs
 from confide_proxy import paths as places

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost
-
 from confide_proxy import catalogue as catalogues
 from confide_proxy.catalogue import Catalogue
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.support.mcp_session import ERAS, Era, session
 from tests.support.programs import Machine, running_daemon
 from tests.support.relay import RecordingRelay
@@ -89,10 +90,8 @@ async def test_what_the_proxy_answers_alone_is_what_the_daemon_says(tmp_path: Pa
 
 async def test_a_store_is_on_disk_when_the_tool_answers(tmp_path: Path) -> None:
     """The file is there, below its heading, ignored by git, and found by the next search."""
-    import subprocess
-
     ann = Machine(tmp_path, "ann")
-    subprocess.run(["git", "init", "-q"], cwd=ann.project, check=True)
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q"], cwd=ann.project, check=True)
     ann.write("MEMORY.md", "# Project\n\n## Decisions\n\n- old one\n\n## Links\n\n- none\n")
     try:
         async with session(ann) as client:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.support.programs import CONFIDE, Machine
 
 INSPECTOR = "@modelcontextprotocol/inspector"

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tests.support.programs import Machine, running_daemon, wait_until
 from tests.support.relay import RecordingRelay
 from tests.support.wire import OPENING, Wire

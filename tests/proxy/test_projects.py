@@ -65,3 +65,16 @@ def test_the_file_names_a_folder_that_git_does_not(tmp_path: Path) -> None:
     assert identify(tmp_path).name == tmp_path.name
     (tmp_path / ".confide.toml").write_text("name = [")
     assert identify(tmp_path).name == tmp_path.name
+
+
+def test_a_folder_with_its_own_memory_is_its_own_project(tmp_path: Path) -> None:
+    """In a repository of many services each may keep its memory apart; the others share the repository's."""
+    (tmp_path / "mono/api/memory").mkdir(parents=True)
+    (tmp_path / "mono/web").mkdir()
+    git(tmp_path / "mono", "init", "-q")
+    git(tmp_path / "mono", "remote", "add", "origin", "git@example.org:a/mono.git")
+    api, web = identify(tmp_path / "mono/api"), identify(tmp_path / "mono/web")
+    assert (api.name, api.root) == ("example.org/a/mono/api", tmp_path / "mono/api")
+    assert (web.name, web.root) == ("example.org/a/mono", tmp_path / "mono")
+    (tmp_path / "mono/api/.confide.toml").write_text('name = "the-api"')
+    assert identify(tmp_path / "mono/api").name == "the-api"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -82,7 +83,5 @@ class RecordingRelay:
 
     @staticmethod
     def _hang_up(each: socket.socket) -> None:
-        try:
+        with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
