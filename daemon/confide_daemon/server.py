@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from confide_crypto.connection import accept
+from confide_crypto.connection import Connection, accept
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys import format_daemon_key
 from confide_crypto.limits import Handshakes, websocket_options
@@ -64,13 +65,14 @@ class Daemon:
         self._state = state
         self._config = config
         self._spaces = spaces
-        self._sessions: dict[bytes, set[Session]] = {}
+        self._sessions: set[Session] = set()
+        self._open: Counter[bytes] = Counter()
         self._stop = asyncio.Event()
         self._handshakes = Handshakes()
         self._callers = Callers(
             state.registry,
             state.folder.authorized,
-            sessions_of=lambda key: len(self._sessions.get(key, ())),
+            sessions_of=lambda key: self._open[key],
             max_sessions=config.server.max_sessions_per_caller,
         )
 
@@ -106,10 +108,9 @@ class Daemon:
 
     def publish(self, space_id: str, change: Change, origin: Session) -> None:
         """Let the other connections of the space have a new revision."""
-        for sessions in self._sessions.values():
-            for session in sessions:
-                if session is not origin and session.caller.space_id == space_id:
-                    session.announce(change)
+        for session in self._sessions:
+            if session is not origin and session.caller.space_id == space_id:
+                session.announce(change)
 
     async def _listen(self, listen: Listen) -> WebsocketServer:
         try:
@@ -141,9 +142,20 @@ class Daemon:
         except (ConfideError, TimeoutError) as error:
             log.info("handshake failed after %.1f s: %s", time.monotonic() - started, type(error).__name__)
             return
+        key = connection.peer_key
+        # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
+        self._open[key] += 1
+        try:
+            await self._serve(connection)
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
+
+    async def _serve(self, connection: Connection) -> None:
+        """Run the session of an admitted connection."""
         caller = self._callers.current(connection.peer_key)
-        sessions = self._sessions.setdefault(connection.peer_key, set())
-        if caller is None or len(sessions) >= self._config.server.max_sessions_per_caller:
+        if caller is None or self._open[connection.peer_key] > self._config.server.max_sessions_per_caller:
             await connection.close("revoked" if caller is None else "busy")
             return
         try:
@@ -153,15 +165,13 @@ class Daemon:
             await connection.close("unavailable")
             return
         session = Session(connection, caller, space, self, min_score=self._config.search.min_score)
-        sessions.add(session)
+        self._sessions.add(session)
         try:
             await session.run()
         except ConfideError as error:
             log.info("session %s: %s", connection.session_id, type(error).__name__)
         finally:
-            sessions.discard(session)
-            if not sessions:
-                self._sessions.pop(connection.peer_key, None)
+            self._sessions.discard(session)
 
     async def _until_stopped(self, idle_exit_s: float | None) -> None:
         """Watch the registry for what other processes change, and the clock for idleness."""
@@ -180,7 +190,7 @@ class Daemon:
             if now != version:
                 version = now
                 await self._apply_registry()
-            if self._sessions:
+            if self._open:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
@@ -188,20 +198,18 @@ class Daemon:
 
     async def _apply_registry(self) -> None:
         """Give every session its caller's rights as they are now; end those of revoked callers."""
-        for key, sessions in list(self._sessions.items()):
-            caller = self._callers.current(key)
-            for session in list(sessions):
-                if caller is None or caller.space_id != session.caller.space_id:
-                    log.info("session %s: %s was revoked", session.connection.session_id, session.caller.alias)
-                    await session.connection.close("revoked")
-                else:
-                    session.caller = caller
+        for session in list(self._sessions):
+            caller = self._callers.current(session.connection.peer_key)
+            if caller is None or caller.space_id != session.caller.space_id:
+                log.info("session %s: %s was revoked", session.connection.session_id, session.caller.alias)
+                await session.connection.close("revoked")
+            else:
+                session.caller = caller
 
     async def _close_sessions(self) -> None:
-        live = [session for sessions in self._sessions.values() for session in sessions]
-        if not live:
+        closing = [asyncio.create_task(session.close("shutdown")) for session in self._sessions]
+        if not closing:
             return
-        closing = [asyncio.create_task(session.close("shutdown")) for session in live]
         _, late = await asyncio.wait(closing, timeout=STOP_DEADLINE_S)
         for task in late:
             task.cancel()
@@ -212,7 +220,9 @@ def _answer_http(_connection: ServerConnection, request: Request) -> Response | 
     path = request.path.partition("?")[0]
     if "websocket" in request.headers.get("Upgrade", "").lower():
         return None
-    if path.rstrip("/").endswith("/health"):
+    # websockets before 16 knows no other method than GET.
+    is_get = getattr(request, "method", "GET") in ("GET", "HEAD")
+    if is_get and path.rstrip("/").endswith("/health"):
         return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
     return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
 

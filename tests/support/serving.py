@@ -110,6 +110,7 @@ class Machine:
         self._task = asyncio.create_task(self._serve())
 
     async def __aenter__(self) -> Self:
+        await asyncio.sleep(0)  # the reader's task takes its first step
         return self
 
     async def __aexit__(
