@@ -188,7 +188,11 @@ async def _open(url: str, where: str) -> ClientConnection:
     except socket.gaierror:
         raise UnreachableError(where, "no such name", hint="check the address and the network") from None
     except ssl.SSLError as error:
-        raise UnreachableError(where, f"tls failed: {error.reason or type(error).__name__}".lower()) from None
+        reason = (error.reason or type(error).__name__).lower().replace("_", " ")
+        raise UnreachableError(where, f"tls failed: {reason}", hint="check its certificate") from None
+    except ConnectionError:
+        problem = "tls failed: the connection was cut" if url.startswith("wss:") else "the connection was cut"
+        raise UnreachableError(where, problem, hint="check the address and the port") from None
     except InvalidStatus as error:
         status = error.response.status_code
         raise UnreachableError(

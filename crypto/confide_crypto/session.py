@@ -224,9 +224,14 @@ class Connection:
             self._handlers.add(task)
             task.add_done_callback(self._handlers.discard)
         elif isinstance(event, Answer):
+            outcome = _outcome(event.data)
             answer = self._settle(event.stream)
-            if answer is not None and not answer.done():
-                _resolve(answer, event.data)
+            if answer is None or answer.done():
+                return
+            if isinstance(outcome, RequestError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
         elif isinstance(event, GoAway):
             self.is_going_away = True
 
@@ -354,16 +359,14 @@ def _decode(data: bytes) -> dict[str, Any]:
     return body
 
 
-def _resolve(answer: asyncio.Future[dict[str, Any]], data: bytes) -> None:
-    body = _decode(data)
-    match body:
+def _outcome(data: bytes) -> dict[str, Any] | RequestError:
+    match _decode(data):
         case {"ok": dict(result)}:
-            answer.set_result(result)
+            return result
         case {"error": {"code": str(code), "message": str(message), **rest}}:
             hint = rest.get("hint")
-            answer.set_exception(RequestError(code, message, hint if isinstance(hint, str) else None))
-        case _:
-            raise ProtocolViolation("the peer broke the protocol: an answer that is neither ok nor error")
+            return RequestError(code, message, hint if isinstance(hint, str) else None)
+    raise ProtocolViolation("the peer broke the protocol: an answer that is neither ok nor error")
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
