@@ -10,7 +10,7 @@
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
-    ├── BadNameError                a name for a caller or a space that is not allowed
+    ├── BadNameError                a name, a time or an address in a command that is none
     ├── ListenError                 the socket cannot be bound
     ├── AlreadyServedError          another process serves this data folder
     ├── ToolsetError                there is no group of tools of that name
@@ -101,7 +101,7 @@ class TakenError(ConfideError):
 
 
 class BadNameError(ConfideError):
-    """A name that callers and spaces cannot have."""
+    """A name that callers and spaces cannot have, or another short text of a command that is not what it should be."""
 
     exit_code = 7
 

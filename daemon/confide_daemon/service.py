@@ -8,7 +8,7 @@ from typing import Any
 
 from confide_daemon import models
 from confide_daemon.config import DaemonConfig, parse_listen
-from confide_daemon.errors import ListenError
+from confide_daemon.errors import BadNameError
 from confide_daemon.paths import DataFolder
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import Spaces
@@ -83,4 +83,4 @@ def _listen(text: str) -> tuple[str, int]:
     try:
         return parse_listen(text)
     except ValueError as error:
-        raise ListenError(text[:80], "it is no address", hint=str(error)) from None
+        raise BadNameError(f"'{text[:80]}' is no address to listen on", hint=str(error)) from None

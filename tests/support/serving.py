@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -170,7 +171,8 @@ class Machine:
             self.refusals.put_nowait(plain["error"])
             return
         message = mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
-        await self._incoming.send(SessionMessage(message))
+        with contextlib.suppress(anyio.BrokenResourceError):  # an answer after the client has left
+            await self._incoming.send(SessionMessage(message))
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         if op == "scan":
