@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -238,7 +239,10 @@ def _advise(state: Any, url: str) -> None:
     from confide_daemon.health import answers
 
     if any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost")):
-        say(f"note: {url} can be reached from this machine only; for others serve with --listen and invite with --url")
+        name, port = socket.gethostname() or "this-host", url.rstrip("/").rpartition(":")[2]
+        say(
+            f"note: {url} can be reached from this machine only; others need --url, as in --url confide://{name}:{port}"
+        )
     if not answers(state.folder.address):
         say("note: confided is not running here; start it with: confided serve")
 

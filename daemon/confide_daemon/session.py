@@ -7,6 +7,7 @@ protocol eras and pairs requests itself. Rights are those of the key that comple
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -66,6 +67,7 @@ class Session:
         self._project: str | None = None
         self._client: dict[str, str] = {}
         self._running: set[asyncio.Task[Any]] = set()
+        self._is_closing = False
         self._copies = Copies(self._ask, space, caller.alias, self._publish)
         self._exchange = Exchange(space, self._copies, caller.alias, lambda: self.may_write, self._publish)
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
@@ -104,8 +106,12 @@ class Session:
 
     async def close(self, code: str) -> None:
         """Let running calls finish (a few seconds at most), then close the channel."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=DRAIN_DEADLINE_S)
+        self._is_closing = True
+        with contextlib.suppress(ConnectionLost, TimeoutError):
+            async with asyncio.timeout(DRAIN_DEADLINE_S):
+                await self.connection.go_away(code)
+                while self._running:
+                    await asyncio.wait(self._running)
         await self.connection.close(code)
 
     def announce(self, change: Change) -> None:
@@ -187,6 +193,8 @@ class Session:
         return mcp_types.ListToolsResult.model_validate({"tools": catalogue(self._toolsets)["tools"]})
 
     async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+        if self._is_closing:
+            return calls.refused("the daemon is stopping; this call was not run", "try again in a moment")
         if len(self._running) >= MAX_CALLS_AT_ONCE:
             return calls.refused(
                 f"{MAX_CALLS_AT_ONCE} calls of this connection are running already", "wait for one of them"

@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from tests.support.serving import Machine
 
 from confide_crypto.connection import connect
 from confide_crypto.enroll import Invite
+from confide_crypto.errors import RequestError
 from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
 from confide_daemon.tools.catalogue import catalogue
 
@@ -357,6 +359,43 @@ async def test_what_was_acknowledged_before_a_kill_is_there_after_it(ready: Conf
             found = await client.call_tool("memory_search", {"query": f"line {acknowledged[-1]} end", "minScore": 0})
     assert all(f"line {number} end\n" in text for number in acknowledged)
     assert found.structured_content["results"]
+
+
+async def test_a_full_disk_is_said_and_loses_nothing(ready: Confided) -> None:
+    """The limit on the size of a file stands in for a full disk: SQLite's writes fail in the same place."""
+    identity = enrolled(ready)
+    process = ready.serve()
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+    stored: dict[str, str] = {}
+    async with await ready.connect(identity) as laptop:
+        await laptop.attach("proj")
+
+        async def fill() -> None:
+            for number in range(200):
+                path, text = f"memory/{number}.md", f"document {number}\n\n" + os.urandom(20_000).hex() + "\n"
+                await laptop.put(path, text)
+                stored[path] = text
+
+        with pytest.raises(RequestError) as refused:
+            await fill()
+        assert refused.value.code == "storage_full"
+        assert "disk" in str(refused.value)
+        async with laptop.mcp() as client:
+            failed = await client.call_tool("memory_store", {"content": os.urandom(200_000).hex(), "path": "MEMORY.md"})
+            assert failed.is_error
+            assert "disk" in failed.content[0].text
+            read = await client.call_tool("memory_read", {"path": "memory/0.md"})
+            assert not read.is_error
+    assert stored
+    assert process.poll() is None
+    process.terminate()
+    await asyncio.to_thread(process.wait, 30)
+    ready.serve()
+    async with await ready.connect(identity) as laptop:
+        await laptop.attach("proj")
+        for path, text in stored.items():
+            assert (await laptop.request("pull", {"project": "proj", "path": path}))["text"] == text
+        assert (await laptop.put("memory/more.md", "room again\n"))["revision"] == 1
 
 
 async def test_revoke_from_the_command_line_ends_the_live_connection(ready: Confided) -> None:
