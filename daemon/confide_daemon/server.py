@@ -170,6 +170,10 @@ class Daemon:
             await session.run()
         except ConfideError as error:
             log.info("session %s: %s", connection.session_id, type(error).__name__)
+        except Exception as error:
+            # One broken session must not go unseen, nor its text (which may quote content) be written down.
+            log.error("session %s broke: %s", connection.session_id, type(error).__name__)
+            await connection.close("internal")
         finally:
             self._sessions.discard(session)
 
