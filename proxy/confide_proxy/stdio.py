@@ -247,8 +247,10 @@ def _where(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    place = f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
-    return type(error).__name__ + place
+    if trace is None:
+        return type(error).__name__
+    file = Path(trace.tb_frame.f_code.co_filename)
+    return f"{type(error).__name__} at {file.parent.name}/{file.name}:{trace.tb_lineno}"
 
 
 def _say(text: str) -> None:

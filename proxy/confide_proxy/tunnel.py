@@ -33,6 +33,7 @@ RELINK_DEADLINE_S = 2.0
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 UNAVAILABLE = -32000
+_INITIALIZED = "notifications/initialized"
 _REPLAY_ID = "confide-replay"
 
 
@@ -79,6 +80,9 @@ class Tunnel:
         if message is None:
             return True
         method, identifier = message.get("method"), message.get("id")
+        if method == _INITIALIZED and not self._was_up:
+            self._is_initialized = True  # the replay will say it, once there is a daemon session
+            return True
         if identifier is None or method not in catalogues.LOCAL_METHODS:
             return False
         params = message.get("params")
@@ -107,7 +111,7 @@ class Tunnel:
             if method == catalogues.INITIALIZE and self._link.is_up:
                 await self._replay()
             return
-        if method == "notifications/initialized":
+        if method == _INITIALIZED:
             self._is_initialized = True
         if method is None or message.get("id") is None:
             await self._pass_on(line)
