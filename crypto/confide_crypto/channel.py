@@ -133,7 +133,8 @@ class Channel:
         """
         if self._close_sent or self._is_dead:
             raise ConnectionLost(truncated=False)
-        self._note_sent(kind, stream, more=more)
+        if more or kind != _MSG or self._unfinished_out:
+            self._note_sent(kind, stream, more=more)
         length = HEADER_LENGTH + len(payload)
         for size in BUCKETS:
             if length <= size >= bucket:

@@ -11,11 +11,10 @@ import pytest
 from tests.support.channels import HOST, LAPTOP, Door, echo, hosting, no_message, no_request
 
 from confide_crypto import connection as opening
-from confide_crypto import session
 from confide_crypto.channel import MAX_PAYLOAD, FrameType
 from confide_crypto.connection import Connection, connect
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
-from confide_crypto.limits import MAX_MESSAGE, MAX_REQUESTS, Timers
+from confide_crypto.limits import MAX_HELD, MAX_MESSAGE, MAX_REQUESTS, Timers
 
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -420,7 +419,7 @@ async def test_a_silent_line_is_kept_and_a_dead_one_given_up(door: Door) -> None
     async with hosting(door, echo, timers=quick) as host:
         connection = await dial(host.url, timers=quick)
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
-        while connection._records_received < 30:  # far longer than the idle limit
+        while connection._inbox.records_received < 30:  # far longer than the idle limit
             await asyncio.wait({serving}, timeout=0.01)
             assert not serving.done()
         await connection.close()
@@ -455,7 +454,7 @@ async def test_a_peer_that_does_not_read_is_given_up(door: Door) -> None:
             await connection.send_message(bytes(MAX_MESSAGE))
         with pytest.raises(ConnectionLost, match="no sign of life"):
             await serving
-        assert connection._records_received > 5, "the peer did send"
+        assert connection._inbox.records_received > 5, "the peer did send"
         ended.set()
 
 
@@ -483,7 +482,7 @@ async def test_slow_handlers_slow_the_peer_down_instead_of_filling_the_memory(do
 
     async def handle(connection: Connection) -> None:
         async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
-            held.append(connection._held_bytes)
+            held.append(connection._inbox._held_bytes)
             await go_on.wait()
             return {}
 
@@ -503,7 +502,7 @@ async def test_slow_handlers_slow_the_peer_down_instead_of_filling_the_memory(do
         await asyncio.gather(*uploads)
         await connection.close()
     assert len(held) == 10
-    assert max(held) <= session.MAX_HELD + MAX_MESSAGE
+    assert max(held) <= MAX_HELD + MAX_MESSAGE
 
 
 def test_importing_the_light_modules_loads_nothing_heavy() -> None:

@@ -1,0 +1,237 @@
+"""What the seal costs: a 2 KiB echo through the whole channel against a plain websocket, two processes on loopback.
+
+    python -m bench.echo [--rounds 7] [--trips 1500]
+
+Every round runs plain and sealed one after the other, so that a noisy machine hurts both. Medians over the rounds. The budget is the issue's:
+a sealed round trip within 1.6 times a plain one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+from confide_crypto.connection import Connection, accept, connect, websocket_options
+from confide_crypto.keys import Identity
+from websockets.asyncio.client import connect as dial_websocket
+from websockets.asyncio.server import ServerConnection, serve
+
+CLIENT, DAEMON = Identity(bytes(range(32))), Identity(bytes(range(32, 64)))
+MESSAGE = bytes(2048)
+BULK_BYTES = 1 << 20
+BULK_COUNT = 64
+MAX_RATIO = 1.6
+HANDSHAKE_AIM_MS = 5.0
+
+
+class Everyone:
+    """Lets everybody in."""
+
+    def invite_psk(self, invite_id: bytes) -> bytes | None:
+        return None
+
+    async def admit(self, public_key: bytes, hello: dict[str, Any], invite_id: bytes | None) -> dict[str, Any]:
+        return {}
+
+
+async def echo_sealed(ws: ServerConnection) -> None:
+    connection = await accept(ws, DAEMON, Everyone())
+
+    async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        return body if op == "echo" else {}
+
+    await connection.serve(on_message=connection.send_message, on_request=on_request)
+
+
+async def echo_plain(ws: ServerConnection) -> None:
+    async for message in ws:
+        await ws.send(message)
+
+
+def run_server(ports: Pipe) -> None:
+    """The other process: both kinds of echo, until it is ended."""
+
+    async def run() -> None:
+        options = websocket_options()
+        async with (
+            serve(echo_plain, "127.0.0.1", 0, **{**options, "max_size": 2 * BULK_BYTES}) as plain,
+            serve(echo_sealed, "127.0.0.1", 0, **options) as sealed,
+        ):
+            ports.send([server.sockets[0].getsockname()[1] for server in (plain, sealed)])
+            await asyncio.get_running_loop().run_in_executor(None, ports.poll, None)
+
+    asyncio.run(run())
+
+
+async def time_trips(trip: Callable[[], Awaitable[object]], count: int) -> list[float]:
+    """Microseconds of each of `count` round trips."""
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        await trip()
+        times.append((time.perf_counter() - started) * 1e6)
+    return times
+
+
+async def time_bulk(send: Callable[[bytes], Awaitable[None]], receive: Callable[[], Awaitable[object]]) -> float:
+    """MB/s one way, while as much comes back."""
+    data = bytes(BULK_BYTES)
+    started = time.perf_counter()
+
+    async def send_all() -> None:
+        for _ in range(BULK_COUNT):
+            await send(data)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(send_all())
+        for _ in range(BULK_COUNT):
+            await receive()
+    return BULK_COUNT * BULK_BYTES / (time.perf_counter() - started) / 1e6
+
+
+async def measure_plain(port: int, trips: int) -> dict[str, Any]:
+    options = {**websocket_options(), "max_size": 2 * BULK_BYTES}
+    async with dial_websocket(f"ws://127.0.0.1:{port}/", proxy=None, **options) as ws:
+
+        async def trip() -> None:
+            await ws.send(MESSAGE)
+            await ws.recv()
+
+        await time_trips(trip, 100)
+        times = await time_trips(trip, trips)
+        return {"trips": times, "bulk": await time_bulk(ws.send, ws.recv)}
+
+
+async def measure_sealed(port: int, trips: int) -> dict[str, Any]:
+    connection = await connect(f"ws://127.0.0.1:{port}/", CLIENT, DAEMON.static_key)
+    result: dict[str, Any] = {}
+    rally = Rally(connection, 100 + trips)
+    text = MESSAGE.decode()
+
+    async def request() -> None:
+        await connection.request("echo", {"text": text})
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(connection.serve(on_message=rally.on_message, on_request=refuse))
+        await rally.serve_first()
+        result["trips"] = rally.times[100:]
+        result["requests"] = await time_trips(request, trips // 3)
+        result["bulk"] = await time_bulk(connection.send_message, rally.heard.get)
+        await connection.close()
+    return result
+
+
+class Rally:
+    """Sends the next message from the callback that gets the last one's echo, as the tunnel writes to its client from there."""
+
+    def __init__(self, connection: Connection, count: int) -> None:
+        self.heard: asyncio.Queue[bytes] = asyncio.Queue()
+        self.times: list[float] = []
+        self._connection = connection
+        self._count = count
+        self._over = asyncio.Event()
+        self._started = 0.0
+
+    async def serve_first(self) -> None:
+        self._started = time.perf_counter()
+        await self._connection.send_message(MESSAGE)
+        await self._over.wait()
+
+    async def on_message(self, data: bytes) -> None:
+        if len(self.times) >= self._count:
+            self.heard.put_nowait(data)
+            return
+        now = time.perf_counter()
+        self.times.append((now - self._started) * 1e6)
+        if len(self.times) == self._count:
+            self._over.set()
+            return
+        self._started = now
+        await self._connection.send_message(MESSAGE)
+
+
+async def refuse(op: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Nobody asks us."""
+    raise AssertionError(op)
+
+
+async def time_handshakes(url: str, count: int) -> list[float]:
+    """Milliseconds from nothing to the welcome, websocket included."""
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        connection: Connection = await connect(url, CLIENT, DAEMON.static_key)
+        times.append((time.perf_counter() - started) * 1e3)
+        await connection.close()
+    return times
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+async def run_rounds(plain_port: int, sealed_port: int, rounds: int, trips: int) -> dict[str, Any]:
+    plain, sealed, handshakes = [], [], []
+    for _ in range(rounds):
+        plain.append(await measure_plain(plain_port, trips))
+        sealed.append(await measure_sealed(sealed_port, trips))
+        handshakes += await time_handshakes(f"ws://127.0.0.1:{sealed_port}/", 40)
+    ratios = [statistics.median(s["trips"]) / statistics.median(p["trips"]) for p, s in zip(plain, sealed, strict=True)]
+
+    def median(rows: list[dict[str, Any]], key: str) -> float:
+        return statistics.median(statistics.median(row[key]) if isinstance(row[key], list) else row[key] for row in rows)
+
+    return {
+        "plain_us": median(plain, "trips"),
+        "sealed_us": median(sealed, "trips"),
+        "sealed_p99_us": statistics.median(percentile(row["trips"], 0.99) for row in sealed),
+        "request_us": median(sealed, "requests"),
+        "ratio": statistics.median(ratios),
+        "ratio_worst": max(ratios),
+        "plain_bulk_mb_s": median(plain, "bulk"),
+        "sealed_bulk_mb_s": median(sealed, "bulk"),
+        "handshake_p50_ms": statistics.median(handshakes),
+        "handshake_p95_ms": percentile(handshakes, 0.95),
+    }
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print the numbers; 1 if the budget is not met."""
+    parser = argparse.ArgumentParser(prog="python -m bench.echo", description="What the seal costs.")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--trips", type=int, default=1500)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=run_server, args=(theirs,))
+    server.start()
+    try:
+        result = asyncio.run(run_rounds(*ours.recv(), options.rounds, options.trips))
+    finally:
+        ours.send(None)
+        server.join(5)
+        if server.is_alive():
+            server.kill()
+    within = result["ratio"] <= MAX_RATIO
+    if options.json:
+        print(json.dumps({**result, "max_ratio": MAX_RATIO, "ok": within}))
+    else:
+        print(f"2 KiB echo, p50       plain {result['plain_us']:.0f} us   sealed {result['sealed_us']:.0f} us   p99 {result['sealed_p99_us']:.0f} us")
+        print(f"ratio                 {result['ratio']:.2f} (worst round {result['ratio_worst']:.2f}), must be <= {MAX_RATIO}")
+        print(f"2 KiB request, p50    {result['request_us']:.0f} us (JSON both ways, one task per request)")
+        print(f"1 MiB echoes          plain {result['plain_bulk_mb_s']:.0f} MB/s   sealed {result['sealed_bulk_mb_s']:.0f} MB/s")
+        print(f"connect to welcome    p50 {result['handshake_p50_ms']:.1f} ms   p95 {result['handshake_p95_ms']:.1f} ms, aim <= {HANDSHAKE_AIM_MS} ms")
+    return 0 if within else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

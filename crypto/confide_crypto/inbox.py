@@ -1,0 +1,177 @@
+"""What comes in: who reads, who handles, and how much may be under way (PROTOCOL.md 6.6 and 7).
+
+A MSG is handled by the task that read it, with no queue in between: a wake-up would be a third of a small message's whole way. If its
+handler has to wait, another task takes over reading, so that the handler may wait for answers itself; later MSGs then queue up behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from websockets.exceptions import ConnectionClosed
+
+from confide_crypto.channel import Answer, Channel, Closed, Event, FrameType, GoAway, Message, Request
+from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
+from confide_crypto.limits import CLOSE_TIMEOUT_S, MAX_HELD, MAX_WAITING_MESSAGES
+from confide_crypto.outbox import Outbox
+from confide_crypto.requests import decode_request, encode_error, encode_result
+
+if TYPE_CHECKING:
+    from websockets.asyncio.connection import Connection as WebSocket
+
+OnMessage = Callable[[bytes], Awaitable[None]]
+OnRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+log = logging.getLogger(__name__)
+
+
+class Inbox:
+    """The reading half of a session. `run` returns once the peer has said goodbye and what it sent before is handled."""
+
+    def __init__(self, ws: WebSocket, channel: Channel, outbox: Outbox, on_answer: Callable[[int, bytes], None]) -> None:
+        self._ws = ws
+        self._channel = channel
+        self._outbox = outbox
+        self._on_answer = on_answer
+        self._waiting: deque[bytes] = deque()
+        self._is_delivering = False
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._held_bytes = 0
+        self._has_room = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self.records_received = 0
+        self.is_closing = False
+        """We have begun to close, so the end of the websocket is no loss."""
+        self.is_going_away = False
+        self.close_code: str | None = None
+
+    async def run(self, group: asyncio.TaskGroup, on_message: OnMessage, on_request: OnRequest) -> None:
+        """Read until the peer's CLOSE, or until the websocket ends after we began to close.
+
+        Raises:
+            Through `group`: ConnectionLost, ProtocolViolation, and what `on_message` raised.
+        """
+        self._group, self._on_message, self._on_request = group, on_message, on_request
+        self._reader = group.create_task(self._read())
+        try:
+            await self._is_over.wait()
+            await self._finish_handlers()
+        finally:
+            for task in (self._reader, *self._handlers):
+                task.cancel()
+
+    async def _read(self) -> None:
+        me = self._reader
+        while self._reader is me:
+            if self._is_full():
+                self._has_room.clear()
+                await self._has_room.wait()
+            event = await self._next_event()
+            if type(event) is Message:
+                self._held_bytes += len(event.data)
+                if self._is_delivering:
+                    self._waiting.append(event.data)
+                else:
+                    await self._deliver(event.data)
+            elif event is None:
+                self._is_over.set()
+                return
+            else:
+                self._take(event)
+
+    async def _next_event(self) -> Event | None:
+        """The next complete thing; None when the websocket ended and that is all right."""
+        while True:
+            try:
+                record = await self._ws.recv()
+            except ConnectionClosed as end:
+                if self.is_closing or self._channel.is_complete:
+                    return None
+                code = f" (websocket code {end.rcvd.code})" if end.rcvd else ""
+                raise ConnectionLost(truncated=True, problem=f"it broke off without a goodbye{code}") from None
+            if isinstance(record, str):
+                raise ProtocolViolation("the peer broke the protocol: a text frame")
+            self.records_received += 1
+            event = self._channel.receive(record)
+            if event is not None:
+                return event
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Request):
+            self._held_bytes += len(event.data)
+            self._keep(self._group.create_task(self._handle(event)))
+        elif isinstance(event, Answer):
+            self._on_answer(event.stream, event.data)
+        elif isinstance(event, GoAway):
+            self.is_going_away = True
+        elif isinstance(event, Closed):
+            self.close_code = event.code
+            self._is_over.set()
+
+    async def _deliver(self, data: bytes) -> None:
+        """Handle a message, and those that come meanwhile, in order."""
+        self._is_delivering = True
+        takeover = asyncio.get_running_loop().call_soon(self._replace_reader)  # runs only if the handler has to wait
+        try:
+            await self._handle_message(data)
+            while self._waiting:
+                await self._handle_message(self._waiting.popleft())
+        finally:
+            self._is_delivering = False
+            takeover.cancel()
+
+    def _replace_reader(self) -> None:
+        self._keep(self._reader)
+        self._reader = self._group.create_task(self._read())
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
+
+    async def _handle_message(self, data: bytes) -> None:
+        try:
+            await self._on_message(data)
+        except ConnectionLost:
+            log.debug("session %s: a message's handler found the connection gone", self._channel.session_id)
+        finally:
+            self._release(data)
+
+    async def _handle(self, request: Request) -> None:
+        try:
+            await self._outbox.send(FrameType.RES, request.stream, await self._respond(request.data))
+        except ConnectionLost:
+            log.debug("session %s: no way left for an answer", self._channel.session_id)  # the reader reports it
+        finally:
+            self._release(request.data)
+
+    async def _respond(self, data: bytes) -> bytes:
+        op, body = decode_request(data)
+        try:
+            return encode_result(await self._on_request(op, body))
+        except RequestError as error:
+            return encode_error(error)
+        except ConnectionLost:
+            raise
+        except Exception as error:
+            # By class name only: the text may quote content. The peer gets a code, never the cause.
+            log.error("session %s: a request failed with %s", self._channel.session_id, type(error).__name__)
+            return encode_error(None)
+
+    async def _finish_handlers(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                while self._handlers:
+                    await asyncio.wait(self._handlers)
+
+    def _is_full(self) -> bool:
+        return self._held_bytes > MAX_HELD or len(self._waiting) >= MAX_WAITING_MESSAGES
+
+    def _release(self, data: bytes) -> None:
+        self._held_bytes -= len(data)
+        if not self._is_full():
+            self._has_room.set()

@@ -1,0 +1,79 @@
+"""What stands in REQ and RES: JSON objects, and the two forms of an answer (PROTOCOL.md 7.2)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from confide_crypto.errors import ProtocolViolation, RequestError
+from confide_crypto.limits import MAX_MESSAGE
+
+_INTERNAL: Final = RequestError("internal", "the request failed on the other side", "its log says why")
+
+
+def encode_request(op: str, body: dict[str, Any]) -> bytes:
+    """A REQ's payload.
+
+    Raises:
+        ValueError: it is over the limit of a message.
+    """
+    payload = _encode({**body, "op": op})
+    if len(payload) > MAX_MESSAGE:
+        raise ValueError(f"a request of {len(payload)} bytes is over the limit of {MAX_MESSAGE}")
+    return payload
+
+
+def decode_request(payload: bytes) -> tuple[str, dict[str, Any]]:
+    """The operation and its parameters.
+
+    Raises:
+        ProtocolViolation: it is no request.
+    """
+    body = _decode(payload)
+    op = body.pop("op", None)
+    if not isinstance(op, str):
+        raise ProtocolViolation("the peer broke the protocol: a request without op")
+    return op, body
+
+
+def encode_result(result: dict[str, Any]) -> bytes:
+    """The RES payload of a success; an error in its place if it is over the limit of a message."""
+    payload = _encode({"ok": result})
+    if len(payload) > MAX_MESSAGE:
+        return encode_error(RequestError("too_large", "the answer is over the limit of a message"))
+    return payload
+
+
+def encode_error(error: RequestError | None) -> bytes:
+    """The RES payload of a failure; None stands for one whose cause is nobody's business."""
+    told = error or _INTERNAL
+    return _encode({"error": {"code": told.code, "message": told.message, "hint": told.hint}})
+
+
+def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:
+    """The result, or the error, of a RES.
+
+    Raises:
+        ProtocolViolation: it is neither.
+    """
+    match _decode(payload):
+        case {"ok": dict(result)}:
+            return result
+        case {"error": {"code": str(code), "message": str(message), **rest}}:
+            hint = rest.get("hint")
+            return RequestError(code, message, hint if isinstance(hint, str) else None)
+    raise ProtocolViolation("the peer broke the protocol: an answer that is neither ok nor error")
+
+
+def _encode(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decode(payload: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(payload.decode())
+    except (ValueError, RecursionError):
+        raise ProtocolViolation("the peer broke the protocol: not JSON") from None
+    if not isinstance(body, dict):
+        raise ProtocolViolation("the peer broke the protocol: not a JSON object")
+    return body
