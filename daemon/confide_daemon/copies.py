@@ -110,6 +110,18 @@ class Copies:
         )
         return WrittenBack(on_disk, newest[-1], warning)
 
+    async def flush(self, project: str, path: str) -> None:
+        """Let the machine send what a person has just written there, so that a store builds upon it instead of merging with it later.
+
+        Never raises: a machine that does not answer in time is merged with when it does.
+        """
+        if project not in self.projects:
+            return
+        try:
+            await self._request("flush", {"project": project, "path": path}, WRITE_BACK_DEADLINE_S)
+        except (TimeoutError, ConnectionLost, RequestError) as error:
+            log.info("a machine did not send its file before a store: %s", type(error).__name__)
+
     async def scan(self, *, force: bool, timeout_s: float) -> dict[str, Any] | None:
         """Let the machine compare its files with the daemon's; None if it keeps none.
 

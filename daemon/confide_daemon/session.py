@@ -240,6 +240,10 @@ class Session:
             self._publish(Change.of(project, path, result, before))
         return await self._copies.write_back(project, path, result, before)
 
+    async def flush(self, project: str, path: str) -> None:
+        """Take in what the machine's file holds now."""
+        await self._copies.flush(project, path)
+
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
         """Let the machine compare its files; None if it keeps none here."""
         try:
@@ -256,6 +260,7 @@ class _CallMachine:
         self._session = session
         self._report = report
         self.write_back = session.write_back
+        self.flush = session.flush
         self.scan = session.scan
 
     async def progress(self, done: float, total: float | None, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What a tool may know and do: the caller's space, the projects of its connection, and three ways back to its machine."""
+"""What a tool may know and do: the caller's space, the projects of its connection, and the ways back to its machine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ class Machine(Protocol):
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
         """Bring a new revision to the caller's disk, merging with what a person has just written there."""
+        ...
+
+    async def flush(self, project: str, path: str) -> None:
+        """Take in what a person has just written to the file on the caller's machine, if anything."""
         ...
 
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:

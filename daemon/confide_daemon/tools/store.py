@@ -76,6 +76,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     project = _project(context, arguments.get("project"))
     path = _path(arguments.get("path"))
     content, heading = arguments["content"], arguments.get("heading")
+    await context.machine.flush(project, path)
     if arguments["mode"] == "append":
         result = await context.space.append(project, path, content, heading=heading, author=context.alias)
     else:
