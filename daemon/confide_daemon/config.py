@@ -52,7 +52,7 @@ class SearchConfig:
 class IndexConfig:
     """How documents are cut: tokens in a piece, and tokens repeated from the piece before (400 and 80 are the original plan's)."""
 
-    chunk_tokens: int = 64
+    chunk_tokens: int = 48
     overlap_tokens: int = 0
 
 
