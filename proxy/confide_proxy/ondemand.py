@@ -31,6 +31,7 @@ from confide_proxy.errors import DaemonStartError
 START_DEADLINE_S = 20.0
 """A cold start loads the MCP SDK and the database from a disk that may be slow; 2-3 s is usual."""
 _POLL_S = 0.03
+_MOST_LOG_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,45 +71,67 @@ async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEAD
     if address and await _answers(address):
         return address
     log = data / "confided.log"
-    child = _spawn(data, log, idle_exit_s)
+    make_private_dir(data)
+    told_before = log.stat().st_size if log.exists() else 0
+    pid = await asyncio.to_thread(_spawn, data, log, idle_exit_s)
     try:
         async with asyncio.timeout(deadline_s):
             while True:
                 address = read_address(data)
                 if address and await _answers(address):
                     return address
-                code = child.poll()
-                # 0: another session's daemon holds the lock, so its address is about to appear.
-                if code:
-                    raise DaemonStartError(_why(code, log), log=log)
+                # Gone without a word: another session's daemon holds the lock, so its address is about to appear.
+                if not _is_alive(pid) and (why := _complaint(log, told_before)):
+                    raise DaemonStartError(why, log=log)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
         raise DaemonStartError(f"no answer within {deadline_s:.0f} s", log=log) from None
 
 
-def _spawn(data: Path, log: Path, idle_exit_s: int) -> subprocess.Popen[bytes]:
-    make_private_dir(data)
+def _spawn(data: Path, log: Path, idle_exit_s: int) -> int:
     command = [sys.executable, "-m", "confide_daemon", "serve", "--on-demand", "--data", str(data)]
     command += ["--idle-exit", str(idle_exit_s)]
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        # A session of its own: it outlives this one, and no terminal's signals reach it.
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=fd, stderr=fd, start_new_session=True, cwd=data
+        # A session of its own, so no terminal's signals reach it; and through a shell that ends at once, so that it is nobody's child:
+        # it outlives this process, and counts for no client that looks at what its server has spawned.
+        shell = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
+        done = subprocess.run(
+            shell,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=fd,
+            start_new_session=True,
+            cwd=data,
+            timeout=5,
         )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DaemonStartError(f"no process could be started ({type(error).__name__})", log=log) from error
     finally:
         os.close(fd)
+    return int(done.stdout)
 
 
-def _why(code: int, log: Path) -> str:
+def _is_alive(pid: int) -> bool:
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-8:]
+        os.kill(pid, 0)
     except OSError:
-        lines = []
-    if any("No module named confide_daemon" in line or "ModuleNotFoundError" in line for line in lines):
+        return False
+    return True
+
+
+def _complaint(log: Path, offset: int) -> str | None:
+    """What the daemon has said of its end since `offset`, if anything."""
+    try:
+        with log.open("rb") as file:
+            file.seek(offset)
+            lines = file.read(_MOST_LOG_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    if any("No module named" in line for line in lines):
         return "the daemon's part is not installed here (pip install 'confide[daemon]')"
     told = [line for line in lines if line.startswith(("confided: ", "hint: "))]
-    return "; ".join(told) or f"it ended with exit code {code}"
+    return "; ".join(told) or ("it ended with an error" if any("Error" in line for line in lines) else None)
 
 
 async def _answers(address: Address) -> bool:

@@ -172,3 +172,25 @@ def test_quickstart_is_one_command(tmp_path: Path) -> None:
         assert "row locks" in alone.run("search", "why postgres")
     finally:
         alone.stop_local_daemon()
+
+
+def test_a_daemon_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """A damaged key or an open data folder is named at once, with its way out; nothing is made anew over it."""
+    alone = Machine(tmp_path, "alone")
+    try:
+        alone.run("quickstart")
+        alone.stop_local_daemon()
+        master = alone.home / "daemon" / "master.key"
+        kept = master.read_bytes()
+        master.write_bytes(b"short")
+        told = alone.run("status", code=5)
+        assert "cannot start the daemon" in told
+        assert "master.key" in told
+        assert master.read_bytes() == b"short"
+        master.write_bytes(kept)
+        (alone.home / "daemon").chmod(0o755)
+        assert "chmod 700" in alone.run("status", code=4)
+        (alone.home / "daemon").chmod(0o700)
+        alone.run("status")
+    finally:
+        alone.stop_local_daemon()
