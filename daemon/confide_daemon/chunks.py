@@ -92,6 +92,7 @@ def _parts(lines: list[str], starts: dict[int, str], size: int) -> Iterator[_Par
     """Runs of lines between two starts, each cut further where it is over the limit: at lines, then at sentences."""
     first = 0
     total = len(lines)
+    headings = 0  # tokens of the headings that wait for text to stand with
     while first < total:
         if not lines[first].strip():
             first += 1
@@ -99,37 +100,46 @@ def _parts(lines: list[str], starts: dict[int, str], size: int) -> Iterator[_Par
         end = first + 1
         while end < total and end not in starts and (lines[end].strip() or starts.get(first) == "fence"):
             end += 1
-        yield from _part(lines, first, end, size, starts_section=starts.get(first) == "heading")
+        is_heading = starts.get(first) == "heading"
+        # A heading that is a piece of its own would be found without saying anything: what follows is cut so that its beginning fits.
+        room = max(size // 2, size - headings)
+        parts = list(_part(lines, first, end, size, room=size if is_heading else room, starts_section=is_heading))
+        yield from parts
+        headings = headings + sum(part.tokens + 2 for part in parts) if is_heading else 0
         first = end
 
 
-def _part(lines: list[str], first: int, end: int, size: int, *, starts_section: bool) -> Iterator[_Part]:
+def _part(lines: list[str], first: int, end: int, size: int, *, room: int, starts_section: bool) -> Iterator[_Part]:
+    """One run of lines as parts of at most `size` tokens, the first of at most `room`."""
     while end > first + 1 and not lines[end - 1].strip():
         end -= 1
     body = "\n".join(lines[first:end])
     tokens = count_tokens(body)
-    if tokens <= size:
+    if tokens <= room:
         yield _Part(first, end - 1, body, tokens, starts_section)
     elif end - first > 1:
         for number in range(first, end):
             if lines[number].strip():
-                yield from _part(lines, number, number + 1, size, starts_section=starts_section and number == first)
+                own = starts_section and number == first
+                yield from _part(lines, number, number + 1, size, room=room, starts_section=own)
+                room = size
     else:
-        for slice_text in _sentences(lines[first], size):
+        for slice_text in _sentences(lines[first], size, room):
             yield _Part(first, first, slice_text, count_tokens(slice_text), starts_section)
 
 
 SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])")
 
 
-def _sentences(line: str, size: int) -> Iterator[str]:
-    """A long line in slices of at most `size` tokens, at sentence ends where there are any, else at blanks, else anywhere."""
+def _sentences(line: str, size: int, room: int) -> Iterator[str]:
+    """A line in slices of at most `size` tokens (the first: `room`), at sentence ends if there are any, else at blanks, else anywhere."""
     pending = ""
     for sentence in SENTENCE_END.split(line):
-        for fragment in [sentence] if count_tokens(sentence) <= size else _fragments(sentence, size):
+        for fragment in [sentence] if count_tokens(sentence) <= room else _fragments(sentence, size, room):
             longer = f"{pending} {fragment}" if pending else fragment
-            if pending and count_tokens(longer) > size:
+            if pending and count_tokens(longer) > room:
                 yield pending
+                room = size
                 pending = fragment
             else:
                 pending = longer
@@ -137,20 +147,21 @@ def _sentences(line: str, size: int) -> Iterator[str]:
         yield pending
 
 
-def _fragments(sentence: str, size: int) -> Iterator[str]:
-    """A sentence without an end in sight (minified code, base64, a language without our marks) in slices of at most `size` tokens."""
+def _fragments(sentence: str, size: int, room: int) -> Iterator[str]:
+    """A sentence without an end in sight (minified code, base64) in slices of at most `size` tokens, the first of at most `room`."""
     encode = encoding().encode_ordinary
     rest = sentence
     while rest:
         # A token is rarely over eight characters of text; shrink from there to what fits.
-        taken = rest[: size * 8]
-        while len(encode(taken)) > size:
-            taken = taken[: max(1, len(taken) * size // (len(encode(taken)) + 1))]
+        taken = rest[: room * 8]
+        while len(encode(taken)) > room:
+            taken = taken[: max(1, len(taken) * room // (len(encode(taken)) + 1))]
         if len(taken) < len(rest):
             blank = taken.rfind(" ", len(taken) // 2)
             taken = taken[: blank + 1] if blank > 0 else taken
         if taken.strip():
             yield taken.strip()
+            room = size
         rest = rest[len(taken) :]
 
 

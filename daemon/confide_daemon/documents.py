@@ -53,7 +53,7 @@ def check_path(path: str) -> str:
             raise refuse(f"a component is longer than {COMPONENT_BYTES} bytes")
         if component != component.strip():
             raise refuse("a component begins or ends with a blank")
-    if not path.endswith(".md") or path.endswith("/.md"):
+    if not path.endswith(".md") or path.rsplit("/", 1)[-1] == ".md":
         raise refuse("it does not end in .md")
     return path
 

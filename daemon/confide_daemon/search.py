@@ -155,7 +155,7 @@ def run(
     now: float,
     timings: dict[str, float],
 ) -> list[Hit]:
-    """The hits of the query in one view of the store.
+    """The hits of the query. The caller holds one view of the store (`Store.reading`) around it.
 
     Args:
         generation: the vectors to use, with `vector`, the question's own; None for keywords alone.
@@ -164,24 +164,23 @@ def run(
     clock = _Clock(timings)
     allowed = filter_of(query)
     match = keyword_query(query.text, query.keywords)
-    with store.reading():
-        keyword = dict(store.keyword_candidates(match, allowed, limit=weights.candidates))
-        clock.lap("keyword")
-        cosines: dict[int, float] = {}
-        if generation is not None and vector is not None:
-            cosines = dict(store.vector_candidates(generation.id, vector, allowed, limit=weights.candidates))
-            clock.lap("vector")
-            cosines |= store.cosines(generation.id, vector, [piece for piece in keyword if piece not in cosines])
-            clock.lap("cosine")
-        scores = fuse(keyword, cosines, weights, hybrid=vector is not None)
-        places = {place.id: place for place in store.places(list(scores))}
-        clock.lap("places")
-        candidates = _ranked(query, scores, keyword, cosines, places, weights, now=now)
-        clock.lap("fuse")
-        # Merging and the budget can skip some; more than this many pieces never make up the hits asked for.
-        wanted = candidates[: query.max_results * 4]
-        rows = store.hits([candidate.place.id for candidate in wanted])
-        clock.lap("fetch")
+    keyword = dict(store.keyword_candidates(match, allowed, limit=weights.candidates))
+    clock.lap("keyword")
+    cosines: dict[int, float] = {}
+    if generation is not None and vector is not None:
+        cosines = dict(store.vector_candidates(generation.id, vector, allowed, limit=weights.candidates))
+        clock.lap("vector")
+        cosines |= store.cosines(generation.id, vector, [piece for piece in keyword if piece not in cosines])
+        clock.lap("cosine")
+    scores = fuse(keyword, cosines, weights, hybrid=vector is not None)
+    places = {place.id: place for place in store.places(list(scores))}
+    clock.lap("places")
+    candidates = _ranked(query, scores, keyword, cosines, places, weights, now=now)
+    clock.lap("fuse")
+    # Merging and the budget can skip some; more than this many pieces never make up the hits asked for.
+    wanted = candidates[: query.max_results * 4]
+    rows = store.hits([candidate.place.id for candidate in wanted])
+    clock.lap("fetch")
     return _hits(wanted, rows, query, weights)
 
 

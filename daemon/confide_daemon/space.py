@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from confide_daemon import documents, search
-from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embed import EmbedderHandle, Vectors
 from confide_daemon.errors import EmbedderError, NotFoundError
 from confide_daemon.index import Indexer, IndexSettings, Progress, progress
 from confide_daemon.results import (
@@ -176,31 +176,42 @@ class Space:
         now = time.time()
         timings: dict[str, float] = {}
         warnings: list[str] = []
-        live = _live(store)
-        vector = None
-        embedder = self._embedder.embedder
-        if embedder is None:
-            warnings.append(self._no_model())
-        elif live is None or live.name != model_name(embedder.id, embedder.model, embedder.dimensions):
-            warnings.append("the index is being built with the embedding model; found by keywords alone")
-        else:
-            started = time.perf_counter()
-            try:
-                vector = self._embedder.query_vector(query.text)
-            except EmbedderError as error:
-                warnings.append(f"{error}; found by keywords alone")
-            timings["embed"] = (time.perf_counter() - started) * 1e3
-        hits = search.run(
-            store, query, generation=live, vector=vector, weights=self._settings.weights, now=now, timings=timings
-        )
+        vector = self._query_vector(query.text, timings, warnings)
         age = 0.0
-        if vector is not None and live is not None and (waiting := store.waiting_count(live.id)):
-            warnings.append(f"{waiting} pieces are not embedded yet; they are found by keywords alone")
-            age = max(0.0, now - (store.oldest_waiting(live.id) or now))
+        # One view for all that follows: a generation swapped in meanwhile must not be read with the numbers of the one before.
+        with store.reading():
+            live = _live(store)
+            if vector is not None and (live is None or live.name != self._model()):
+                vector = None
+                warnings.append("the index is being built with the embedding model; found by keywords alone")
+            weights = self._settings.weights
+            hits = search.run(store, query, generation=live, vector=vector, weights=weights, now=now, timings=timings)
+            if vector is not None and live is not None and (waiting := store.waiting_count(live.id)):
+                warnings.append(f"{waiting} pieces are not embedded yet; they are found by keywords alone")
+                age = max(0.0, now - (store.oldest_waiting(live.id) or now))
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
-        mode = "keyword" if vector is None else "hybrid" if keyword_query(query.text, query.keywords) else "vector"
+        words = keyword_query(query.text, query.keywords)
+        mode = "keyword" if vector is None else "hybrid" if words else "vector"
         return SearchResult(hits, mode, warnings, age, timings), live
+
+    def _query_vector(self, text: str, timings: dict[str, float], warnings: list[str]) -> Vectors | None:
+        """The question's vector, or None and a warning that says why there is none."""
+        started = time.perf_counter()
+        try:
+            vector = self._embedder.query_vector(text)
+        except EmbedderError as error:
+            warnings.append(f"{error}; found by keywords alone")
+            return None
+        if vector is None:
+            warnings.append(self._no_model())
+            return None
+        timings["embed"] = (time.perf_counter() - started) * 1e3
+        return vector
+
+    def _model(self) -> str | None:
+        embedder = self._embedder.embedder
+        return None if embedder is None else model_name(embedder.id, embedder.model, embedder.dimensions)
 
     def _warm(self, live: Generation | None) -> None:
         """Brings a generation that went live into memory, in the background; until then the database is searched."""
@@ -221,11 +232,13 @@ class Space:
         return await self._threads.read(lambda store: self._status(store, projects))
 
     def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
-        state = progress(store)
-        sources = store.counts(projects)
-        live = _live(store)
-        waited = store.oldest_waiting(state.generation) if state.generation is not None else None
-        names = store.project_names()
+        with store.reading():
+            state = progress(store)
+            sources = store.counts(projects)
+            live = _live(store)
+            waited = store.oldest_waiting(state.generation) if state.generation is not None else None
+            names = store.project_names()
+            size_bytes = store.size_bytes()
         ordered = sorted(self._latencies_ms)
         warnings = []
         if self._embedder.state != "ready":
@@ -247,7 +260,7 @@ class Space:
             reembedding=(state.generation, state.done, state.total)
             if state.building and state.generation is not None
             else None,
-            size_bytes=store.size_bytes(),
+            size_bytes=size_bytes,
             at_rest="encrypted (AEGIS-256)",
             search_p50_ms=_percentile(ordered, 0.50),
             search_p95_ms=_percentile(ordered, 0.95),
@@ -258,22 +271,27 @@ class Space:
         """Waits until every piece has its vector; False when that cannot be (no model, a failure) or takes longer than `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
-            state = await self._threads.read(_progress)
+            state, complete = await self._threads.read(self._progress)
             if progress is not None:
                 progress(state.done, state.total)
-            ready = (
-                self._embedder.state == "ready"
-                and state.generation is not None
-                and not state.building
-                and not self._indexer.renewing
-            )
-            if ready and state.done == state.total:
+            if complete:
                 return True
             left = deadline - time.monotonic()
             if left <= 0 or self._embedder.state == "failed" or self._indexer.failure is not None:
                 return False
             # A model that becomes ready wakes the indexer, which tells us; the cap is for a change missed between the two lines above.
             await self._indexer.wait_move(min(left, 0.25))
+
+    def _progress(self, store: Store) -> tuple[Progress, bool]:
+        """How far the vectors are, and whether nothing at all is left to do."""
+        # Asked before the view is opened: a renewal that begins later is not in it.
+        renewing = self._indexer.renewing
+        with store.reading():
+            state = progress(store)
+            live = _live(store)
+            settled = live is not None and live.name == self._model() and not state.building and not renewing
+            recut = store.cut_otherwise(self._settings.chunks.name, limit=1)
+            return state, settled and not recut and state.done == state.total
 
     async def rebuild(self, *, reembed: bool) -> RebuildResult:
         """Cuts every document again; with `reembed` a new generation of vectors is built beside the live one as well."""
@@ -322,11 +340,6 @@ def _open_writer(path: Path, key: bytes, scan: VectorScan) -> SqliteStore:
     if healed:
         log.warning("healed the index: %d keyword rows, %d vectors", healed.keyword_rows, healed.orphan_vectors)
     return store
-
-
-def _progress(store: Store) -> Progress:
-    with store.reading():
-        return progress(store)
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:

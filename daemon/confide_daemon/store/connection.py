@@ -56,6 +56,22 @@ def storage_errors(doing: str) -> Iterator[None]:
         raise StorageError(f"cannot {doing}: {type(error).__name__}") from None
 
 
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All that is written inside, or nothing.
+
+    apsw has `with connection`, but it fails on leaving when SQLite has undone the transaction already, as on a full disk, and hides why.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 def connect(path: Path, key: bytes, *, writer: bool) -> apsw.Connection:
     """A connection with the extension loaded and the key proven right.
 
@@ -80,7 +96,6 @@ def connect(path: Path, key: bytes, *, writer: bool) -> apsw.Connection:
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA foreign_keys = ON")
             if writer:
-                connection.transaction_mode = "IMMEDIATE"
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}").fetchall()
                 # An acknowledged write survives a power cut; NORMAL would only survive a crash of the process.
@@ -135,6 +150,6 @@ def migrate(connection: apsw.Connection, *, now: float) -> None:
             )
         for version, sql in steps:
             if version > present:
-                with connection:
+                with transaction(connection):
                     connection.execute(sql)
                     connection.execute("INSERT INTO migration VALUES (?, ?)", (version, now))

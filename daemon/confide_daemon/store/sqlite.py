@@ -17,7 +17,7 @@ import numpy as np
 from confide_daemon.chunks import Piece
 from confide_daemon.documents import day_of, source_of, text_hash
 from confide_daemon.embed.protocol import Vectors
-from confide_daemon.store.connection import connect, migrate, storage_errors
+from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
 from confide_daemon.store.filters import allowed_documents
 from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash, piece_header
 from confide_daemon.store.protocol import (
@@ -83,7 +83,7 @@ class SqliteStore:
     def writing(self) -> Iterator[None]:
         """One transaction, on disk when it ends."""
         self._after_commit.clear()
-        with storage_errors("write to the database"), self._db:
+        with storage_errors("write to the database"), transaction(self._db):
             yield
         for follow in self._after_commit:
             follow()
@@ -107,7 +107,8 @@ class SqliteStore:
             try:
                 yield
             finally:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
 
     def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with storage_errors("read the database"):

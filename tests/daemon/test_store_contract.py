@@ -1,0 +1,413 @@
+"""What every store must do. A second backend is added to `BACKENDS` and passes the same tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from confide_daemon.chunks import ChunkSettings, Piece, cut
+from confide_daemon.documents import text_hash
+from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.store import Filter, Generation, Store
+from confide_daemon.store.scan import VectorScan
+from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.words import keyword_query
+
+NOW = 1_700_000_000.0  # 2023-11-14
+EMBEDDER = HashedEmbedder(64)
+CHUNKING = ChunkSettings(16, 0)
+
+
+class Backend:
+    """Opens connections to one database, as a space does: one that writes, any number that read."""
+
+    def __init__(self, open_store: Callable[[bool], Store]) -> None:
+        self._open = open_store
+        self._opened: list[Store] = []
+
+    def connection(self, *, writer: bool) -> Store:
+        store = self._open(writer)
+        self._opened.append(store)
+        return store
+
+    def close(self) -> None:
+        for store in reversed(self._opened):
+            store.close()
+        self._opened.clear()
+
+
+def sqlite_in_memory_scan(folder: Path) -> Backend:
+    """Vectors searched in memory."""
+    key, scan = os.urandom(32), VectorScan()
+    return Backend(lambda writer: SqliteStore.open(folder / "a.db", key, writer=writer, now=NOW, scan=scan))
+
+
+def sqlite_in_database(folder: Path) -> Backend:
+    """Vectors searched by sqlite-vec: the reference, and the way of large spaces."""
+    key, scan = os.urandom(32), VectorScan(limit_bytes=0)
+    return Backend(lambda writer: SqliteStore.open(folder / "a.db", key, writer=writer, now=NOW, scan=scan))
+
+
+BACKENDS = {"sqlite": sqlite_in_memory_scan, "sqlite-vec": sqlite_in_database}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    made = BACKENDS[request.param](tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(backend: Backend) -> Store:
+    return backend.connection(writer=True)
+
+
+def put(store: Store, project: str, path: str, text: str, *, now: float = NOW) -> list[Piece]:
+    """A document with its pieces, in one transaction."""
+    pieces = cut(text, CHUNKING)
+    with store.writing():
+        row = store.save(project, path, text, author="alice", now=now)
+        store.replace_pieces(row, pieces, chunking=CHUNKING.name, now=now)
+    return pieces
+
+
+def live(store: Store, *, model: str = EMBEDDER.model) -> Generation:
+    with store.writing():
+        generation = store.add_generation("hashed", model, 64, live=True, now=NOW)
+    store.warm(generation.id)
+    return generation
+
+
+def embed_all(store: Store, generation: Generation, embedder: HashedEmbedder = EMBEDDER) -> int:
+    waiting = store.waiting(generation.id, after=0, limit=10_000)
+    vectors = embedder.embed_documents([piece.text for piece in waiting])
+    with store.writing_derived():
+        return store.add_vectors(generation.id, list(zip([piece.id for piece in waiting], vectors, strict=True)))
+
+
+def paths(store: Store, pieces: list[int]) -> list[str]:
+    rows = store.hits(pieces)
+    return [rows[piece].path for piece in pieces]
+
+
+def keyword(store: Store, text: str, allowed: Filter | None = None) -> list[str]:
+    found = store.keyword_candidates(keyword_query(text), allowed or Filter(), limit=50)
+    return paths(store, [piece for piece, _ in found])
+
+
+def vector(
+    store: Store, generation: Generation, text: str, allowed: Filter | None = None, limit: int = 50
+) -> list[str]:
+    found = store.vector_candidates(generation.id, EMBEDDER.embed_query(text), allowed or Filter(), limit=limit)
+    return paths(store, [piece for piece, _ in found])
+
+
+# ---------------------------------------------------------------- documents
+
+
+def test_every_revision_can_be_read_again(store: Store) -> None:
+    """Revisions count from one and keep their text, deletions included."""
+    for text in ("first ä\n", "second\n", None, "third\n"):
+        with store.writing():
+            row = store.save("p", "a.md", text, author="bob", now=NOW)
+    assert (row.revision, row.deleted, row.hash) == (4, False, text_hash("third\n"))
+    revisions = [store.revision(row.id, number) for number in (1, 2, 3, 4)]
+    assert [revision.text for revision in revisions if revision] == ["first ä\n", "second\n", None, "third\n"]
+    assert store.revision(row.id, 5) is None
+
+
+def test_documents_are_told_apart_by_project(store: Store) -> None:
+    """The same path in two projects is two documents."""
+    put(store, "p", "a.md", "alpha\n")
+    put(store, "q", "a.md", "beta\n")
+    assert [(row.project, row.path) for row in store.documents(None)] == [("p", "a.md"), ("q", "a.md")]
+    assert [row.project for row in store.documents(frozenset({"q"}))] == ["q"]
+    assert store.document("r", "a.md") is None
+
+
+def test_a_failed_transaction_leaves_nothing(store: Store, backend: Backend) -> None:
+    """Document, revision, pieces and keyword rows come together or not at all."""
+    put(store, "p", "a.md", "alpha stays\n")
+    with contextlib.suppress(RuntimeError), store.writing():
+        row = store.save("p", "a.md", "omega\n", author="bob", now=NOW)
+        store.replace_pieces(row, cut("omega\n", CHUNKING), chunking=CHUNKING.name, now=NOW)
+        raise RuntimeError
+    row_now = store.document("p", "a.md")
+    assert row_now is not None
+    assert row_now.revision == 1
+    assert keyword(store, "alpha") == ["a.md"]
+    assert keyword(store, "omega") == []
+
+
+def test_a_reader_sees_one_state_while_others_write(store: Store, backend: Backend) -> None:
+    """A search never mixes what was before a write with what came after."""
+    put(store, "p", "a.md", "alpha\n")
+    reader = backend.connection(writer=False)
+    with reader.reading():
+        assert keyword(reader, "alpha") == ["a.md"]
+        put(store, "p", "b.md", "alpha too\n")
+        assert keyword(reader, "alpha") == ["a.md"]
+        assert reader.document("p", "b.md") is None
+    assert sorted(keyword(reader, "alpha")) == ["a.md", "b.md"]
+
+
+# ---------------------------------------------------------------- pieces and keywords
+
+
+def test_unchanged_pieces_keep_their_ids_and_vectors(store: Store) -> None:
+    """An edit embeds only what it touched."""
+    paragraphs = [f"paragraph number {n} about topic{n}\n" for n in range(20)]
+    put(store, "p", "a.md", "\n".join(paragraphs))
+    generation = live(store)
+    embed_all(store, generation)
+    before = {piece for piece, _ in store.keyword_candidates('"paragraph"', Filter(), limit=99)}
+    paragraphs[10] = "something else about pools\n"
+    put(store, "p", "a.md", "\n".join(paragraphs))
+    after = {piece for piece, _ in store.keyword_candidates('"paragraph" OR "pools"', Filter(), limit=99)}
+    assert 1 <= len(after - before) <= 3
+    assert store.waiting_count(generation.id) == len(after - before)
+    assert keyword(store, "topic10") == []
+    assert keyword(store, "topic19") == ["a.md"]
+
+
+def test_pieces_know_their_new_lines_after_an_edit_above(store: Store) -> None:
+    """Unchanged pieces move, with their line numbers and headings."""
+    put(store, "p", "a.md", "# Old\n\nthe pool was empty\n")
+    put(store, "p", "a.md", "# Added\n\nwords words\n\n# New\n\nthe pool was empty\n")
+    (piece, _), *_ = store.keyword_candidates('"pool"', Filter(), limit=9)
+    row = store.hits([piece])[piece]
+    assert (row.end_line, row.heading) == (7, "New")
+    assert keyword(store, "old") == []
+
+
+def test_deleted_documents_are_not_found(store: Store) -> None:
+    """Neither by words nor by meaning."""
+    put(store, "p", "a.md", "alpha pool\n")
+    generation = live(store)
+    embed_all(store, generation)
+    with store.writing():
+        row = store.save("p", "a.md", None, author="bob", now=NOW)
+        store.replace_pieces(row, [], chunking=CHUNKING.name, now=NOW)
+    assert keyword(store, "alpha") == []
+    assert vector(store, generation, "alpha pool") == []
+    assert store.piece_count() == 0
+    assert store.counts(None) == {}
+
+
+def test_words_are_found_in_headings_and_file_names(store: Store) -> None:
+    """The header counts beside the text; stems match."""
+    put(store, "p", "memory/notes/deployment-plan.md", "# Rollback\n\nuse the button\n")
+    for word in ("deployments", "rollback", "button"):
+        assert keyword(store, word) == ["memory/notes/deployment-plan.md"], word
+
+
+def test_scores_rank_the_rarer_word_higher_even_in_a_small_space(store: Store) -> None:
+    """With three notes BM25 alone would hold every word for worthless."""
+    put(store, "p", "a.md", "we chose postgres for the project\n")
+    put(store, "p", "b.md", "the project is late\n")
+    put(store, "p", "c.md", "lunch for the project\n")
+    found = store.keyword_candidates(keyword_query("project postgres"), Filter(), limit=9)
+    assert paths(store, [piece for piece, _ in found])[0] == "a.md"
+    assert all(score > 1 for _, score in found)
+
+
+# ---------------------------------------------------------------- vectors
+
+
+def test_cosines_are_true_for_every_piece_that_has_a_vector(store: Store) -> None:
+    """Also for those the vector leg did not return; pieces without a vector are left out."""
+    texts = [f"word{n} and word{n + 1} in a pool\n" for n in range(30)]
+    for n, text in enumerate(texts):
+        put(store, "p", f"{n:02}.md", text)
+    generation = live(store)
+    embed_all(store, generation)
+    put(store, "p", "late.md", "not embedded\n")
+    asked = EMBEDDER.embed_query("word3 pool")
+    every = [piece for piece, _ in store.keyword_candidates('"pool" OR "embedded"', Filter(), limit=99)]
+    cosines = store.cosines(generation.id, asked, every)
+    rows = store.hits(every)
+    assert len(cosines) == len(texts)
+    for piece, cosine in cosines.items():
+        expected = float(EMBEDDER.embed_documents([rows[piece].text])[0] @ asked)
+        assert cosine == pytest.approx(expected, abs=1e-5)
+    nearest = store.vector_candidates(generation.id, asked, Filter(), limit=5)
+    best = sorted(cosines.values(), reverse=True)[:5]
+    assert [score for _, score in nearest] == pytest.approx(best, abs=1e-5)
+
+
+def test_vectors_of_vanished_pieces_are_not_stored(store: Store) -> None:
+    """A piece deleted while it was being embedded; and none is stored twice."""
+    put(store, "p", "a.md", "alpha\n")
+    generation = live(store)
+    waiting = store.waiting(generation.id, after=0, limit=9)
+    put(store, "p", "a.md", "omega\n")
+    rows = EMBEDDER.embed_documents([piece.text for piece in waiting])
+    with store.writing_derived():
+        assert store.add_vectors(generation.id, [(waiting[0].id, rows[0])]) == 0
+    assert embed_all(store, generation) == 1
+    (piece, _), *_ = store.keyword_candidates('"omega"', Filter(), limit=1)
+    with store.writing_derived():
+        assert store.add_vectors(generation.id, [(piece, rows[0])]) == 0
+
+
+def test_known_vectors_come_back_without_the_model(store: Store) -> None:
+    """Of equal texts in other documents, and of texts that were deleted and return."""
+    put(store, "p", "a.md", "alpha pool\n")
+    generation = live(store)
+    embed_all(store, generation)
+    expected = EMBEDDER.embed_query("alpha pool")
+    put(store, "q", "copy.md", "alpha pool\n")
+    digest = store.waiting(generation.id, after=0, limit=1)[0].hash
+    np.testing.assert_allclose(store.known_vectors(generation, [digest])[digest], expected, atol=1e-6)
+    for project, path in (("p", "a.md"), ("q", "copy.md")):
+        put(store, project, path, "gone\n")
+    np.testing.assert_allclose(store.known_vectors(generation, [digest])[digest], expected, atol=1e-6)
+    assert store.known_vectors(generation, [b"unknown"]) == {}
+
+
+def test_a_new_generation_takes_over_in_one_step(store: Store, backend: Backend) -> None:
+    """Until then the old one answers; afterwards it is gone. Models never share a table."""
+    put(store, "p", "a.md", "alpha pool\n")
+    put(store, "p", "b.md", "beta lake\n")
+    first = live(store)
+    embed_all(store, first)
+    with store.writing():
+        second = store.add_generation("hashed", "other", 64, live=False, now=NOW)
+    assert [one.live for one in store.generations()] == [True, False]
+    assert store.waiting_count(second.id) == 2
+    assert vector(store, first, "alpha pool", limit=1) == ["a.md"]
+    assert store.known_vectors(second, [piece.hash for piece in store.waiting(second.id, after=0, limit=9)]) == {}
+    embed_all(store, second, HashedEmbedder(64, model="other"))
+    with store.writing():
+        store.make_live(second.id, now=NOW)
+    reader = backend.connection(writer=False)
+    assert [(one.id, one.live) for one in reader.generations()] == [(second.id, True)]
+    reader.warm(second.id)
+    asked = HashedEmbedder(64, model="other").embed_query("beta lake")
+    (piece, cosine), *_ = reader.vector_candidates(second.id, asked, Filter(), limit=1)
+    assert reader.hits([piece])[piece].path == "b.md"
+    assert cosine == pytest.approx(1.0, abs=1e-5)
+
+
+def test_reader_and_writer_agree_on_vectors_after_many_changes(store: Store, backend: Backend) -> None:
+    """Whatever is added, changed and removed, the nearest pieces are those an exact comparison finds."""
+    generation = live(store)
+    reader = backend.connection(writer=False)
+    random = np.random.default_rng(3)
+    for step in range(60):
+        number = int(random.integers(0, 15))
+        words = " ".join(f"w{n}" for n in random.integers(0, 40, 6))
+        if step % 7 == 6 and (row := store.document("p", f"{number}.md")) is not None:
+            with store.writing():
+                row = store.save("p", row.path, None, author="a", now=NOW)
+                store.replace_pieces(row, [], chunking=CHUNKING.name, now=NOW)
+        else:
+            put(store, "p", f"{number}.md", words + "\n")
+        embed_all(store, generation)
+        asked = EMBEDDER.embed_query(" ".join(f"w{n}" for n in random.integers(0, 40, 3)))
+        everything = [
+            p for p, _ in reader.keyword_candidates(" OR ".join(f'"w{n}"' for n in range(40)), Filter(), limit=99)
+        ]
+        rows = reader.hits(everything)
+        expected = {p: float(EMBEDDER.embed_query(rows[p].text) @ asked) for p in everything}
+        found = reader.vector_candidates(generation.id, asked, Filter(), limit=99)
+        assert {p for p, _ in found} == set(everything)
+        for piece, cosine in found:
+            assert cosine == pytest.approx(expected[piece], abs=1e-5)
+
+
+# ---------------------------------------------------------------- filters
+
+FILTERS = [
+    (Filter(projects=frozenset({"p"})), {"MEMORY.md", "memory/2026-11-20.md", "memory/notes/pool.md"}),
+    (
+        Filter(projects=frozenset({"p", "q"})),
+        {"MEMORY.md", "memory/2026-11-20.md", "memory/notes/pool.md", "memory/q.md"},
+    ),
+    (Filter(projects=frozenset()), set()),
+    (Filter(path="memory/q.md"), {"memory/q.md"}),
+    (Filter(path="memory/notes"), {"memory/notes/pool.md"}),
+    (Filter(path="memory/notes/"), {"memory/notes/pool.md"}),
+    (Filter(path="memory/2026-*.md"), {"memory/2026-11-20.md"}),
+    (Filter(path="mem"), set()),
+    (Filter(sources=frozenset({"sessions"})), {"sessions/s1.md"}),
+    (Filter(since="2026-01-01"), {"memory/2026-11-20.md"}),
+    (
+        Filter(until="2023-11-14", sources=frozenset({"memory"}), projects=frozenset({"p"})),
+        {"MEMORY.md", "memory/notes/pool.md"},
+    ),
+    (Filter(since="2026-11-20", until="2026-11-20"), {"memory/2026-11-20.md"}),
+]
+
+
+@pytest.mark.parametrize(("allowed", "expected"), FILTERS, ids=lambda value: "")
+def test_filters_hold_in_both_legs(store: Store, allowed: Filter, expected: set[str]) -> None:
+    """Inside the query: a limit of one still finds the one allowed piece among many nearer ones."""
+    for project, path in (
+        ("p", "MEMORY.md"),
+        ("p", "memory/2026-11-20.md"),
+        ("p", "memory/notes/pool.md"),
+        ("q", "memory/q.md"),
+        ("r", "sessions/s1.md"),
+    ):
+        put(store, project, path, "the pool was empty\n")
+    for n in range(40):
+        put(store, "noise", f"x{n}.md", "pool pool empty\n")
+    generation = live(store)
+    embed_all(store, generation)
+    hidden = {f"x{n}.md" for n in range(40)} if allowed.projects is None and allowed.path is None else set()
+    assert set(keyword(store, "pool empty", allowed)) - hidden == expected
+    assert set(vector(store, generation, "pool empty", allowed)) - hidden == expected
+    if expected and not hidden:
+        assert set(vector(store, generation, "pool empty", allowed, limit=1)) <= expected
+        assert len(vector(store, generation, "pool empty", allowed, limit=1)) == 1
+
+
+# ---------------------------------------------------------------- counts and settings
+
+
+def test_counts_follow_projects_and_sources(store: Store) -> None:
+    """What status shows a caller is of its projects only."""
+    put(store, "p", "a.md", "alpha\n")
+    put(store, "q", "sessions/s.md", "beta\n\n# more\n\ntext\n")
+    assert {name: (count.files, count.chunks) for name, count in store.counts(None).items()} == {
+        "memory": (1, 1),
+        "sessions": (1, 2),
+    }
+    assert list(store.counts(frozenset({"p"}))) == ["memory"]
+    assert store.project_names() == ["p", "q"]
+    assert store.size_bytes() > 0
+
+
+def test_documents_cut_by_other_settings_are_found(store: Store) -> None:
+    """So that a change of settings takes hold; deleted ones need nothing."""
+    put(store, "p", "a.md", "alpha\n")
+    put(store, "p", "b.md", "beta\n")
+    with store.writing():
+        row = store.save("p", "b.md", None, author="a", now=NOW)
+        store.replace_pieces(row, [], chunking=CHUNKING.name, now=NOW)
+    assert store.cut_otherwise(CHUNKING.name, limit=9) == []
+    assert [row.path for row in store.cut_otherwise("400/80/1", limit=9)] == ["a.md"]
+
+
+def test_a_sound_store_needs_no_healing(store: Store) -> None:
+    """The check at opening changes nothing in the normal case."""
+    put(store, "p", "a.md", "alpha\n")
+    embed_all(store, live(store))
+    with store.writing():
+        assert not store.heal()
+    assert keyword(store, "alpha") == ["a.md"]
+
+
+@pytest.mark.parametrize("match", ['"a" OR "b"', '"src/app.py"', '"' + "x" * 5000 + '"', '"数据库"', '"é"'])
+def test_queries_as_they_are_built_are_understood(store: Store, match: str) -> None:
+    """Nothing a question can hold makes the store fail."""
+    put(store, "p", "a.md", "see src/app.py é\n")
+    store.keyword_candidates(match, Filter(), limit=5)
+    assert store.keyword_candidates("", Filter(), limit=5) == []

@@ -1,0 +1,96 @@
+"""kill -9 while a space is written and indexed: every acknowledged write is there afterwards, and the index heals itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.crash_writer import text_of
+
+from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.store.connection import connect
+
+WRITER = Path(__file__).parents[1] / "support" / "crash_writer.py"
+ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "8"))
+
+
+def run_and_kill(path: Path, key: bytes, start: int, mode: str, after_s: float) -> dict[int, tuple[int, int]]:
+    """{document: (version, revision)} of what was acknowledged before the process was killed."""
+    process = subprocess.Popen(
+        [sys.executable, str(WRITER), str(path), key.hex(), str(start), mode], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    # The moment of the kill is the one thing here that is meant to be a matter of time.
+    time.sleep(after_s)
+    os.kill(process.pid, signal.SIGKILL)
+    rest = process.stdout.read()
+    process.wait(10)
+    process.stdout.close()
+    acknowledged = {}
+    for line in rest.split("\n")[:-1]:
+        _, number, version, revision = line.split()
+        acknowledged[int(number)] = (int(version), int(revision))
+    return acknowledged
+
+
+def sound(path: Path, key: bytes) -> None:
+    """What SQLite and FTS5 themselves say, before anything heals it."""
+    connection = connect(path, key, writer=True)
+    assert connection.execute("PRAGMA integrity_check").get == "ok"
+    assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+    assert (
+        connection.execute("SELECT count(*) FROM chunk").get
+        == connection.execute("SELECT count(*) FROM keyword_docsize WHERE id > 0").get
+    )
+    connection.close()
+
+
+async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]], model: str) -> None:
+    handle = EmbedderHandle.ready(HashedEmbedder(64, model=model))
+    space = await Space.open(path, key, space_id="crash", settings=IndexSettings(), embedder=handle)
+    for number, (version, revision) in acknowledged.items():
+        document = await space.read("p", f"{number}.md")
+        # A write may be on the disk whose acknowledgement the kill cut off; never an older one.
+        assert document.revision in (revision, revision + 1)
+        found = int(document.text.split("version")[1].split()[0])
+        assert document.text == text_of(number, found)
+        assert found >= version
+        result = await space.search(SearchQuery(f"document{number} version{found}", min_score=0.0))
+        assert result.hits[0].path == f"{number}.md"
+    assert await space.wait_indexed(timeout_s=60)
+    status = await space.status(None)
+    assert status.queued == 0
+    assert status.reembedding is None
+    assert status.model == model
+    for number in acknowledged:
+        result = await space.search(SearchQuery(f"document{number}", min_score=0.0))
+        assert result.mode == "hybrid"
+        assert all(hit.vector is not None for hit in result.hits)
+    await space.close()
+
+
+@pytest.mark.parametrize("mode", ["put", "index", "generation"])
+@pytest.mark.timeout(300)
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path, mode: str) -> None:
+    """The same database survives one kill after the other, and every search after it is whole."""
+    path, key = tmp_path / "space.db", os.urandom(32)
+    chance = random.Random(11)
+    known: dict[int, tuple[int, int]] = {}
+    for turn in range(ROUNDS):
+        start = turn * 10_000
+        known |= run_and_kill(path, key, start, mode, chance.uniform(0.0, 0.5))
+        sound(path, key)
+        model = f"words-{start}-after" if mode == "generation" else "words"
+        asyncio.run(check(path, key, known, model))
+        known = {}
+    assert turn == ROUNDS - 1

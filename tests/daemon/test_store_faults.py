@@ -1,0 +1,248 @@
+"""A store that cannot be opened, read or written says why in words a person understands, and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.errors import StorageError
+from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.store.connection import connect, storage_errors
+from confide_daemon.store.sqlite import SqliteStore
+
+KEY = os.urandom(32)
+CANARY = "canary7e1fplatypus"
+
+
+async def open_space(path: Path, key: bytes = KEY) -> Space:
+    handle = EmbedderHandle.ready(HashedEmbedder(64))
+    return await Space.open(path, key, space_id="s", settings=IndexSettings(), embedder=handle)
+
+
+async def make(path: Path) -> None:
+    space = await open_space(path)
+    await space.put("p", "a.md", f"the {CANARY} lives here\n", base=0, author="alice")
+    await space.wait_indexed(timeout_s=20)
+    await space.close()
+
+
+async def test_a_wrong_key_is_named_and_changes_nothing(tmp_path: Path) -> None:
+    """And the right one opens the space afterwards."""
+    path = tmp_path / "s.db"
+    await make(path)
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="the key is not the one") as caught:
+        await open_space(path, os.urandom(32))
+    assert caught.value.hint
+    assert path.read_bytes() == before
+    space = await open_space(path)
+    assert CANARY in (await space.read("p", "a.md")).text
+    await space.close()
+
+
+async def touch_everything(path: Path) -> None:
+    """Opens, writes, searches, and reads every page."""
+    space = await open_space(path)
+    try:
+        await space.put("p", "b.md", "text\n", base=0, author="a")
+        await space.search(SearchQuery(CANARY))
+        connection = connect(path, KEY, writer=False)
+        with storage_errors("check the database"):
+            connection.execute("PRAGMA integrity_check").fetchall()
+        connection.close()
+    finally:
+        await space.close()
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+async def test_a_damaged_file_is_refused_with_a_hint(tmp_path: Path, where: int) -> None:
+    """Pages are authenticated: not one wrong byte is taken for data, wherever it is."""
+    path = tmp_path / "s.db"
+    await make(path)
+    data = bytearray(path.read_bytes())
+    position = [40, 4096 + 100, len(data) - 2000][where]
+    data[position] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StorageError) as caught:
+        await touch_everything(path)
+    assert "damaged" in str(caught.value) or "not a database" in str(caught.value)
+    assert caught.value.hint
+    assert CANARY not in str(caught.value)
+
+
+async def test_something_else_in_its_place_is_not_overwritten(tmp_path: Path) -> None:
+    """A text file named like the database."""
+    path = tmp_path / "s.db"
+    path.write_text("notes of somebody\n" * 500)
+    with pytest.raises(StorageError):
+        await open_space(path)
+    assert path.read_text() == "notes of somebody\n" * 500
+
+
+async def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    """An old program must not write what it does not understand."""
+    path = tmp_path / "s.db"
+    await make(path)
+    connection = connect(path, KEY, writer=True)
+    connection.execute("INSERT INTO migration VALUES (9999, 0)")
+    connection.close()
+    with pytest.raises(StorageError, match="newer version") as caught:
+        await open_space(path)
+    assert "upgrade" in str(caught.value.hint)
+
+
+async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    """The data folder was not set up, or is not mounted."""
+    with pytest.raises(StorageError, match="cannot create the database") as caught:
+        await open_space(tmp_path / "no" / "s.db")
+    assert caught.value.hint
+
+
+def mounted(folder: Path, options: str) -> bool:
+    """Whether a small file system could be mounted there; only root can."""
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    return os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if not mounted(folder, "size=6m"):
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def test_a_full_disk_refuses_the_write_and_keeps_the_rest(small_disk: Path) -> None:
+    """What was acknowledged can be read and searched, on the full disk and after it has room again."""
+    ballast = small_disk / "ballast"
+    path = small_disk / "s.db"
+    await make(path)
+    space = await open_space(path)
+    ballast.write_bytes(b"x" * 1024 * 1024)
+    acknowledged = []
+    with pytest.raises(StorageError) as caught:  # noqa: PT012 - which of the writes fails is not known before
+        for number in range(400):
+            text = f"# Note {number}\n\n" + os.urandom(20_000).hex() + f"\n\nnote{number} about the pool\n"
+            await space.put("p", f"{number}.md", text, base=0, author="a")
+            acknowledged.append((number, text))
+    assert "disk" in str(caught.value)
+    assert caught.value.hint
+    assert acknowledged
+    for number, text in acknowledged:
+        assert (await space.read("p", f"{number}.md")).text == text
+    assert (await space.search(SearchQuery(CANARY))).hits
+    ballast.unlink()
+    number = len(acknowledged)
+    result = await space.put("p", f"{number}.md", "there is room again\n", base=0, author="a")
+    assert result.revision == 1
+    await space.close()
+    space = await open_space(path)
+    for number, text in acknowledged:
+        assert (await space.read("p", f"{number}.md")).text == text
+    await space.close()
+
+
+async def test_a_limit_of_the_database_itself_reads_as_a_full_disk(tmp_path: Path) -> None:
+    """SQLITE_FULL without a full disk, so that this is tested where nothing can be mounted; the transaction is undone as a whole."""
+    path = tmp_path / "s.db"
+    await make(path)
+    store = SqliteStore.open(path, KEY, writer=True, now=0.0)
+    pages = store._one("PRAGMA page_count")
+    store._one(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StorageError, match="the disk is full"), store.writing():
+        store.save("p", "b.md", os.urandom(200_000).hex(), author="a", now=0.0)
+    assert store.document("p", "b.md") is None
+    assert store.document("p", "a.md") is not None
+    with store.writing():
+        store.save("p", "a.md", "small\n", author="a", now=0.0)
+    store.close()
+
+
+@pytest.fixture
+def disk_to_freeze(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    folder = tmp_path / "ro"
+    folder.mkdir()
+    if not mounted(folder, "size=8m"):
+        pytest.skip("mounting a read-only file system needs root")
+
+    def freeze() -> None:
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+
+    yield folder, freeze
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def test_a_folder_that_cannot_be_written_is_named(disk_to_freeze: tuple[Path, Callable[[], None]]) -> None:
+    """A read-only mount: root is held by it too."""
+    folder, freeze = disk_to_freeze
+    await make(folder / "s.db")
+    freeze()
+    with pytest.raises(StorageError, match=r"not writable|cannot be opened") as caught:
+        await open_space(folder / "s.db")
+    assert caught.value.hint
+    with pytest.raises(StorageError, match="cannot create") as caught:
+        await open_space(folder / "new.db")
+    assert caught.value.hint
+
+
+async def test_no_plaintext_reaches_the_disk(tmp_path: Path) -> None:
+    """A planted word is in no file of the folder: database, log, shared memory, temporary files; nor after a delete."""
+    path = tmp_path / "s.db"
+    space = await open_space(path)
+    vector = HashedEmbedder(64).embed_query(f"the {CANARY} lives here")
+    for number in range(30):
+        text = f"# {CANARY}\n\nthe {CANARY} lives here {number}\n\n" * 20
+        await space.put(f"{CANARY}-project", f"memory/{CANARY}{number}.md", text, base=0, author=CANARY)
+    await space.search(SearchQuery(f"{CANARY} lives"))
+    await space.wait_indexed(timeout_s=60)
+    await space.remove(f"{CANARY}-project", f"memory/{CANARY}3.md", base=1, author=CANARY)
+
+    def leaks() -> list[str]:
+        needles = [CANARY.encode(), vector.tobytes(), b"SQLite format 3", KEY, KEY.hex().encode()]
+        files = [file for file in tmp_path.rglob("*") if file.is_file()]
+        assert len(files) >= 1
+        return [file.name for file in files for needle in needles if needle in file.read_bytes()]
+
+    assert {file.name for file in tmp_path.iterdir()} == {"s.db", "s.db-wal", "s.db-shm"}
+    assert leaks() == []
+    await space.close()
+    assert leaks() == []
+
+
+async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
+    """Whatever the umask, also of the log beside the database."""
+    old = os.umask(0)
+    try:
+        space = await open_space(tmp_path / "s.db")
+        await space.put("p", "a.md", "text\n", base=0, author="a")
+    finally:
+        os.umask(old)
+    for file in tmp_path.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
+    await space.close()
+
+
+async def test_a_half_done_upgrade_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A migration and the row that records it commit together: one that fails leaves the version before."""
+    from confide_daemon.store import connection as module
+
+    path = tmp_path / "s.db"
+    await make(path)
+    steps = module.migrations()
+    broken = [*steps, (steps[-1][0] + 1, "CREATE TABLE extra (x); INSERT INTO nowhere VALUES (1)")]
+    monkeypatch.setattr(module, "migrations", lambda: broken)
+    with pytest.raises(StorageError, match="upgrade"):
+        await open_space(path)
+    monkeypatch.setattr(module, "migrations", lambda: steps)
+    space = await open_space(path)
+    assert CANARY in (await space.read("p", "a.md")).text
+    await space.close()

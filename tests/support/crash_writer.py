@@ -1,0 +1,64 @@
+"""A process that writes to a space until it is killed; it says each acknowledged write on stdout.
+
+    python crash_writer.py DB KEYHEX START MODE
+
+MODE put: documents one after the other. MODE index: few documents, vectors slowly, so that the kill falls into the indexing.
+MODE generation: the same with a second model, so that it falls into the building or the swap of a generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from confide_daemon.embed import EmbedderHandle, Vectors
+from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.space import IndexSettings, Space
+
+
+class SlowEmbedder(HashedEmbedder):
+    """Hashed words, some milliseconds a batch: the time a real model takes."""
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        time.sleep(0.004)
+        return super().embed_documents(texts)
+
+
+def text_of(number: int, version: int) -> str:
+    """The text of a document: its number and version stand in each paragraph."""
+    return (
+        "\n\n".join(
+            f"# Part {part}\n\ndocument{number} version{version} part{part} about the pool" for part in range(8)
+        )
+        + "\n"
+    )
+
+
+async def write(path: Path, key: bytes, start: int, mode: str) -> None:
+    model = f"words-{start}" if mode == "generation" else "words"
+    embedder = EmbedderHandle.ready(SlowEmbedder(64, model=model))
+    space = await Space.open(path, key, space_id="crash", settings=IndexSettings(), embedder=embedder)
+    print("open", flush=True)
+    for version in range(start, start + 1_000_000):
+        number = version % 10
+        document = await current(space, number)
+        result = await space.put("p", f"{number}.md", text_of(number, version), base=document, author="writer")
+        print(f"ack {number} {version} {result.revision}", flush=True)
+        if mode != "put" and version >= start + 10:
+            await space.wait_indexed(timeout_s=60)
+
+
+async def current(space: Space, number: int) -> int:
+    from confide_daemon.errors import NotFoundError
+
+    try:
+        return (await space.read("p", f"{number}.md")).revision
+    except NotFoundError:
+        return 0
+
+
+if __name__ == "__main__":
+    asyncio.run(write(Path(sys.argv[1]), bytes.fromhex(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
