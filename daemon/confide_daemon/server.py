@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from websockets.asyncio.server import Server as WebsocketServer
 from websockets.asyncio.server import ServerConnection, serve
@@ -24,7 +25,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from confide_crypto.connection import Connection, accept
-from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.keys import format_daemon_key
 from confide_crypto.limits import Handshakes, websocket_options
 from confide_daemon import __version__, address
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 REGISTRY_POLL_S = 0.2
 STOP_DEADLINE_S = 10.0
 HTTP_DEADLINE_S = 5.0
+# A proxy asks at once; whoever has not asked by then will not.
+EXPLAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ class Daemon:
             space = await self._spaces.get(caller.space_id)
         except ConfideError as error:
             log.error("space %s cannot be opened: %s", caller.space_id, error)
-            await connection.close("unavailable")
+            await _explain(connection, error)
             return
         session = Session(connection, caller, space, self, min_score=self._config.search.min_score)
         self._sessions.add(session)
@@ -217,6 +220,24 @@ class Daemon:
         _, late = await asyncio.wait(closing, timeout=STOP_DEADLINE_S)
         for task in late:
             task.cancel()
+
+
+async def _explain(connection: Connection, error: ConfideError) -> None:
+    """Answer every request of this connection with why its space cannot be used, so that a person hears it; then close."""
+
+    async def ignore(_message: bytes) -> None:
+        return
+
+    async def refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
+        raise RequestError("unavailable", f"the daemon cannot use this machine's space: {error}", error.hint)
+
+    try:
+        async with asyncio.timeout(EXPLAIN_S):
+            await connection.serve(on_message=ignore, on_request=refuse)
+    except (ConfideError, TimeoutError):
+        pass
+    finally:
+        await connection.close("unavailable")
 
 
 def _answer_http(_connection: ServerConnection, request: Request) -> Response | None:

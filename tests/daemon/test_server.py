@@ -13,7 +13,7 @@ import websockets
 from tests.support.serving import Machine, Serving, machine, serving
 from websockets.asyncio.client import connect as websocket
 
-from confide_crypto.errors import ConnectionLost
+from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.limits import websocket_options
 from confide_daemon import __version__
 from confide_daemon.config import DaemonConfig
@@ -247,6 +247,22 @@ async def test_planted_secrets_are_in_no_log_and_no_database(tmp_path: Path, cap
             data = path.read_bytes()
             assert b"canary" not in data, path.name
             assert not any(seed in data for seed in seeds), path.name
+
+
+async def test_a_space_that_cannot_be_opened_is_explained_and_the_others_go_on(daemon: Serving) -> None:
+    identity = daemon.enroll("laptop")
+    space_id = daemon.state.registry.spaces()["laptop"]
+    broken = daemon.state.folder.space(space_id)
+    broken.write_bytes(b"not a database at all" * 1000)
+    async with Machine(await daemon.connect(identity)) as laptop:
+        with pytest.raises(RequestError, match="cannot use this machine's space: cannot open the database") as refused:
+            await laptop.attach("proj")
+        assert refused.value.code == "unavailable"
+    await works(daemon, "other")
+    broken.unlink()
+    async with Machine(await daemon.connect(identity)) as laptop:
+        await laptop.attach("proj")
+        assert (await laptop.put("MEMORY.md", "healed\n"))["revision"] == 1
 
 
 async def test_the_data_folder_is_private(daemon: Serving) -> None:
