@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from confide_crypto.connection import Connection
 from confide_crypto.errors import ConnectionLost
-
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
@@ -137,4 +136,3 @@ class Client:
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.gather(self._serving, return_exceptions=True)
-        self.files.close()

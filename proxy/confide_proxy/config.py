@@ -6,7 +6,6 @@ project folder may widen what is watched or sent.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -64,6 +63,8 @@ _DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
 
 def _checked(path: Path, key: str, value: Any) -> Any:
     if key not in _DEFAULTS:
+        import difflib
+
         near = difflib.get_close_matches(key, _DEFAULTS, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"the options are {', '.join(_DEFAULTS)}"
         raise ConfigError(path, f"has an unknown option '{key}'", hint=hint)

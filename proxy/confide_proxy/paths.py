@@ -45,9 +45,9 @@ class Paths:
         return self.state / "catalogue.json"
 
     @property
-    def replica(self) -> Path:
-        """What the daemon has confirmed of each file."""
-        return self.state / "replica.db"
+    def ledgers(self) -> Path:
+        """What the daemon has confirmed of each file, by folder."""
+        return self.state / "confirmed"
 
 
 def find(config: Path | None = None) -> Paths:

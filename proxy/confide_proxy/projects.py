@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tomllib
-import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,13 +83,23 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def _named_in_file(root: Path) -> str | None:
     try:
-        table = tomllib.loads((root / ".confide.toml").read_text(encoding="utf-8"))
+        text = (root / ".confide.toml").read_text(encoding="utf-8")
     except (OSError, ValueError):
+        return None
+    import tomllib  # few folders have such a file
+
+    try:
+        table = tomllib.loads(text)
+    except ValueError:
         return None
     name = table.get("name")
     return name if isinstance(name, str) and name != GLOBAL else None
 
 
 def _clean(name: str) -> str:
-    printable = "".join(c for c in unicodedata.normalize("NFC", name) if c.isprintable())
+    if not name.isascii():
+        import unicodedata  # a megabyte of tables, which most names do not need
+
+        name = unicodedata.normalize("NFC", name)
+    printable = "".join(c for c in name if c.isprintable())
     return printable.strip().encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore")

@@ -44,23 +44,13 @@ class Files:
         if project.name != projects.GLOBAL:
             self.folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
         self._replicas: dict[str, Replica] = {}
-        self._ledgers: list[Ledger] = []
         self._is_ignored = not (config.gitignore and project.is_git)
 
     async def open(self, link: Requests, space: str) -> None:
         """Make the replicas for the space that the link led to."""
-        self.close()
         for folder in self.folders:
-            ledger = await asyncio.to_thread(Ledger, self._paths.replica, space, folder.root)
-            self._ledgers.append(ledger)
+            ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root)
             self._replicas[folder.project] = Replica(folder, ledger, link, before_write=self._before_write)
-
-    def close(self) -> None:
-        """Release the ledgers."""
-        for ledger in self._ledgers:
-            ledger.close()
-        self._ledgers.clear()
-        self._replicas.clear()
 
     async def compare(self, *, force: bool, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         """Compare every folder with the daemon."""
@@ -134,14 +124,11 @@ class Session:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                group.create_task(self.link.run())
-                for folder in self.files.folders:
-                    group.create_task(self._watch(folder))
-        finally:
-            self.files.close()
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self.link.run())
+            for folder in self.files.folders:
+                group.create_task(self._watch(folder))
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
         if self._project.name != projects.GLOBAL:

@@ -35,6 +35,7 @@ _READ_BYTES = 256 * 1024
 _LINES_IN = 256
 _LINES_OUT = 1024
 _STALL_S = 30.0
+_WORKERS = 2
 
 
 def run(arguments: list[str]) -> int:
@@ -185,6 +186,10 @@ class Engine:
         # The heavy imports happen here, while the main thread goes on answering.
         import asyncio
 
+        from confide_proxy import frugal
+
+        frugal.one_arena()
+        frugal.without_package_metadata()
         try:
             asyncio.run(self._serve())
         except BaseException as error:
@@ -195,6 +200,7 @@ class Engine:
     async def _serve(self) -> None:
         import asyncio
         import logging
+        from concurrent.futures import ThreadPoolExecutor
 
         from confide_proxy import projects
         from confide_proxy.session import Session
@@ -202,6 +208,8 @@ class Engine:
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
         here, config, folder = self._arguments
         self._loop = asyncio.get_running_loop()
+        # Files are read and written one at a time in the main; each further thread costs memory in every session of every user.
+        self._loop.set_default_executor(ThreadPoolExecutor(_WORKERS))
         self._waiting = asyncio.Queue()  # bounded by _slots
         self._ending = asyncio.Event()
         self._ready.set()

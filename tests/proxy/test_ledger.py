@@ -1,34 +1,52 @@
-"""What the daemon has confirmed, remembered over restarts and lost without harm."""
+"""What the daemon has confirmed, remembered over restarts, shared by processes, and lost without harm."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from confide_proxy.ledger import Confirmed, Ledger
 
 STATE = Confirmed("h", 3, 10, 99)
+OTHER = Confirmed("i", 4, 11, 100)
 
 
 def test_remembers_by_space_and_folder(tmp_path: Path) -> None:
     """Another space or another folder knows nothing of it."""
-    ledger = Ledger(tmp_path / "l.db", "space", tmp_path)
-    ledger.set("memory/a.md", STATE)
-    ledger.close()
-    again = Ledger(tmp_path / "l.db", "space", tmp_path)
+    Ledger(tmp_path, "space", tmp_path).set("memory/a.md", STATE)
+    again = Ledger(tmp_path, "space", tmp_path)
     assert again.all() == {"memory/a.md": STATE}
     assert again.get("memory/a.md") == STATE
-    others = [Ledger(tmp_path / "l.db", "other", tmp_path), Ledger(tmp_path / "l.db", "space", tmp_path / "x")]
-    assert [other.all() for other in others] == [{}, {}]
+    assert Ledger(tmp_path, "other", tmp_path).all() == {}
+    assert Ledger(tmp_path, "space", tmp_path / "x").all() == {}
     again.forget("memory/a.md")
     assert again.get("memory/a.md") is None
-    for each in (again, *others):
-        each.close()
 
 
-def test_a_damaged_ledger_is_replaced(tmp_path: Path) -> None:
-    """It is derived: garbage in its file costs a comparison, not a failure."""
-    (tmp_path / "l.db").write_bytes(b"not a database" * 1000)
-    ledger = Ledger(tmp_path / "l.db", "space", tmp_path)
+def test_two_sessions_see_each_others_lines(tmp_path: Path) -> None:
+    """A process learns what another has confirmed since, also when a third has compacted the file."""
+    first, second = Ledger(tmp_path, "s", tmp_path), Ledger(tmp_path, "s", tmp_path)
+    first.set("memory/a.md", STATE)
+    assert second.get("memory/a.md") == STATE
+    second.set("memory/a.md", OTHER)
+    assert first.get("memory/a.md") == OTHER
+    for number in range(1100):
+        first.set("memory/b.md", Confirmed("h", number, 1, 1))
+    size = next(tmp_path.glob("*.jsonl")).stat().st_size
+    assert len(Ledger(tmp_path, "s", tmp_path).all()) == 2
+    assert next(tmp_path.glob("*.jsonl")).stat().st_size < size / 100
+    second.set("memory/c.md", STATE)
+    assert set(first.all()) == {"memory/a.md", "memory/b.md", "memory/c.md"}
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\xff\xfe garbage\n", b'["memory/x.md", 1]\n', b'{"a":1}\n', b"[[[[\n", b'["memory/cut.md","h",1']
+)
+def test_damage_costs_a_comparison_at_most(tmp_path: Path, damage: bytes) -> None:
+    """A line that cannot be read is passed over; the others count."""
+    ledger = Ledger(tmp_path, "s", tmp_path)
     ledger.set("memory/a.md", STATE)
-    assert ledger.get("memory/a.md") == STATE
-    ledger.close()
+    with next(tmp_path.glob("*.jsonl")).open("ab") as file:
+        file.write(damage)
+    assert Ledger(tmp_path, "s", tmp_path).all() == {"memory/a.md": STATE}
