@@ -19,10 +19,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-from confide_crypto.connection import Connection, accept, connect, websocket_options
-from confide_crypto.keys import Identity
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
+
+from confide_crypto.connection import Connection, accept, connect, websocket_options
+from confide_crypto.keys import Identity
 
 CLIENT, DAEMON = Identity(bytes(range(32))), Identity(bytes(range(32, 64)))
 MESSAGE = bytes(2048)
@@ -187,7 +188,9 @@ async def run_rounds(plain_port: int, sealed_port: int, rounds: int, trips: int)
     ratios = [statistics.median(s["trips"]) / statistics.median(p["trips"]) for p, s in zip(plain, sealed, strict=True)]
 
     def median(rows: list[dict[str, Any]], key: str) -> float:
-        return statistics.median(statistics.median(row[key]) if isinstance(row[key], list) else row[key] for row in rows)
+        return statistics.median(
+            statistics.median(row[key]) if isinstance(row[key], list) else row[key] for row in rows
+        )
 
     return {
         "plain_us": median(plain, "trips"),
@@ -225,11 +228,19 @@ def main(arguments: Sequence[str] = ()) -> int:
     if options.json:
         print(json.dumps({**result, "max_ratio": MAX_RATIO, "ok": within}))
     else:
-        print(f"2 KiB echo, p50       plain {result['plain_us']:.0f} us   sealed {result['sealed_us']:.0f} us   p99 {result['sealed_p99_us']:.0f} us")
-        print(f"ratio                 {result['ratio']:.2f} (worst round {result['ratio_worst']:.2f}), must be <= {MAX_RATIO}")
+        print(
+            f"2 KiB echo, p50       plain {result['plain_us']:.0f} us   sealed {result['sealed_us']:.0f} us   p99 {result['sealed_p99_us']:.0f} us"
+        )
+        print(
+            f"ratio                 {result['ratio']:.2f} (worst round {result['ratio_worst']:.2f}), must be <= {MAX_RATIO}"
+        )
         print(f"2 KiB request, p50    {result['request_us']:.0f} us (JSON both ways, one task per request)")
-        print(f"1 MiB echoes          plain {result['plain_bulk_mb_s']:.0f} MB/s   sealed {result['sealed_bulk_mb_s']:.0f} MB/s")
-        print(f"connect to welcome    p50 {result['handshake_p50_ms']:.1f} ms   p95 {result['handshake_p95_ms']:.1f} ms, aim <= {HANDSHAKE_AIM_MS} ms")
+        print(
+            f"1 MiB echoes          plain {result['plain_bulk_mb_s']:.0f} MB/s   sealed {result['sealed_bulk_mb_s']:.0f} MB/s"
+        )
+        print(
+            f"connect to welcome    p50 {result['handshake_p50_ms']:.1f} ms   p95 {result['handshake_p95_ms']:.1f} ms, aim <= {HANDSHAKE_AIM_MS} ms"
+        )
     return 0 if within else 1
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import types
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from websockets.exceptions import ConnectionClosed
@@ -33,7 +35,9 @@ log = logging.getLogger(__name__)
 class Inbox:
     """The reading half of a session. `run` returns once the peer has said goodbye and what it sent before is handled."""
 
-    def __init__(self, ws: WebSocket, channel: Channel, outbox: Outbox, on_answer: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self, ws: WebSocket, channel: Channel, outbox: Outbox, on_answer: Callable[[int, bytes], None]
+    ) -> None:
         self._ws = ws
         self._channel = channel
         self._outbox = outbox
@@ -66,43 +70,48 @@ class Inbox:
                 task.cancel()
 
     async def _read(self) -> None:
-        me = self._reader
+        me, receive_record, receive = self._reader, self._ws.recv, self._channel.receive
         while self._reader is me:
-            if self._is_full():
-                self._has_room.clear()
-                await self._has_room.wait()
-            event = await self._next_event()
-            if type(event) is Message:
-                self._held_bytes += len(event.data)
-                if self._is_delivering:
-                    self._waiting.append(event.data)
-                else:
-                    await self._deliver(event.data)
-            elif event is None:
-                self._is_over.set()
-                return
-            else:
-                self._take(event)
-
-    async def _next_event(self) -> Event | None:
-        """The next complete thing; None when the websocket ended and that is all right."""
-        while True:
             try:
-                record = await self._ws.recv()
+                record = await receive_record()
             except ConnectionClosed as end:
-                if self.is_closing or self._channel.is_complete:
-                    return None
-                code = f" (websocket code {end.rcvd.code})" if end.rcvd else ""
-                raise ConnectionLost(truncated=True, problem=f"it broke off without a goodbye{code}") from None
+                self._end(end)
+                return
             if isinstance(record, str):
                 raise ProtocolViolation("the peer broke the protocol: a text frame")
             self.records_received += 1
-            event = self._channel.receive(record)
-            if event is not None:
-                return event
+            event = receive(record)
+            if type(event) is Message and not self._is_delivering:
+                await self._deliver(event.data)
+            elif event is not None:
+                self._take(event)
+                if self._is_full():
+                    self._has_room.clear()
+                    await self._has_room.wait()
+
+    async def _deliver(self, data: bytes) -> None:
+        """Handle a message, and those that come meanwhile, in order."""
+        self._is_delivering = True
+        try:
+            await _watched(self._handle_message(data), self._replace_reader)
+            while self._waiting:
+                data = self._waiting.popleft()
+                self._release(data)
+                await self._handle_message(data)
+        finally:
+            self._is_delivering = False
+
+    def _end(self, end: ConnectionClosed) -> None:
+        if not self.is_closing and not self._channel.is_complete:
+            code = f" (websocket code {end.rcvd.code})" if end.rcvd else ""
+            raise ConnectionLost(truncated=True, problem=f"it broke off without a goodbye{code}") from None
+        self._is_over.set()
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Request):
+        if isinstance(event, Message):
+            self._held_bytes += len(event.data)
+            self._waiting.append(event.data)
+        elif isinstance(event, Request):
             self._held_bytes += len(event.data)
             self._keep(self._group.create_task(self._handle(event)))
         elif isinstance(event, Answer):
@@ -112,18 +121,6 @@ class Inbox:
         elif isinstance(event, Closed):
             self.close_code = event.code
             self._is_over.set()
-
-    async def _deliver(self, data: bytes) -> None:
-        """Handle a message, and those that come meanwhile, in order."""
-        self._is_delivering = True
-        takeover = asyncio.get_running_loop().call_soon(self._replace_reader)  # runs only if the handler has to wait
-        try:
-            await self._handle_message(data)
-            while self._waiting:
-                await self._handle_message(self._waiting.popleft())
-        finally:
-            self._is_delivering = False
-            takeover.cancel()
 
     def _replace_reader(self) -> None:
         self._keep(self._reader)
@@ -137,9 +134,9 @@ class Inbox:
         try:
             await self._on_message(data)
         except ConnectionLost:
-            log.debug("session %s: a message's handler found the connection gone", self._channel.session_id)
-        finally:
-            self._release(data)
+            log.debug(
+                "session %s: a message's handler found the connection gone", self._channel.session_id
+            )  # the reader reports it
 
     async def _handle(self, request: Request) -> None:
         try:
@@ -175,3 +172,27 @@ class Inbox:
         self._held_bytes -= len(data)
         if not self._is_full():
             self._has_room.set()
+
+
+@types.coroutine
+def _watched(work: Coroutine[Any, Any, None], on_wait: Callable[[], None]) -> Generator[Any, Any, None]:
+    """Await `work` in this task, and call `on_wait` if and when it suspends for the first time (PEP 380's expansion of `yield from`)."""
+    try:
+        waited_for = work.send(None)
+    except StopIteration:
+        return
+    on_wait()
+    while True:
+        try:
+            sent = yield waited_for
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as thrown:
+            resume = functools.partial(work.throw, thrown)
+        else:
+            resume = functools.partial(work.send, sent)
+        try:
+            waited_for = resume()
+        except StopIteration:
+            return

@@ -42,6 +42,7 @@ class Outbox:
         self._lanes: tuple[deque[_Job], deque[_Job]] = (deque(), deque())
         self._room = (asyncio.Semaphore(MAX_WAITING), asyncio.Semaphore(MAX_WAITING))
         self._has_work = asyncio.Event()
+        self._is_free = True
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self._closed = False
@@ -54,17 +55,29 @@ class Outbox:
             ConnectionLost: the connection ended first.
             ValueError: the payload is over the limit of a message.
         """
+        if (
+            len(payload) <= MAX_PAYLOAD
+            and self._is_free
+            and not bulk
+            and self._ws.transport.get_write_buffer_size() == 0
+        ):
+            self.records_sent += 1
+            try:
+                await self._ws.send(self._channel.seal(kind, stream, payload))
+            except ConnectionClosed:
+                raise self._lost() from None
+            return
+        await self._queue(kind, stream, payload, bulk=bulk)
+
+    async def _queue(self, kind: FrameType, stream: int, payload: bytes, *, bulk: bool) -> None:
         if len(payload) > MAX_MESSAGE:
             raise ValueError(f"a message of {len(payload)} bytes is over the limit of {MAX_MESSAGE}")
-        is_free = not bulk and len(payload) <= MAX_PAYLOAD and self._is_empty.is_set()
-        if is_free and self._ws.transport.get_write_buffer_size() == 0:
-            await self._write(self._channel.seal(kind, stream, payload))
-            return
         async with self._room[bulk]:
             if self._closed:
                 raise ConnectionLost(truncated=False)
             job = _Job(kind, stream, payload, asyncio.get_running_loop().create_future())
             self._lanes[bulk].append(job)
+            self._is_free = False
             self._is_empty.clear()
             self._has_work.set()
             try:
@@ -103,12 +116,13 @@ class Outbox:
             if is_last and not job.done.done():
                 job.done.set_result(None)
         self._has_work.clear()
+        self._is_free = True
         self._is_empty.set()
 
     @property
     def is_busy(self) -> bool:
         """Whether something waits here or in the socket."""
-        return not self._is_empty.is_set() or self._ws.transport.get_write_buffer_size() > 0
+        return not self._is_free or self._ws.transport.get_write_buffer_size() > 0
 
     async def send_close(self, code: str) -> None:
         """Send the last record.
@@ -136,4 +150,7 @@ class Outbox:
         try:
             await self._ws.send(record)
         except ConnectionClosed:
-            raise ConnectionLost(truncated=not self._channel.is_complete) from None
+            raise self._lost() from None
+
+    def _lost(self) -> ConnectionLost:
+        return ConnectionLost(truncated=not self._channel.is_complete)

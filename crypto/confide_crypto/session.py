@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.channel import Channel, FrameType
@@ -64,14 +65,14 @@ class Connection:
         """The word in the peer's CLOSE, once it has come."""
         return self._inbox.close_code
 
-    async def send_message(self, data: bytes) -> None:
+    def send_message(self, data: bytes) -> Coroutine[Any, Any, None]:
         """Send one MCP message (MSG); returns when it is with the socket. One longer than a record needs `serve` to run.
 
         Raises:
             ConnectionLost: the connection ended first.
             ValueError: it is over 16 MiB.
         """
-        await self._outbox.send(FrameType.MSG, 0, data)
+        return self._outbox.send(FrameType.MSG, 0, data)
 
     async def request(
         self, op: str, body: dict[str, Any], *, timeout_s: float = 10.0, bulk: bool = False
