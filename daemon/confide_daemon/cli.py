@@ -6,20 +6,17 @@ started on demand can look at its lock first.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import socket
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import __version__, config, paths
+from confide_daemon import __version__, config, machines, paths
+from confide_daemon.options import Config, Data, Json, opened, say, show
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
@@ -27,14 +24,6 @@ EXIT_CODES = (
 )
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 ON_DEMAND_WAIT_S = 5.0
-
-Config = Annotated[
-    Path | None, typer.Option("--config", help="The configuration file (TOML).", show_default="daemon.toml")
-]
-Data = Annotated[Path | None, typer.Option("--data", help="The data folder.", show_default="of this user")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Space = Annotated[str | None, typer.Option("--space", help="An existing space.", show_default="a new one")]
-Scope = Annotated[str, typer.Option("--scope", help="read, write or admin.")]
 
 app = typer.Typer(
     name="confided",
@@ -45,11 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-callers_app = typer.Typer(
-    help="List the machines that may connect; add one by its key line.", invoke_without_command=True
-)
 key_app = typer.Typer(help="The daemon's own key.", no_args_is_help=True)
-app.add_typer(callers_app, name="callers")
 app.add_typer(key_app, name="key")
 
 
@@ -64,28 +49,6 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def say(text: str) -> None:
-    """A line for the person, which is not data."""
-    typer.echo(text, err=True)
-
-
-def show(data: Any) -> None:
-    """Data as JSON."""
-    typer.echo(json.dumps(data, ensure_ascii=False))
-
-
-@contextlib.contextmanager
-def opened(config_file: Path | None, data: Path | None) -> Iterator[Any]:
-    """The data folder's state, for a command beside the daemon."""
-    from confide_daemon.state import open_state
-
-    state = open_state(paths.find(config=config_file, data=data).data)
-    try:
-        yield state
-    finally:
-        state.close()
 
 
 def _version(wanted: bool) -> None:
@@ -182,155 +145,9 @@ def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
         time.sleep(0.05)
 
 
-@app.command()
-def invite(
-    name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
-    config_file: Config = None,
-    data: Data = None,
-    space: Space = None,
-    scope: Scope = "write",
-    ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is good for.")] = "15m",
-    url: Annotated[
-        str | None, typer.Option("--url", help="The address that the machine will use: confide://host:port.")
-    ] = None,
-    wait: Annotated[
-        bool | None,
-        typer.Option("--wait/--no-wait", help="Wait and show who joined.", show_default="wait in a terminal"),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Print the one string with which a machine joins, once; then wait and show who did."""
-    from confide_crypto.keys import fingerprint_words
-    from confide_daemon import enrollment
-    from confide_daemon.names import parse_ttl
-
-    found = paths.find(config=config_file, data=data)
-    settings = config.load(found.config, must_exist=config_file is not None)
-    with opened(config_file, data) as state:
-        address = enrollment.public_url(state, settings, url)
-        made = enrollment.make_invite(state, name, space=space, scope=scope, ttl_s=parse_ttl(ttl), url=address)
-        text = made.invite.to_string()
-        facts = {"name": made.alias, "space": made.space, "scope": made.scope, "expiresAt": made.expires_at}
-        if as_json:
-            show({"invite": text, **facts})
-        else:
-            typer.echo(text)
-            say(
-                f"On {name}: confide join '…'   (good once, until {time.strftime('%H:%M', time.localtime(made.expires_at))})"
-            )
-            _advise(state, address)
-        sys.stdout.flush()
-        if not (sys.stdout.isatty() if wait is None else wait):
-            return
-        used = enrollment.wait_for_join(state.registry, made)
-        if used is None:
-            raise ConfideError(
-                f"nobody joined: the invite for {name} has expired", hint=f"make a new one: confided invite {name}"
-            )
-        words = fingerprint_words(used.public_key)
-        if as_json:
-            show({"joined": used.alias, "fingerprint": words})
-        else:
-            typer.echo(f"joined: {used.alias}  {words}")
-
-
-def _advise(state: Any, url: str) -> None:
-    """Say what would keep this invite from working."""
-    from confide_daemon.health import answers
-
-    if any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost")):
-        name, port = socket.gethostname() or "this-host", url.rstrip("/").rpartition(":")[2]
-        say(
-            f"note: {url} can be reached from this machine only; others need --url, as in --url confide://{name}:{port}"
-        )
-    if not answers(state.folder.address):
-        say("note: confided is not running here; start it with: confided serve")
-
-
-@callers_app.callback()
-def callers(context: typer.Context, config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
-    """List the machines that may connect."""
-    if context.invoked_subcommand is not None:
-        return
-    from confide_crypto.keys import fingerprint_words
-
-    with opened(config_file, data) as state:
-        rows = [
-            {
-                "name": caller.alias,
-                "space": caller.space,
-                "scope": caller.scope,
-                "fingerprint": fingerprint_words(caller.public_key),
-                "addedBy": caller.added_by,
-                "addedAt": caller.added_at,
-            }
-            for caller in state.registry.callers()
-        ]
-    if as_json:
-        show(rows)
-        return
-    if not rows:
-        say("no machine may connect yet; invite one with: confided invite laptop")
-    width = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["addedAt"]))
-        typer.echo(
-            f"{row['name']:<{width}}  {row['space']}  {row['scope']}  {row['fingerprint']}  {row['addedBy']} {day}"
-        )
-
-
-@callers_app.command("add")
-def callers_add(
-    line: Annotated[str, typer.Argument(help="The line that `confide key show` prints on the machine.")],
-    config_file: Config = None,
-    data: Data = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="What to call the machine.", show_default="the line's own")
-    ] = None,
-    space: Space = None,
-    scope: Scope = "write",
-    as_json: Json = False,
-) -> None:
-    """Let a machine in by its public key line, without an invite."""
-    from confide_crypto.keys import fingerprint_words, format_daemon_key
-    from confide_daemon import enrollment
-
-    with opened(config_file, data) as state:
-        caller = enrollment.add_line(state.registry, line, name=name, space=space, scope=scope)
-        key = format_daemon_key(state.identity.static_key)
-    words = fingerprint_words(caller.public_key)
-    if as_json:
-        show(
-            {"name": caller.alias, "space": caller.space, "scope": caller.scope, "fingerprint": words, "daemonKey": key}
-        )
-    else:
-        typer.echo(f"added: {caller.alias}  {words}")
-        say(f"On the machine: confide pin <url> {key}")
-
-
-@app.command()
-def revoke(
-    name: Annotated[str, typer.Argument(help="The machine, as `confided callers` shows it.")],
-    config_file: Config = None,
-    data: Data = None,
-    as_json: Json = False,
-) -> None:
-    """Shut a machine out for good; its live connections end within a second."""
-    from confide_crypto.keys import fingerprint_words
-    from confide_daemon.errors import TakenError
-    from confide_daemon.names import nearest
-
-    with opened(config_file, data) as state:
-        gone = state.registry.revoke(name)
-        if gone is None:
-            known = [caller.alias for caller in state.registry.callers()]
-            near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else f"the machines are: {', '.join(known) or 'none'}"
-            raise TakenError(f"there is no machine named '{name[:48]}'", hint=hint)
-    if as_json:
-        show({"revoked": gone.alias, "fingerprint": fingerprint_words(gone.public_key)})
-    else:
-        typer.echo(f"revoked: {gone.alias}  {fingerprint_words(gone.public_key)}")
+app.command()(machines.invite)
+app.command()(machines.revoke)
+app.add_typer(machines.callers_app, name="callers")
 
 
 @key_app.command("show")
