@@ -1,0 +1,116 @@
+"""Every command in the documents runs as it is written, in order, from a fresh home."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.programs import BIN, CONFIDED, Machine, wait_until
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INVITE = re.compile(r"confides?://\S+/#invite1\w+")
+
+
+def commands(document: Path) -> list[str]:
+    """The lines behind `$ `, without their comments."""
+    blocks = "".join(BLOCK.findall(document.read_text(encoding="utf-8")))
+    return [re.sub(r"\s{2,}#.*", "", line[2:]) for line in blocks.splitlines() if line.startswith("$ ")]
+
+
+def test_all_shell_blocks_are_run() -> None:
+    """A block that this test would pass over is a mistake: commands stand in `console` blocks only."""
+    for document in DOCUMENTS:
+        rest = BLOCK.sub("", document.read_text(encoding="utf-8"))
+        assert not re.search(r"^\s*\$?\s*confided? [a-z]", rest, re.MULTILINE), document.name
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if commands(path)], ids=lambda path: path.name)
+def test_commands_work_as_written(document: Path, tmp_path: Path) -> None:
+    """One shell for one document; what needs another machine's string gets the one that was just printed."""
+    reader = Reader(tmp_path)
+    try:
+        for command in commands(document):
+            reader.type(command)
+    finally:
+        reader.leave()
+
+
+class Reader:
+    """A person at a terminal who types what the document says."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._homes = 0
+        self._server: subprocess.Popen[bytes] | None = None
+        self._invite = ""
+        self._move()
+
+    def _move(self) -> None:
+        self._homes += 1
+        self.machine = Machine(self._root, f"home{self._homes}")
+        self.machine.write("MEMORY.md", "# Facts\n\nThe API listens on port 8010.\n")
+        self.machine.env["PATH"] = f"{BIN}:{self.machine.env['PATH']}"
+
+    def type(self, command: str) -> None:
+        """Run one line; it must succeed."""
+        if command.startswith("pip install"):
+            return  # the programs under test are installed already, from this tree
+        if command.startswith("confided init"):
+            self.leave()
+            self._move()
+        if command.startswith("confided serve"):
+            self._serve()
+            return
+        if command.startswith("confided reindex"):
+            self._stop()
+        if command.startswith("confide join"):
+            command = f"confide join {shlex.quote(self._invite)}"
+        said = self._run(command + (" --no-wait" if command.startswith("confided invite") else ""))
+        if found := INVITE.search(said):
+            # The address in a document is an example; the secret part is what was printed.
+            self._invite = f"{self._address()['url'].rstrip('/')}/#{found.group().split('#')[1]}"
+
+    def leave(self) -> None:
+        """Stop what the commands have started."""
+        self._stop()
+        self.machine.stop_local_daemon()
+
+    def _run(self, command: str) -> str:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=self.machine.project,
+            env=self.machine.env,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def _serve(self) -> None:
+        self._server = subprocess.Popen(
+            [CONFIDED, "serve", "--listen", "127.0.0.1:0"],
+            env=self.machine.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_until("the daemon to listen", lambda: self.machine.local_daemon)
+
+    def _address(self) -> dict[str, Any]:
+        address: dict[str, Any] = json.loads((self.machine.home / "daemon" / "daemon.address").read_bytes())
+        return address
+
+    def _stop(self) -> None:
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait(30)
+            self._server = None
