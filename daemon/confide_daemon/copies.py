@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools.context import WrittenBack
 
@@ -101,7 +101,7 @@ class Copies:
                 newest[-1],
                 "stored, but this machine has not confirmed its file yet; it follows with the next sync",
             )
-        except RequestError as error:
+        except ConfideError as error:
             return WrittenBack(
                 False, newest[-1], f"stored, but the file on this machine could not be written: {error.message}"
             )
