@@ -133,7 +133,7 @@ async def test_an_error_answer_keeps_its_fields_and_a_bug_tells_nothing(
     async with hosting(door, answering(on_request)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url)
         group.create_task(connection.serve(on_message=no_message, on_request=no_request))
-        with pytest.raises(RequestError, match="^the disk is full$") as caught:
+        with pytest.raises(RequestError, match=r"^the disk is full$") as caught:
             await connection.request("put", {})
         assert (caught.value.code, caught.value.hint, caught.value.exit_code) == ("storage_full", "make room", 8)
         with pytest.raises(RequestError) as caught:
@@ -197,7 +197,7 @@ async def test_a_small_request_does_not_wait_for_a_big_one(door: Door) -> None:
         connection = await dial(host.url)
         group.create_task(connection.serve(on_message=no_message, on_request=no_request))
         upload = group.create_task(connection.request("upload", {"text": "x" * 8_000_000}, bulk=True))
-        while not connection._outbox.records_sent:
+        while not connection._outbox.records_sent:  # noqa: ASYNC110 - nothing tells when the first record is out
             await asyncio.sleep(0)
         await connection.request("search", {})
         assert order == ["search"]
@@ -493,7 +493,7 @@ async def test_slow_handlers_slow_the_peer_down_instead_of_filling_the_memory(do
         group.create_task(connection.serve(on_message=no_message, on_request=no_request))
         text = "x" * (8 * 1024 * 1024)
         uploads = [group.create_task(connection.request("put", {"text": text}, timeout_s=60)) for _ in range(10)]
-        while len(held) < 4:
+        while len(held) < 4:  # noqa: ASYNC110 - as many as there is room for
             await asyncio.sleep(0.01)
         for _ in range(20):
             await asyncio.sleep(0.01)

@@ -325,7 +325,7 @@ def test_the_hostile_client_would_get_in_if_it_behaved() -> None:
 def test_a_message_3_that_proves_nothing_is_refused(payload: Any) -> None:
     hostile, theirs = Hostile(), DaemonHandshake(HOST)
     message = message3_with(hostile, theirs, lambda t: payload(t, hostile.static.public))
-    with pytest.raises(HandshakeError, match="^handshake failed$"):
+    with pytest.raises(HandshakeError, match=r"^handshake failed$"):
         theirs.read_message3(message)
 
 
