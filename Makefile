@@ -30,7 +30,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 # What the proxy answers before it has reached any daemon; a test keeps it equal to what the daemon says.
 catalogue: $(STAMP)
-	$(BIN)/python -m confide_daemon catalogue > proxy/confide_proxy/catalogue.json
+	$(BIN)/python -m confide_daemon catalogue > $(VENV)/catalogue.json
+	mv $(VENV)/catalogue.json proxy/confide_proxy/catalogue.json
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

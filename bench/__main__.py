@@ -6,7 +6,7 @@ import importlib
 import platform
 import sys
 
-BENCHES = ("start", "echo", "search_scale", "saved")
+BENCHES = ("start", "echo", "search", "search_scale", "saved")
 
 
 def main() -> None:

@@ -122,6 +122,14 @@ class Copies:
         except (TimeoutError, ConnectionLost, RequestError) as error:
             log.info("a machine did not send its file before a store: %s", type(error).__name__)
 
+    async def backlog(self) -> dict[str, Any] | None:
+        """What waits on the machine to be sent, as it counts it; None if it does not say."""
+        try:
+            return await self._request("backlog", {}, WRITE_BACK_DEADLINE_S) if self.projects else None
+        except (TimeoutError, ConnectionLost, RequestError) as error:
+            log.info("a machine did not count its backlog: %s", type(error).__name__)
+            return None
+
     async def scan(self, *, force: bool, timeout_s: float) -> dict[str, Any] | None:
         """Let the machine compare its files with the daemon's; None if it keeps none.
 

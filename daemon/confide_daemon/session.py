@@ -244,6 +244,10 @@ class Session:
         """Take in what the machine's file holds now."""
         await self._copies.flush(project, path)
 
+    async def backlog(self) -> Mapping[str, Any] | None:
+        """What waits on the machine to be sent."""
+        return await self._copies.backlog()
+
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
         """Let the machine compare its files; None if it keeps none here."""
         try:
@@ -261,6 +265,7 @@ class _CallMachine:
         self._report = report
         self.write_back = session.write_back
         self.flush = session.flush
+        self.backlog = session.backlog
         self.scan = session.scan
 
     async def progress(self, done: float, total: float | None, message: str) -> None:

@@ -113,6 +113,15 @@ class Replica:
         await self._exchange(answer, report, progress)
         return report
 
+    def pending(self) -> int:
+        """How many files differ, by their stat, from what the daemon has confirmed. Blocks briefly."""
+        confirmed = self._ledger.all()
+        return sum(
+            known is None or (known.size, known.mtime_ns) != (file.size, file.mtime_ns)
+            for file in self.folder.walk()
+            for known in (confirmed.get(file.path),)
+        )
+
     async def changed(self, paths: Iterable[str]) -> SyncReport:
         """Send what a watcher saw change: the same as a comparison, for these paths alone."""
         report = SyncReport()

@@ -180,6 +180,8 @@ class Machine:
             return {"filesScanned": len(self.files), "sent": 0, "removed": 0, "pulled": 0, "skipped": []}
         if op == "flush":
             return {}  # this machine has sent all that it holds
+        if op == "backlog":
+            return {"pendingUploads": 0, "queuedOffline": 0, "deadLetters": 0}
         assert op == "apply"
         if self.is_deaf:
             await asyncio.Event().wait()

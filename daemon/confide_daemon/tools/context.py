@@ -23,6 +23,10 @@ class Machine(Protocol):
         """Take in what a person has just written to the file on the caller's machine, if anything."""
         ...
 
+    async def backlog(self) -> Mapping[str, Any] | None:
+        """What waits on the caller's machine to be sent; None if it does not say."""
+        ...
+
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
         """Let the machine compare its files with the daemon's; None if it keeps none."""
         ...

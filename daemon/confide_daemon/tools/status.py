@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from confide_daemon import __version__
@@ -10,6 +11,7 @@ from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
 
 _MAYBE_TEXT = {"type": ["string", "null"]}
+_MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
 _MAYBE_NUMBER = {"type": ["number", "null"]}
 
 DEFINITION = Definition(
@@ -27,6 +29,9 @@ DEFINITION = Definition(
             "sources": {"type": "object", "additionalProperties": record({"files": COUNT, "chunks": COUNT})},
             "projects": TEXTS,
             "lastSync": {**_MAYBE_TEXT, "description": "When this machine last compared its files"},
+            "pendingUploads": {**_MAYBE_COUNT, "description": "Files changed on this machine and not confirmed yet"},
+            "queuedOffline": {**_MAYBE_COUNT, "description": "Stores that wait on this machine for the daemon"},
+            "deadLetters": {**_MAYBE_COUNT, "description": "Stores that the daemon has refused, kept on this machine"},
             "queuedChunks": {**COUNT, "description": "Pieces that wait for their vectors"},
             "indexAge": NUMBER,
             "dbSize": {**COUNT, "description": "Bytes"},
@@ -47,11 +52,11 @@ DEFINITION = Definition(
 async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     """Describe the caller's whole space."""
     status = await context.space.status(None)
-    structured = _structured(context, status)
+    structured = _structured(context, status, await context.machine.backlog() or {})
     return ToolResult(structured, _text(structured))
 
 
-def _structured(context: ToolContext, status: SpaceStatus) -> dict[str, Any]:
+def _structured(context: ToolContext, status: SpaceStatus, backlog: Mapping[str, Any]) -> dict[str, Any]:
     facts = context.facts
     return {
         "provider": status.provider,
@@ -62,6 +67,7 @@ def _structured(context: ToolContext, status: SpaceStatus) -> dict[str, Any]:
         "sources": {name: {"files": count.files, "chunks": count.chunks} for name, count in status.sources.items()},
         "projects": status.projects,
         "lastSync": facts.last_sync,
+        **{name: _count(backlog.get(name)) for name in ("pendingUploads", "queuedOffline", "deadLetters")},
         "queuedChunks": status.queued,
         "indexAge": round(status.index_age_s, 1),
         "dbSize": status.size_bytes,
@@ -80,6 +86,11 @@ def _structured(context: ToolContext, status: SpaceStatus) -> dict[str, Any]:
         "project": context.project,
         "warnings": status.warnings,
     }
+
+
+def _count(value: object) -> int | None:
+    """A number that a machine has told; anything else is as if it had not."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _text(told: dict[str, Any]) -> str:
