@@ -169,7 +169,7 @@ def _groups(parts: list[_Part], settings: ChunkSettings) -> Iterator[list[_Part]
     """Parts packed greedily up to the limit; a heading begins a new piece unless only headings came before it."""
     group: list[_Part] = []
     for part in parts:
-        if group and (_breaks_before(group, part) or _size(group, part) > settings.size):
+        if group and (_breaks_before(group, part) or not _fits(group, part, settings.size)):
             yield group
             group = _tail(group, part, settings)
         group.append(part)
@@ -181,13 +181,11 @@ def _breaks_before(group: list[_Part], part: _Part) -> bool:
     return part.starts_section and not all(earlier.starts_section for earlier in group)
 
 
-SMALL = 12  # no piece may be smaller than 16 tokens by setting, so a sum below needs no exact count
-
-
-def _size(group: list[_Part], part: _Part) -> int:
-    """The tokens of the group with one more part; exact where it matters, since joining can only save tokens."""
-    estimate = sum(earlier.tokens + 1 for earlier in group) + part.tokens
-    return estimate if estimate <= SMALL else count_tokens(_joined([*group, part]))
+def _fits(group: list[_Part], part: _Part, size: int) -> bool:
+    """Whether the part may join. Joining rarely costs more than the line ends; near the limit it is counted exactly."""
+    estimate = part.tokens + sum(earlier.tokens for earlier in group)
+    estimate += sum(max(1, later.line - before.last) for before, later in pairwise([*group, part]))
+    return estimate <= size * 0.9 or count_tokens(_joined([*group, part])) <= size
 
 
 def _tail(group: list[_Part], part: _Part, settings: ChunkSettings) -> list[_Part]:
@@ -197,7 +195,7 @@ def _tail(group: list[_Part], part: _Part, settings: ChunkSettings) -> list[_Par
     tail: list[_Part] = []
     for earlier in reversed(group[1:]):
         candidate = [earlier, *tail]
-        if count_tokens(_joined(candidate)) > settings.overlap or _size(candidate, part) > settings.size:
+        if count_tokens(_joined(candidate)) > settings.overlap or not _fits(candidate, part, settings.size):
             break
         tail = candidate
     return tail

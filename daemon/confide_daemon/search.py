@@ -4,7 +4,7 @@
 
 with the true cosine for every candidate, also for those that only the keyword leg found. Pieces are ranked by their score plus
 0.7 times the mean score of the two pieces before and after them in the document; the score that is shown and held against
-`min_score` is the piece's own. It knows no threads and no files: a `Store` in, hits out.
+`min_score` is the piece's own, and at least 0.6 times its cosine. It knows no threads and no files: a `Store` in, hits out.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class Weights:
     vector: float = 0.4
     keyword: float = 0.6
     saturation: float = 8.0  # the BM25 score that counts half
+    # What the cosine alone is worth at least when a score is shown and held against `min_score`: a piece that says the same in other
+    # words has no keyword score, and would need a cosine of 0.63 to pass 0.25. Ranking is better without it.
+    vector_alone: float = 0.6
     neighbours: float = 0.7
     reach: int = 2  # pieces before and after that vote
     candidates: int = 192  # of each leg
@@ -215,7 +218,8 @@ def _ranked(
     recency: dict[str, float] = {}
     found = []
     for piece, place in places.items():
-        if scores[piece] < query.min_score:
+        score = max(scores[piece], weights.vector_alone * cosines.get(piece, 0.0))
+        if score < query.min_score:
             continue
         if place.day not in recency:
             recency[place.day] = recency_of(place.day, today, weights)
@@ -227,7 +231,7 @@ def _ranked(
             "recency": fresh,
         }[query.rank]
         vector = cosines.get(piece)
-        found.append(Candidate(place, scores[piece], vector, saturate(keyword.get(piece, 0.0), weights), fresh, rank))
+        found.append(Candidate(place, score, vector, saturate(keyword.get(piece, 0.0), weights), fresh, rank))
     found.sort(key=lambda candidate: (-candidate.rank, -smoothed[candidate.place.id], candidate.place.id))
     return found
 

@@ -175,3 +175,12 @@ def test_sizes_that_make_no_sense_are_refused() -> None:
         ChunkSettings(100, 60)
     with pytest.raises(ValueError, match="chunk size"):
         ChunkSettings(8, 0)
+
+
+def test_a_very_large_text_still_knows_its_headings() -> None:
+    """Beyond what is parsed, `#` headings are read line by line; those in fences are none."""
+    section = "## Part {n}\n\n```\n# no heading\n```\n\n" + "the pool was empty " * 40 + "\n\n"
+    pieces = cut("# Top\n\n" + "".join(section.replace("{n}", str(n)) for n in range(600)), ChunkSettings())
+    assert pieces[-1].heading == "Top > Part 599"
+    assert {piece.heading.split(" > ")[0] for piece in pieces} == {"Top"}
+    assert not any("no heading" in piece.heading for piece in pieces)
