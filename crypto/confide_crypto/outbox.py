@@ -144,6 +144,7 @@ class Outbox:
                 if not job.done.done():
                     job.done.set_exception(ConnectionLost(truncated=error.truncated))
             lane.clear()
+        self._is_empty.set()
 
     async def _write(self, record: bytes) -> None:
         self.records_sent += 1

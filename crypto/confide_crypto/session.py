@@ -52,6 +52,7 @@ class Connection:
         self._inbox = Inbox(ws, channel, self._outbox, self._answered)
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
         self._pending: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._was_served = False
         self._is_serving = False
         self._ended: ConnectionLost | None = None
 
@@ -120,8 +121,11 @@ class Connection:
             ProtocolViolation: the peer broke the protocol.
             Exception: whatever `on_message` raised.
         """
-        if self._is_serving or self._ended:
+        if self._was_served:
             raise RuntimeError("a connection is served once")
+        self._was_served = True
+        if self._inbox.is_closing:
+            return  # closed between its opening and now
         self._is_serving = True
         try:
             await self._serve(on_message, on_request)
@@ -220,6 +224,7 @@ class Connection:
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(ConnectionLost(truncated=reason.truncated))
+            self._slots.release()  # who waits for one wakes, finds the end, and passes it on
         self._pending.clear()
 
     async def _close_websocket(self, code: int) -> None:

@@ -274,6 +274,7 @@ async def test_after_the_end_everything_says_so(door: Door) -> None:
             await connection.send_message(b"{}")
         with pytest.raises(ConnectionLost):
             await connection.request("put", {})
+        await connection.serve(on_message=no_message, on_request=no_request)
         with pytest.raises(RuntimeError, match="served once"):
             await connection.serve(on_message=no_message, on_request=no_request)
 
@@ -321,6 +322,26 @@ async def test_an_end_without_goodbye_is_truncation_on_both_sides(door: Door, ho
         ended = await host.ended.get()
         assert isinstance(ended, ConnectionLost)
         assert ended.truncated
+
+
+async def test_a_cut_wakes_everybody_who_waits(door: Door) -> None:
+    """Requests with the peer, requests behind the limit, and messages in the queue; nobody sits out a deadline."""
+
+    async def never(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async with hosting(door, answering(never)) as host:
+        connection = await dial(host.url)
+        serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        waiting = [asyncio.create_task(connection.request("hang", {}, timeout_s=60)) for _ in range(3 * MAX_REQUESTS)]
+        waiting += [asyncio.create_task(connection.send_message(bytes(MAX_MESSAGE))) for _ in range(3)]
+        await asyncio.sleep(0)
+        connection._ws.transport.abort()
+        async with asyncio.timeout(5):
+            outcomes = await asyncio.gather(serving, *waiting, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {ConnectionLost}
+        await host.ended.get()
 
 
 async def test_a_cut_upload_is_never_delivered(door: Door) -> None:
