@@ -1,4 +1,4 @@
-"""The sync requests that a machine makes on its connection: compare, put, remove, pull (PROTOCOL.md, "Requests").
+"""The sync requests that a machine makes on its connection: compare, put, remove, pull (PROTOCOL.md 9).
 
 Messages compare states and are idempotent, so a lost answer or a replay costs nothing.
 """

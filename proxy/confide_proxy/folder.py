@@ -48,7 +48,7 @@ class Content:
 
 
 def content_hash(text: str) -> str:
-    """BLAKE2b-256 of the UTF-8 bytes, in hex: how proxy and daemon name a text (PROTOCOL.md, "Documents")."""
+    """BLAKE2b-256 of the UTF-8 bytes, in hex: how proxy and daemon name a text (PROTOCOL.md 9)."""
     return hashlib.blake2b(text.encode("utf-8"), digest_size=32).hexdigest()
 
 

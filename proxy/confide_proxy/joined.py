@@ -1,7 +1,7 @@
 """Which daemon this machine has joined: its address and the static key that it is pinned to.
 
 There is no trust on first use: a pin comes from an invite, from `confide pin`, or from the address file of a daemon of the same user
-(PROTOCOL.md, "Pins").
+(PROTOCOL.md 2.6).
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Link:
         await self._connection.send_message(data)
 
     async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
-        """Ask the daemon (PROTOCOL.md, "Requests").
+        """Ask the daemon (PROTOCOL.md 9).
 
         Raises:
             RequestError: its answer is an error.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from confide_proxy.link import Link
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""The channel's own limit for one message (PROTOCOL.md, "Messages")."""
+"""The channel's own limit for one message (PROTOCOL.md 6.3)."""
 MAX_IN_FLIGHT = 256
 CALL_DEADLINE_S = 10.0
 LONG_JOB_DEADLINE_S = 3600.0
