@@ -20,6 +20,8 @@ from confide_crypto.handshake import (
     PROLOGUE,
     ClientHandshake,
     DaemonHandshake,
+    derive_psk,
+    transcript,
 )
 from confide_crypto.keys import Identity
 from confide_crypto.noise import XKPSK3, HandshakeState, KeyPair
@@ -277,16 +279,14 @@ def test_low_order_ephemerals_are_refused() -> None:
             DaemonHandshake(HOST).read_message1(point + message1[32:])
 
 
-def message3_with(hostile: Hostile, theirs: DaemonHandshake, payload: Any) -> bytes:
+def message3_with(hostile: Hostile, theirs: DaemonHandshake, payload: Any, head: bytes = bytes(24)) -> bytes:
     """What a client sends that got as far as message 3: `payload` makes the plaintext from T."""
-    from confide_crypto.handshake import derive_psk, transcript
-
-    message1 = hostile.message1()
+    message1 = hostile.message1(head)
     theirs.read_message1(message1)
     message2 = theirs.write_message2()
     secret = hostile.kem.decapsulate(hostile.noise.read_message(message2))
     t = transcript(HOST.static_key, message1, message2)
-    hostile.noise.set_psk(derive_psk(secret, 0, bytes(32), t))
+    hostile.noise.set_psk(derive_psk(secret, head[0], bytes(32), t))
     return hostile.noise.write_message(payload(t))
 
 
@@ -326,6 +326,16 @@ def test_a_message_3_that_proves_nothing_is_refused(payload: Any) -> None:
     hostile, theirs = Hostile(), DaemonHandshake(HOST)
     message = message3_with(hostile, theirs, lambda t: payload(t, hostile.static.public))
     with pytest.raises(HandshakeError, match=r"^handshake failed$"):
+        theirs.read_message3(message)
+
+
+def test_no_fixed_secret_opens_an_invite_that_does_not_exist() -> None:
+    """A client that makes up an invite id and mixes in zeros, as an enrolled one would: the daemon's secret is random instead."""
+    hostile, theirs = Hostile(), DaemonHandshake(HOST)
+    head = b"\1" + bytes(7) + b"\5" * 16
+    message = message3_with(hostile, theirs, lambda t: signed(t, hostile.static.public), head)
+    assert theirs.invite_id == b"\5" * 16
+    with pytest.raises(HandshakeError):
         theirs.read_message3(message)
 
 
