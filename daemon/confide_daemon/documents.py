@@ -12,9 +12,8 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merge3 import Merge3
-
 from confide_daemon.errors import InvalidPathError, InvalidTextError, NotFoundError, TooLargeError
+from confide_daemon.merge import regions
 
 PATH_BYTES = 512
 COMPONENT_BYTES = 255  # what file systems allow
@@ -157,11 +156,11 @@ def split_keeping_ends(text: str) -> list[str]:
 def _merge_lines(base: list[str], ours: list[str], theirs: list[str], *, keep_both: bool) -> tuple[list[str], bool]:
     merged: list[str] = []
     clash = False
-    for group in Merge3(base, ours, theirs).merge_groups():
-        if group[0] != "conflict":
-            merged.extend(group[1])
+    for region in regions(base, ours, theirs):
+        if region.merged is not None:
+            merged.extend(region.merged)
             continue
-        _, _, mine, incoming = group
+        mine, incoming = region.ours, region.theirs
         # Two machines appending to the same log is the everyday case and no clash worth reporting when nothing was changed or removed.
         if keep_both:
             merged.extend(mine)
