@@ -74,7 +74,7 @@ DEFINITION = Definition(
                 ),
             },
             "searchMode": {"type": "string", "enum": ["hybrid", "vector", "keyword", "offline"]},
-            "indexAge": {"type": "number", "minimum": 0, "description": "Seconds since the index last took a change"},
+            "indexAge": {"type": "number", "minimum": 0, "description": "Seconds that the oldest piece has waited for its vector"},
             "warnings": TEXTS,
         }
     ),
