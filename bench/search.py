@@ -1,4 +1,4 @@
-"""`memory_search` through `confide mcp` at 10,000 pieces embedded by the real model, warm, no question asked twice; and where the time goes."""
+"""`memory_search` through `confide mcp` at 10,000 pieces embedded by the real model, warm, no question asked twice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def main() -> None:
     p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[-1]
     inside = status["searchLatencyMs"]
     print(f"memory_search through the proxy, {pieces:,} pieces: p50 {p50:.1f} ms, p95 {p95:.1f} ms (goal: p50 40 ms)")
-    print(f"  in the daemon: p50 {inside['p50']:.1f} ms, p95 {inside['p95']:.1f} ms (python -m bench search_scale splits it)")
+    print(
+        f"  in the daemon: p50 {inside['p50']:.1f} ms, p95 {inside['p95']:.1f} ms (python -m bench search_scale splits it)"
+    )
     print(f"  on the way (pipes, proxy, sealed channel, MCP): p50 {p50 - inside['p50']:.1f} ms")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +141,8 @@ class Tunnel:
                 call.is_sent = False
                 self._arm(identifier, call, RELINK_DEADLINE_S)
             # Else it waits already, and its deadline is not put off by another failed attempt.
+        if self._calls and self._link is not None:
+            self._link.poke()
 
     async def on_message(self, data: bytes) -> None:
         """One message of the daemon's."""
@@ -197,10 +200,9 @@ class Tunnel:
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
         call.is_sent = True
         self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
-        try:
+        # Where the link breaks right here, nobody knows whether the daemon got it: on_down follows and decides.
+        with suppress(ConnectionLost):
             await self._link.send_message(call.line)
-        except ConnectionLost:
-            call.is_sent = False  # on_down follows and decides
 
     async def _replay(self) -> None:
         assert self._link is not None
@@ -214,10 +216,8 @@ class Tunnel:
         assert self._link is not None
         if not self._link.is_up:
             return  # a notification or an answer for a daemon session that no longer is: nobody could use it
-        try:
+        with suppress(ConnectionLost):
             await self._link.send_message(line)
-        except ConnectionLost:
-            return  # as above
 
     def _arm(self, identifier: str, call: Call, seconds: float) -> None:
         # Imported late: before the loop runs there are no calls, and the first answers go out without asyncio.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -137,6 +138,29 @@ def test_a_cut_link_fails_fast_and_heals(tmp_path: Path) -> None:
             assert time.monotonic() - started < 3.5
             relay.mend()
             wait_until("the link", lambda: not wire.tool("memory_status", {}).get("isError"))
+
+
+def test_calls_in_flight_when_the_link_breaks(tmp_path: Path) -> None:
+    """A search is sent again and answered; a store says that it may have taken effect, and is not sent twice."""
+    machine = Machine(tmp_path, "ann")
+    machine.write("MEMORY.md", "The heron fishes at dawn.\n")
+    with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
+        machine.run("join", daemon.invite("ann", port=relay.port))
+        with Wire(machine) as wire:
+            wire.open()
+            wire.tool("memory_sync", {})
+            daemon.signal(signal.SIGSTOP)
+            before = len(relay.captured)
+            search = wire.ask("tools/call", {"name": "memory_search", "arguments": {"query": "heron at dawn"}})
+            store = wire.ask("tools/call", {"name": "memory_store", "arguments": {"content": "- the ibis too"}})
+            wait_until("both calls on the wire", lambda: len(relay.captured) >= before + 2 * 256)
+            relay.cut()
+            daemon.signal(signal.SIGCONT)
+            relay.mend()
+            assert "may have taken effect" in wire.answer(store)["result"]["content"][0]["text"]
+            assert "heron fishes" in str(wire.answer(search)["result"]["structuredContent"])
+            text = str(wire.tool("memory_search", {"query": "ibis", "minScore": 0}))
+            assert text.count("the ibis too") <= 2  # the snippet, in text and structured form, of one line at most
 
 
 def test_a_saved_file_is_found(tmp_path: Path) -> None:

@@ -148,6 +148,11 @@ class Daemon:
             return None
         return address if address["pid"] == self._process.pid else None
 
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """kill -9."""
         assert self._process is not None

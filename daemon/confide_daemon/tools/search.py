@@ -74,7 +74,11 @@ DEFINITION = Definition(
                 ),
             },
             "searchMode": {"type": "string", "enum": ["hybrid", "vector", "keyword", "offline"]},
-            "indexAge": {"type": "number", "minimum": 0, "description": "Seconds that the oldest piece has waited for its vector"},
+            "indexAge": {
+                "type": "number",
+                "minimum": 0,
+                "description": "Seconds that the oldest piece has waited for its vector",
+            },
             "warnings": TEXTS,
         }
     ),
