@@ -204,3 +204,33 @@ def test_two_sessions_get_one_daemon(tmp_path: Path) -> None:
         assert machine.local_daemon == address
     finally:
         machine.stop_local_daemon()
+
+
+def test_the_proxy_tells_stderr_nothing_private(tmp_path: Path) -> None:
+    """Content, queries and paths' contents stay out of the client's log files, also when things go wrong."""
+    machine = Machine(tmp_path, "ann")
+    machine.write("memory/binary.md", "canary-file-3b1c\0")
+    with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
+        invite = daemon.invite("ann", port=relay.port)
+        machine.run("join", invite)
+        with Wire(machine) as wire:
+            wire.open()
+            wire.tool("memory_store", {"content": "- canary-content-88aa"})
+            wire.tool("memory_search", {"query": "canary-query-51de"})
+            wire.tool("memory_read", {"path": "../canary-path-77.md"})
+            wire.send_line(b'{"canary-broken-line')
+            machine.write("memory/binary.md", "canary-file-3b1d\0")
+            relay.cut()
+            wire.tool("memory_store", {"content": "- canary-content-99bb"})
+            relay.mend()
+            wait_until("the link", lambda: not wire.tool("memory_status", {}).get("isError"))
+            assert wire.process.stdin is not None
+            wire.process.stdin.close()
+            wire.process.wait(5)
+            assert wire.process.stderr is not None
+            said = wire.process.stderr.read().decode()
+        log = daemon.log.read_text()
+    assert "ann" in log
+    for text in (said, log):
+        assert "canary" not in text
+        assert invite.split("#")[1] not in text
