@@ -16,11 +16,12 @@ from confide_crypto.errors import ConnectionLost
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
+from confide_proxy.files import Files
 from confide_proxy.link import ATTACH_DEADLINE_S, open_connection
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
 from confide_proxy.replica import SyncReport
-from confide_proxy.session import Files, attach_body
+from confide_proxy.session import attach_body
 from confide_proxy.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
 from confide_proxy.version import VERSION
 

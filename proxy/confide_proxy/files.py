@@ -1,0 +1,103 @@
+"""The files of one session: what the daemon may ask about them, and what is told to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from confide_crypto.errors import RequestError
+from confide_proxy import gitignore, projects
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import FolderError
+from confide_proxy.folder import Folder
+from confide_proxy.ledger import Ledger
+from confide_proxy.paths import Paths
+from confide_proxy.projects import Project
+from confide_proxy.replica import Replica, Requests, SyncReport
+
+log = logging.getLogger(__name__)
+
+
+class Files:
+    """The replicas of one session: its project's folder and the global one."""
+
+    def __init__(self, paths: Paths, config: ProxyConfig, project: Project) -> None:
+        self._paths = paths
+        self._config = config
+        self._project = project
+        limit = config.max_file_kib * 1024
+        self.folders = [Folder(project.name, project.root, config.extra, limit)]
+        if project.name != projects.GLOBAL:
+            self.folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
+        self._replicas: dict[str, Replica] = {}
+        self._is_ignored = not (config.gitignore and project.is_git)
+
+    async def open(self, link: Requests, space: str) -> None:
+        """Make the replicas for the space that the link led to."""
+        for folder in self.folders:
+            ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root)
+            self._replicas[folder.project] = Replica(folder, ledger, link, before_write=self._before_write)
+
+    async def compare(self, *, force: bool, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+        """Compare every folder with the daemon."""
+        report = SyncReport()
+        for replica in list(self._replicas.values()):
+            report.add(await replica.compare(force=force, progress=progress))
+        return report
+
+    async def changed(self, project: str, paths: set[str] | None) -> None:
+        """Send what changed in one folder; None means that anything may have."""
+        replica = self._replicas.get(project)
+        if replica is None:
+            return  # not connected yet: the comparison at the next connection finds it
+        report = await (replica.compare() if paths is None else replica.changed(paths))
+        for item in report.skipped:
+            log.warning("a file was skipped: it %s", item["reason"])
+
+    async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
+        and to count them. Nothing else.
+
+        Raises:
+            RequestError: the request is not one of these, or the file system refuses.
+        """
+        try:
+            if op == "apply":
+                return await self._apply(body)
+            if op == "flush":
+                return await self._flush(body)
+            if op == "backlog":
+                return await self._backlog()
+            if op == "scan":
+                return (await self.compare(force=bool(body.get("force")))).as_json()
+        except FolderError as error:
+            raise RequestError("invalid", str(error), error.hint) from None
+        except (KeyError, TypeError, ValueError):
+            raise RequestError("invalid", f"the request is not of the form that {op} takes") from None
+        raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
+
+    async def _apply(self, body: dict[str, Any]) -> dict[str, Any]:
+        replica = self._replicas.get(str(body.get("project")))
+        if replica is None:
+            raise RequestError("not_found", "this machine does not keep that project here")
+        return await replica.apply(body)
+
+    async def _backlog(self) -> dict[str, Any]:
+        pending = 0
+        for replica in self._replicas.values():
+            pending += await asyncio.to_thread(replica.pending)
+        # Calls that meet a daemon that cannot be reached fail and say so: nothing is queued on this machine.
+        return {"pendingUploads": pending, "queuedOffline": 0, "deadLetters": 0}
+
+    async def _flush(self, body: dict[str, Any]) -> dict[str, Any]:
+        replica = self._replicas.get(str(body.get("project")))
+        if replica is not None:
+            await replica.changed([str(body["path"])])
+        return {}
+
+    async def _before_write(self, folder: Folder) -> None:
+        if folder.project == self._project.name and not self._is_ignored:
+            self._is_ignored = True
+            await asyncio.to_thread(gitignore.add_memory, self._project.root)
