@@ -201,8 +201,7 @@ def search(
     if as_json:
         _print_json(result)
         return
-    for warning in result["warnings"]:
-        err.print(f"note: {warning}", markup=False)
+    _note(result["warnings"])
     for hit in result["results"]:
         place = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
         out.print(
@@ -252,6 +251,7 @@ def store(
         _print_json(result)
     else:
         out.print(f"stored in {result['path']} (revision {result['revision']})", markup=False)
+    _note(result["warnings"])
 
 
 @app.command()
@@ -279,12 +279,13 @@ def sync(
         _print_json(result)
         return
     out.print(
-        f"{result['filesScanned']} files, {result['chunksAdded']} pieces added, {result['chunksUpdated']} updated, "
-        f"{result['chunksRemoved']} removed, {result['duration']:.1f} s",
+        f"files: {result['filesScanned']} compared, {result['filesSent']} sent, {result['filesPulled']} received, "
+        f"{result['filesRemoved']} removed; pieces embedded: {result['chunksUpdated']}; {result['duration']:.1f} s",
         markup=False,
     )
-    for item in result.get("skipped", []):
+    for item in result["skipped"]:
         err.print(f"skipped {item['path']}: {item['reason']}", markup=False)
+    _note(result["warnings"])
 
 
 @app.command()
@@ -361,6 +362,11 @@ def _websocket_url(url: str) -> str:
     if scheme not in schemes or not rest.strip("/"):
         raise typer.BadParameter("the address looks like ws://host:7733 or wss://host/path", param_hint="URL")
     return f"{schemes[scheme]}://{rest}"
+
+
+def _note(warnings: list[str]) -> None:
+    for warning in warnings:
+        err.print(f"note: {warning}", markup=False)
 
 
 def _print_json(value: Any) -> None:

@@ -135,6 +135,17 @@ def test_files_that_cannot_be_sent_are_said_to_be(daemon: Daemon, machine: Machi
     assert "herons" in machine.run("search", "herons")
 
 
+def test_a_store_that_cannot_reach_the_disk_says_so(daemon: Daemon, machine: Machine) -> None:
+    """Where a file stands in the folder's place the daemon keeps the text, and the person is told that the file is missing."""
+    (machine.project / "memory").rmdir()
+    machine.write("memory", "a file, not a folder")
+    machine.run("join", daemon.invite("nofolder"))
+    told = machine.run("store", "The newt is in the pond.", "--path", "memory/newt.md")
+    assert "stored in memory/newt.md" in told
+    assert "note: " in told
+    assert "newt is in" in machine.run("search", "where is the newt")
+
+
 def test_plausible_mistakes_get_a_hint(machine: Machine) -> None:
     """A mistyped command names the near one; a bad option its usage."""
     assert "search" in machine.run("serach", "x", code=2)
