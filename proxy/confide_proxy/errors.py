@@ -59,6 +59,13 @@ class FolderError(ConfideError):
         self.problem = problem
 
 
+class ChangedMeanwhileError(FolderError):
+    """The file is no longer as it was read, so it is not replaced."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "was changed meanwhile")
+
+
 class SetupError(ConfideError):
     """A client's configuration file is not one that an entry can be merged into."""
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from confide_proxy.errors import FolderError
+from confide_proxy.errors import ChangedMeanwhileError, FolderError
 
 MEMORY_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory"
@@ -25,6 +25,8 @@ MAX_FILES = 50_000
 """More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
 MAX_DEPTH = 32
 _MAX_PATH_BYTES = 512
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+"""How a file system without hard links (FAT, some network mounts) refuses one."""
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
 
@@ -132,10 +134,11 @@ class Folder:
             raise FolderError(path, "holds NUL bytes, so it is not markdown")
         return Content(text, content_hash(text), len(data), status.st_mtime_ns)
 
-    def write(self, path: str, text: str) -> Content:
-        """Put `text` at `path`, durably and at once (temporary file, fsync, rename).
+    def write(self, path: str, text: str, *, over: Content | None) -> Content:
+        """Put `text` at `path`, durably and at once (temporary file, fsync, rename), in place of `over`; None where no file may be.
 
         Raises:
+            ChangedMeanwhileError: the file is no longer as it was read, so a person's edit would be lost.
             FolderError: not a memory path, a symlink on the way, disk full, not writable.
         """
         if not self.is_memory(path):
@@ -145,34 +148,34 @@ class Folder:
             with self._parent(path, create=True) as (parent, name):
                 part = f".{name[:200]}.{os.getpid()}.confide-part"
                 mode = _mode_of(name, parent)
-                fd = os.open(
-                    part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=parent
-                )
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
-                    with open(fd, "wb") as file:
+                    with open(os.open(part, flags, mode, dir_fd=parent), "wb") as file:
                         file.write(data)
                         file.flush()
-                        os.fsync(fd)
-                        mtime_ns = os.fstat(fd).st_mtime_ns
-                    os.rename(part, name, src_dir_fd=parent, dst_dir_fd=parent)
-                except BaseException:
-                    os.unlink(part, dir_fd=parent)
-                    raise
+                        os.fsync(file.fileno())
+                        mtime_ns = os.fstat(file.fileno()).st_mtime_ns
+                    _put_in_place(part, name, parent, path, over)
+                finally:
+                    with suppress(FileNotFoundError):
+                        os.unlink(part, dir_fd=parent)
                 os.fsync(parent)
         except OSError as error:
             raise _explained(path, error) from error
         return Content(text, content_hash(text), len(data), mtime_ns)
 
-    def delete(self, path: str) -> None:
-        """Remove the file; nothing happens if it is not there.
+    def delete(self, path: str, *, over: Content) -> None:
+        """Remove the file that was read as `over`; nothing happens if it is not there.
 
         Raises:
+            ChangedMeanwhileError: the file is no longer as it was read.
             FolderError: not a memory path, a symlink on the way, not writable.
         """
         if not self.is_memory(path):
             raise FolderError(path, "is outside the memory folders")
         try:
             with self._parent(path) as (parent, name):
+                _check_unchanged(name, parent, path, over)
                 os.unlink(name, dir_fd=parent)
         except FileNotFoundError:
             return
@@ -251,6 +254,28 @@ def _tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntr
                 yield from _tree(root, path, depth + 1)
         else:
             yield path, entry
+
+
+def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | None) -> None:
+    try:
+        if over is None:
+            # Unlike a rename, it fails where somebody has just made the file.
+            os.link(part, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            return
+        # Between this look and the rename lie microseconds, not the milliseconds that the write and its fsync took.
+        _check_unchanged(name, parent, path, over)
+    except (FileExistsError, FileNotFoundError):
+        raise ChangedMeanwhileError(path) from None
+    except OSError as error:
+        if over is not None or error.errno not in _NO_LINKS:
+            raise
+    os.rename(part, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if (status.st_size, status.st_mtime_ns) != (over.size, over.mtime_ns):
+        raise ChangedMeanwhileError(path)
 
 
 def _mode_of(name: str, parent: int) -> int:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from confide_crypto.errors import RequestError
-from confide_proxy.errors import FolderError
+from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.folder import Content, Folder, Found
 from confide_proxy.ledger import Confirmed, Ledger
 
@@ -141,11 +142,15 @@ class Replica:
         if not self.folder.is_memory(path):
             raise FolderError("the daemon's path", "is outside the memory folders")
         async with self._lock(path):
-            local = await asyncio.to_thread(self.folder.read, path)
-            if local is not None and local.hash not in (body["hash"], body["baseHash"]):
-                return {"applied": False, "hash": local.hash, "text": local.text}
-            await self._write(path, text, int(body["revision"]), local)
-            return {"applied": True}
+            while True:
+                local = await asyncio.to_thread(self.folder.read, path)
+                if local is not None and local.hash not in (body["hash"], body["baseHash"]):
+                    return {"applied": False, "hash": local.hash, "text": local.text}
+                try:
+                    await self._write(path, text, int(body["revision"]), local)
+                except ChangedMeanwhileError:
+                    continue  # a person has just saved it: what it holds now decides anew
+                return {"applied": True}
 
     async def _exchange(
         self, answer: dict[str, Any], report: SyncReport, progress: Callable[[int, int], None] | None
@@ -289,11 +294,13 @@ class Replica:
         if self._before_write:
             await self._before_write(self.folder)
         if text is None:
-            await asyncio.to_thread(self.folder.delete, path)
+            if local is not None:
+                await asyncio.to_thread(partial(self.folder.delete, path, over=local))
             await asyncio.to_thread(self._ledger.forget, path)
             return
-        content = local if local and local.text == text else await asyncio.to_thread(self.folder.write, path, text)
-        state = Confirmed(content.hash, revision, content.size, content.mtime_ns)
+        if local is None or local.text != text:
+            local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
+        state = Confirmed(local.hash, revision, local.size, local.mtime_ns)
         await asyncio.to_thread(self._ledger.set, path, state)
 
     def _lock(self, path: str) -> asyncio.Lock:

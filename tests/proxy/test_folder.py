@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.errors import FolderError
-from confide_proxy.folder import Folder, content_hash
+from confide_proxy.errors import ChangedMeanwhileError, FolderError
+from confide_proxy.folder import Content, Folder, content_hash
+
+SOME = Content("", "", 0, 0)
 
 
 @pytest.fixture
@@ -78,12 +80,12 @@ def test_symlinks_lead_nowhere(folder: Folder, tmp_path: Path, link: str) -> Non
     with pytest.raises(FolderError, match="symlink"):
         folder.read(inside)
     if not link.endswith(".md"):
-        for act in (lambda: folder.write(inside, "x"), lambda: folder.delete(inside)):
+        for act in (lambda: folder.write(inside, "x", over=None), lambda: folder.delete(inside, over=SOME)):
             with pytest.raises(FolderError, match="symlink"):
                 act()
     else:
-        folder.write(inside, "mine")  # replaces the link itself, never its target
-        assert not (folder.root / link).is_symlink()
+        with pytest.raises(FolderError, match="changed meanwhile"):
+            folder.write(inside, "mine", over=None)
     assert (outside / "secret.md").read_text() == "secret"
 
 
@@ -116,7 +118,7 @@ def test_writes_are_for_memory_files_alone(folder: Folder, path: str) -> None:
     """Whatever the daemon asks for, nothing outside the memory folders is written."""
     before = sorted(folder.root.parent.rglob("*"))
     with pytest.raises(FolderError):
-        folder.write(path, "x")
+        folder.write(path, "x", over=None)
     assert sorted(folder.root.parent.rglob("*")) == before
 
 
@@ -125,7 +127,7 @@ def test_a_write_keeps_the_mode_and_leaves_no_part(folder: Folder) -> None:
     file = folder.root / "memory/a.md"
     file.write_text("old")
     file.chmod(0o600)
-    folder.write("memory/a.md", "new")
+    folder.write("memory/a.md", "new", over=folder.read("memory/a.md"))
     assert file.read_text() == "new"
     assert file.stat().st_mode & 0o777 == 0o600
     assert sorted(os.listdir(file.parent)) == ["a.md", "notes"]
@@ -137,13 +139,13 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     import signal
 
     folder = Folder("p", tmp_path)
-    folder.write("memory/a.md", "old")
+    old = folder.write("memory/a.md", "old", over=None)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(FolderError, match="cannot be"):
-            folder.write("memory/a.md", "x" * 100_000)
+            folder.write("memory/a.md", "x" * 100_000, over=old)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / "memory/a.md").read_text() == "old"
@@ -157,3 +159,22 @@ def test_too_many_files_are_refused(folder: Folder, monkeypatch: pytest.MonkeyPa
         (folder.root / f"memory/{number}.md").write_text("x")
     with pytest.raises(FolderError, match="more than"):
         list(folder.walk())
+
+
+def test_an_edit_made_meanwhile_is_never_replaced(folder: Folder) -> None:
+    """What a person saves between our read and our write stays: by changing, by making, by deleting the file."""
+    file = folder.root / "memory/a.md"
+    file.write_text("read")
+    read = folder.read("memory/a.md")
+    assert read is not None
+    file.write_text("saved by a person")
+    for act in (
+        lambda: folder.write("memory/a.md", "ours", over=read),
+        lambda: folder.delete("memory/a.md", over=read),
+    ):
+        with pytest.raises(ChangedMeanwhileError):
+            act()
+    with pytest.raises(ChangedMeanwhileError):
+        folder.write("memory/a.md", "ours", over=None)
+    assert file.read_text() == "saved by a person"
+    assert sorted(os.listdir(file.parent)) == ["a.md", "notes"]
