@@ -66,6 +66,18 @@ class ChangedMeanwhileError(FolderError):
         super().__init__(path, "was changed meanwhile")
 
 
+class StateError(ConfideError):
+    """The proxy's own files cannot be read or written."""
+
+    exit_code = 8
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(
+            f"cannot use {folder}: {error.strerror or type(error).__name__}", hint="is the disk full, or read-only?"
+        )
+        self.folder = folder
+
+
 class SetupError(ConfideError):
     """A client's configuration file is not one that an entry can be merged into."""
 

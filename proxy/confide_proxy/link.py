@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import ConfideError, ConnectionLost, UnreachableError
+from confide_crypto.errors import ConfideError, ConnectionLost, ProtocolViolation, UnreachableError
 from confide_proxy import joined, ondemand
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import NotJoinedError
+from confide_proxy.errors import NotJoinedError, StateError
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ CONNECT_DEADLINE_S = 10.0
 ATTACH_DEADLINE_S = 10.0
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 30.0
+STEADY_S = 10.0
+"""A link that has held for so long is tried again at once; one that keeps breaking is not."""
 _IMPATIENT_S = 0.25
 """A waiting call may cut a back-off short, but not more often than this."""
 
@@ -91,7 +93,12 @@ class Link:
                 reason = error
             except TimeoutError:
                 reason = UnreachableError("the daemon", "it does not answer in time")
-            if self.is_up:
+            except OSError as error:
+                reason = StateError(self._paths.state, error)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                # Whatever a daemon sends, it must not take the agent's session down with it.
+                reason = ProtocolViolation("the daemon's answer is not of the agreed form; do the versions fit?")
+            if self.is_up and time.time() - self.since > STEADY_S:
                 backoff_s = FIRST_BACKOFF_S
             self._connection = None
             self._enter(LinkState.DOWN, reason)

@@ -117,3 +117,5 @@ async def _logged(work: Coroutine[Any, Any, Any], what: str) -> None:
         log.debug("%s stopped: the link is down", what)
     except (ConfideError, TimeoutError, OSError) as error:
         log.warning("%s failed: %s", what, error if isinstance(error, ConfideError) else type(error).__name__)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        log.warning("%s failed: the daemon's answer is not of the agreed form", what)

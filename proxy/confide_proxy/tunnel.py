@@ -169,7 +169,8 @@ class Tunnel:
     def replace_catalogue(self, catalogue: Catalogue) -> None:
         """The daemon's own catalogue came; tell a client that was shown other tools."""
         self._catalogue = catalogue
-        if self._shown is not None and self._shown != catalogue.data["tools"]:
+        # Only the handshake era has this notification unasked; the later one has a request to listen for it.
+        if self._opening and self._shown is not None and self._shown != catalogue.data["tools"]:
             self._send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
 
     # -- calls ----------------------------------------------------------------------------------------------------
