@@ -28,11 +28,26 @@ LOCAL_METHODS = frozenset({INITIALIZE, DISCOVER, LIST_TOOLS, PING})
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
+_FORM: dict[str, type] = {
+    "serverInfo": dict,
+    "capabilities": dict,
+    "instructions": str,
+    "tools": list,
+    "protocolVersions": list,
+    "discover": dict,
+}
+
 
 class Catalogue:
-    """The daemon's own description of itself, as its `catalogue` command prints it."""
+    """The daemon's own description of itself, as its `catalogue` command prints it.
+
+    Raises, when made: KeyError, TypeError or ValueError where `data` is something else.
+    """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
+        for key, kind in _FORM.items():
+            if not isinstance(data[key], kind) or not data[key]:
+                raise TypeError(f"the catalogue's {key} is not of the form it should have")
         self._data = data
         self._tools: dict[str, Mapping[str, Any]] = {tool["name"]: tool for tool in data["tools"]}
 

@@ -8,6 +8,7 @@ import json
 import logging
 import socket
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost
@@ -83,10 +84,11 @@ class Session:
             body = {"toolsets": list(self._config.toolsets)}
             fresh = await self.link.request("catalogue", body, timeout_s=_CATALOGUE_DEADLINE_S)
             self._tunnel.replace_catalogue(catalogues.Catalogue(fresh))
-        except (ConfideError, TimeoutError, KeyError, TypeError) as error:
+        except (ConfideError, TimeoutError, KeyError, TypeError, ValueError, AttributeError) as error:
             log.info("kept the cached catalogue: %s", type(error).__name__)
             return
-        await asyncio.to_thread(catalogues.save, self._paths.catalogue, fresh)
+        with suppress(OSError):  # a full disk: the next connection asks again
+            await asyncio.to_thread(catalogues.save, self._paths.catalogue, fresh)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._group is not None
