@@ -25,7 +25,7 @@ MAX_FILES = 50_000
 """More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
 MAX_DEPTH = 32
 _MAX_PATH_BYTES = 512
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 """How a file system without hard links (FAT, some network mounts) refuses one."""
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
@@ -134,6 +134,13 @@ class Folder:
             raise FolderError(path, "holds NUL bytes, so it is not markdown")
         return Content(text, content_hash(text), len(data), status.st_mtime_ns)
 
+    def is_missing(self, path: str) -> bool:
+        """Whether there surely is no such file: its folder can be looked into, down from a root that is there, and it is not in it."""
+        try:
+            return self.root.is_dir() and self.read(path) is None
+        except FolderError:
+            return False
+
     def write(self, path: str, text: str, *, over: Content | None) -> Content:
         """Put `text` at `path`, durably and at once (temporary file, fsync, rename), in place of `over`; None where no file may be.
 
@@ -146,7 +153,8 @@ class Folder:
         data = text.encode("utf-8")
         try:
             with self._parent(path, create=True) as (parent, name):
-                part = f".{name[:200]}.{os.getpid()}.confide-part"
+                # By hash: the name itself may be as long as a name can be.
+                part = f".{content_hash(name)[:16]}.{os.getpid()}.confide-part"
                 mode = _mode_of(name, parent)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
@@ -205,7 +213,7 @@ class Folder:
             yield from _listed(self.root, "", only=name)
         yield from _tree(self.root, MEMORY_FOLDER, 1)
         memory = f"{MEMORY_FOLDER}/"
-        for top in sorted({_fixed_part(glob) for glob in self.extra}):
+        for top in sorted({fixed_part(glob) for glob in self.extra}):
             for path, entry in _tree(self.root, top, 1):
                 if not path.startswith(memory) and path not in MEMORY_FILES:
                     yield path, entry
@@ -221,11 +229,13 @@ def _is_plain(path: str) -> bool:
         and 0 < len(path.encode("utf-8", "surrogateescape")) <= _MAX_PATH_BYTES
         and "\\" not in path
         and path.isprintable()
-        and all(part not in ("", ".", "..") and not part.startswith(".") for part in parts)
+        and len(parts) <= MAX_DEPTH
+        and all(part and not part.startswith(".") for part in parts)
+        and not any(folder in _SKIPPED_FOLDERS or folder.endswith(".md") for folder in parts[:-1])
     )
 
 
-def _fixed_part(glob: str) -> str:
+def fixed_part(glob: str) -> str:
     """The folder of a glob above its first wildcard, so that a walk starts as deep as it can."""
     fixed: list[str] = []
     for part in PurePosixPath(glob).parts[:-1]:

@@ -27,10 +27,12 @@ def add_memory(root: Path) -> None:
         if check.returncode != 1 or tracked.stdout.strip():
             return
         ignore = root / ".gitignore"
-        before = ignore.read_text(encoding="utf-8") if ignore.exists() else ""
         if ignore.is_symlink():
             return
-        gap = "" if not before or before.endswith("\n") else "\n"
-        ignore.write_text(f"{before}{gap}{MEMORY_FOLDER}/\n", encoding="utf-8")
-    except (OSError, UnicodeDecodeError, subprocess.TimeoutExpired) as error:
+        before = ignore.read_bytes() if ignore.exists() else b""
+        end = b"\r\n" if b"\r\n" in before else b"\n"
+        gap = b"" if not before or before.endswith(b"\n") else end
+        with ignore.open("ab") as file:
+            file.write(gap + f"{MEMORY_FOLDER}/".encode() + end)
+    except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("could not add %s/ to .gitignore: %s", MEMORY_FOLDER, type(error).__name__)

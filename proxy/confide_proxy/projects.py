@@ -6,6 +6,7 @@ else by `name` in `.confide.toml`; else by the folder's name (architecture, "A s
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import dataclass
@@ -38,14 +39,14 @@ def identify(folder: Path) -> Project:
     """
     here = folder.resolve()
     top = _git(here, "rev-parse", "--show-toplevel")
-    if top is None:
-        return Project(_clean(_named_in_file(here) or here.name) or "project", here, is_git=False)
-    root = Path(top)
+    root = Path(top).resolve() if top else here
+    if top is None or root not in (here, *here.parents):
+        return Project(_clean(_named_in_file(here) or here.name), here, is_git=False)
     inner = here.relative_to(root) if here != root and any((here / own).exists() for own in _OWN) else None
     name = _named_in_file(here) if inner else None
     if name is None:
         name = _repository_name(root) + (f"/{inner.as_posix()}" if inner else "")
-    return Project(_clean(name) or "project", here if inner else root, is_git=True)
+    return Project(_clean(name), here if inner else root, is_git=True)
 
 
 def _repository_name(root: Path) -> str:
@@ -71,13 +72,14 @@ def normalise_remote(remote: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
+    # A git hook hands its own repository down by GIT_DIR and others; it is the folder that counts here.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", os.fspath(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, timeout=_GIT_DEADLINE_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, timeout=_GIT_DEADLINE_S, check=False, env=env)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    text = done.stdout.decode("utf-8", "replace").strip()
+    text = os.fsdecode(done.stdout.removesuffix(b"\n"))
     return text if done.returncode == 0 and text else None
 
 
@@ -102,4 +104,6 @@ def _clean(name: str) -> str:
 
         name = unicodedata.normalize("NFC", name)
     printable = "".join(c for c in name if c.isprintable())
-    return printable.strip().encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore")
+    name = printable.strip().encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
+    # A folder that happens to be called so must not become the memory that every project shares.
+    return f"{GLOBAL}-project" if name == GLOBAL else name or "project"

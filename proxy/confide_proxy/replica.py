@@ -90,15 +90,15 @@ class Replica:
             RequestError, ConnectionLost, TimeoutError: from the link.
         """
         report = SyncReport()
-        found, confirmed = await asyncio.to_thread(lambda: (list(self.folder.walk()), self._ledger.all()))
+        # The ledger first: what another session writes and confirms between the two must not look like a file that is gone.
+        confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
         report.skipped += [
             {"path": path, "reason": "is a symlink"} for path in await asyncio.to_thread(self.folder.symlinks)
         ]
         report.files_scanned = len(found)
         entries = await asyncio.to_thread(self._entries, found, confirmed, force, report)
-        # A file that could not be read now is not gone: it stays as it was confirmed.
-        present = {path for path, _, _ in entries} | {item["path"] for item in report.skipped}
-        gone = [(path, state.revision) for path, state in confirmed.items() if path not in present]
+        present = {path for path, _, _ in entries}
+        gone = await asyncio.to_thread(self._gone, {p: c for p, c in confirmed.items() if p not in present}, report)
         answer = await self._link.request(
             "compare",
             {"project": self.folder.project, "entries": entries, "gone": gone},
@@ -144,8 +144,12 @@ class Replica:
         async with self._lock(path):
             while True:
                 local = await asyncio.to_thread(self.folder.read, path)
-                if local is not None and local.hash not in (body["hash"], body["baseHash"]):
-                    return {"applied": False, "hash": local.hash, "text": local.text}
+                known = await asyncio.to_thread(self._ledger.get, path)
+                # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base.
+                expected = (body["hash"], body["baseHash"], known.hash if known else None)
+                if local is not None and local.hash not in expected:
+                    base = known.revision if known else 0
+                    return {"applied": False, "hash": local.hash, "text": local.text, "base": base}
                 try:
                     await self._write(path, text, int(body["revision"]), local)
                 except ChangedMeanwhileError:
@@ -202,6 +206,22 @@ class Replica:
                 entries.append((file.path, content.hash, base))
         return entries
 
+    def _gone(self, missing: dict[str, Confirmed], report: SyncReport) -> list[tuple[str, int]]:
+        """Which of the files that the walk did not find are really deleted: other machines will delete theirs.
+
+        A file behind a symlink, a folder that may not be entered, or a project folder that is not there (an unmounted disk) is not.
+        """
+        if missing and not self.folder.root.is_dir():
+            raise FolderError(
+                str(self.folder.root), "is not there", hint="nothing is taken for deleted while it is missing"
+            )
+        skipped = {item["path"] for item in report.skipped}
+        gone = []
+        for path, state in missing.items():
+            if path not in skipped and self.folder.is_missing(path):
+                gone.append((path, state.revision))
+        return gone
+
     def _readable(self, path: str, report: SyncReport) -> Content | None:
         try:
             return self.folder.read(path)
@@ -223,7 +243,12 @@ class Replica:
             if content is not None and (known is None or known.hash != content.hash):
                 await self._put(path, content, known.revision if known else 0)
                 report.sent += 1
-            elif content is None and known is not None and len(report.skipped) == skipped:
+            elif (
+                content is None
+                and known is not None
+                and len(report.skipped) == skipped
+                and self.folder.is_missing(path)
+            ):
                 await self._remove(path, known, report)
 
     async def _put(self, path: str, content: Content, base: int) -> None:
@@ -240,7 +265,9 @@ class Replica:
             bulk=True,
         )
         merged = answer.get("text")
-        if isinstance(merged, str) and self.folder.is_memory(path):
+        if isinstance(merged, str):
+            if not self.folder.is_memory(path):
+                return  # read only here: the base stays what it was, so that the next edit is merged again
             local = await asyncio.to_thread(self.folder.read, path)
             if local is None or local.hash == content.hash:
                 await self._write(path, merged, int(answer["revision"]), local)

@@ -16,7 +16,7 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from confide_proxy.folder import MEMORY_FOLDER, Folder
+from confide_proxy.folder import MEMORY_FOLDER, Folder, fixed_part
 
 log = logging.getLogger(__name__)
 
@@ -40,19 +40,25 @@ class Watcher(FileSystemEventHandler):
         self._woken = asyncio.Event()
         self._observer: BaseObserver = Observer()
         self._watches: dict[Path, ObservedWatch] = {}
+        self._is_unsure = False
         self.has_events = True
 
     def start(self) -> None:
         """Begin to watch; blocks briefly, so call it in a worker thread."""
-        self._folder.root.mkdir(parents=True, exist_ok=True)
         try:
-            self._schedule(self._folder.root, recursive=False)
+            self._folder.root.mkdir(parents=True, exist_ok=True)
+            # A glob such as **/*.md means the whole project, dependencies and all: it was asked for.
+            whole = any("/" in glob and not fixed_part(glob) for glob in self._folder.extra)
+            self._schedule(self._folder.root, recursive=whole)
             self._schedule_trees()
             self._observer.start()
         except OSError as error:
-            # Most often inotify's limit (fs.inotify.max_user_watches). Polling keeps the promise, only slower.
-            log.warning("no file events for a memory folder (%s); looking every %.0f s", error.strerror, POLL_S)
-            self.has_events = False
+            self._poll_instead(error)
+
+    def _poll_instead(self, error: OSError) -> None:
+        # Most often inotify's limit (fs.inotify.max_user_watches). Polling keeps the promise, only slower.
+        log.warning("no file events for a memory folder (%s); looking every %.0f s", error.strerror, POLL_S)
+        self.has_events = False
 
     def stop(self) -> None:
         """End the watching thread."""
@@ -70,7 +76,11 @@ class Watcher(FileSystemEventHandler):
                 yield None
                 continue
             self._woken.clear()
-            if self._pending:  # not so when the gathering before took in what woke us now
+            if self._is_unsure:
+                self._is_unsure = False
+                self._pending.clear()
+                yield None
+            elif self._pending:  # not so when the gathering before took in what woke us now
                 yield await self._gather()
 
     def on_any_event(self, event: FileSystemEvent) -> None:
@@ -90,8 +100,16 @@ class Watcher(FileSystemEventHandler):
             if event_type in ("deleted", "moved") and path in self._watches and path != self._folder.root:
                 # The watch went with the folder; one of the same name (a git checkout) needs a new one.
                 self._observer.unschedule(self._watches.pop(path))
-            if path.parent == self._folder.root:
+            if event_type in ("deleted", "moved"):
+                # No event tells which files went with it: a comparison does.
+                self._is_unsure = True
+                self._woken.set()
+            try:
                 self._schedule_trees()
+            except OSError as error:
+                self._poll_instead(error)
+                self._is_unsure = True
+                self._woken.set()
             if relative == MEMORY_FOLDER or relative.startswith(f"{MEMORY_FOLDER}/"):
                 for file in self._folder.walk():
                     if file.path.startswith(f"{relative}/"):
@@ -112,8 +130,7 @@ class Watcher(FileSystemEventHandler):
         return paths
 
     def _schedule_trees(self) -> None:
-        tops = {MEMORY_FOLDER} | {glob.split("/", 1)[0] for glob in self._folder.extra if "/" in glob}
-        for top in tops:
+        for top in {MEMORY_FOLDER, *filter(None, map(fixed_part, self._folder.extra))}:
             path = self._folder.root / top
             watch = self._watches.get(path)
             if path.is_dir() and not path.is_symlink():

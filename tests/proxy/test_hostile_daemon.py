@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -36,8 +37,16 @@ class HostileDaemon:
     async def handle(self, ws: ServerConnection) -> None:
         connection = await accept(ws, HOST, self._door)
         self.connections.put_nowait(connection)
+
+        async def reply(data: bytes) -> None:
+            message = json.loads(data)
+            if "id" in message:
+                await connection.send_message(
+                    json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}}).encode()
+                )
+
         with suppress(ConfideError):
-            await connection.serve(on_message=self._ignore, on_request=self._answer)
+            await connection.serve(on_message=reply, on_request=self._answer)
 
     async def _answer(self, op: str, _body: dict[str, Any]) -> dict[str, Any]:
         self.asked.put_nowait(op)
@@ -46,9 +55,6 @@ class HostileDaemon:
             raise answer
         result: dict[str, Any] = answer
         return result
-
-    async def _ignore(self, _data: bytes) -> None:
-        return
 
 
 @asynccontextmanager
@@ -73,7 +79,7 @@ async def served(daemon: HostileDaemon, machine: Machine, act: Callable[[], Awai
         assert wire.process.poll() is None
         while not daemon.connections.empty():
             await daemon.connections.get_nowait().close()
-        await asyncio.to_thread(wire.call, "resources/list", timeout_s=15)
+        await asyncio.to_thread(wire.call, "ping", timeout_s=15)
         assert wire.process.poll() is None
     finally:
         await asyncio.to_thread(wire.__exit__, None, None, None)
