@@ -25,6 +25,7 @@ from confide_proxy import joined, projects, setup
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
 from confide_proxy.config import load as load_config
+from confide_proxy.errors import FolderError
 from confide_proxy.joined import Joined
 from confide_proxy.paths import Paths
 from confide_proxy.version import VERSION
@@ -73,6 +74,15 @@ def main() -> NoReturn:
             markup=False,
         )
         sys.exit(5)
+    except FileNotFoundError as error:
+        # Most often the folder that the terminal stands in was deleted.
+        _fail(
+            FolderError(
+                str(error.filename or "the working directory"), "is not there", hint="cd to a folder that exists"
+            )
+        )
+    except OSError as error:
+        _fail(FolderError(str(error.filename or "a file"), f"cannot be used: {error.strerror or type(error).__name__}"))
     sys.exit(0)
 
 
@@ -103,7 +113,7 @@ def mcp(project: ProjectDir = Path()) -> None:
     """Serve MCP on stdin and stdout; an agent's client runs this."""
     from confide_proxy import stdio
 
-    sys.exit(stdio.run(["--project", str(project)]))
+    sys.exit(stdio.run(["--project", str(project), "--config", str(_require_here().paths.config)]))
 
 
 @app.command()

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import ConfideError, ConnectionLost, ProtocolViolation, UnreachableError
+from confide_crypto.errors import ConfideError, ConnectionLost, HandshakeError, ProtocolViolation, UnreachableError
 from confide_proxy import joined, ondemand
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, StateError
@@ -197,4 +197,11 @@ async def open_connection(paths: Paths, config: ProxyConfig) -> Connection:
     data = paths.daemon_data
     await asyncio.to_thread(ondemand.authorize, data, identity)
     address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
-    return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S)
+    try:
+        return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S)
+    except (UnreachableError, HandshakeError):
+        # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
+        # decides whether there is one: a second daemon ends at once.
+        (data / ondemand.ADDRESS_FILE).unlink(missing_ok=True)
+        address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
+        return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S)

@@ -28,6 +28,7 @@ from confide_crypto.keys import (
 )
 from confide_proxy.errors import DaemonStartError
 
+ADDRESS_FILE = "daemon.address"
 START_DEADLINE_S = 20.0
 """A cold start loads the MCP SDK and the database from a disk that may be slow; 2-3 s is usual."""
 _POLL_S = 0.03
@@ -45,7 +46,7 @@ class Address:
 def read_address(data: Path) -> Address | None:
     """The address that a running local daemon wrote, or None."""
     try:
-        record = json.loads((data / "daemon.address").read_bytes())
+        record = json.loads((data / ADDRESS_FILE).read_bytes())
         return Address(str(record["url"]), parse_daemon_key(record["key"]))
     except (OSError, ValueError, KeyError, TypeError, KeyTextError):
         return None

@@ -50,6 +50,7 @@ class Session:
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self.link.run())
+            group.create_task(self._tunnel.send())
             for folder in self.files.folders:
                 group.create_task(self._watch(folder))
 
@@ -58,7 +59,7 @@ class Session:
             body = {**self._attach, "project": projects.GLOBAL}
             await self.link.request("attach", body, timeout_s=_ATTACH_DEADLINE_S)
         await self.files.open(self.link, str(attached["space"]))
-        await self._tunnel.on_up()
+        self._tunnel.on_up()
         if self._first_compare:
             self._first_compare.cancel()
         self._first_compare = self._spawn(_logged(self.files.compare(force=False), "the comparison of files"))

@@ -39,12 +39,17 @@ def merge(path: Path) -> bool:
     if servers.get(NAME) == ENTRY:
         return False
     servers[NAME] = ENTRY
-    part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    target = path.resolve()  # a linked file (dotfiles in a repository) stays a link
+    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
     try:
-        part.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        if path.exists():
-            part.chmod(path.stat().st_mode & 0o777)
-        part.replace(path)
+        # ASCII, so that half a surrogate pair in somebody else's entry comes through as it was.
+        with open(
+            os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "w", encoding="ascii"
+        ) as file:
+            file.write(json.dumps(document, indent=2) + "\n")
+        part.replace(target)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise SetupError(path, f"cannot be written: {error.strerror}") from error
     return True

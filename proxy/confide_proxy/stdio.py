@@ -33,8 +33,8 @@ SETTLE_S = 0.02
 EXIT_DEADLINE_S = 0.7
 _READ_BYTES = 256 * 1024
 _LINES_IN = 256
-_LINES_OUT = 1024
-_STALL_S = 30.0
+_LINES_OUT = 4096
+_BYTES_OUT = 256 * 1024 * 1024
 _WORKERS = 2
 
 
@@ -66,7 +66,7 @@ def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, p
     patience_s = SPEECHLESS_S
     while outlet.is_open:
         if engine is None and not lines.wait(patience_s):
-            engine = Engine(tunnel, here, config, project)
+            engine = Engine(tunnel, outlet, here, config, project)
             continue
         batch = lines.read()
         if batch is None:
@@ -75,7 +75,7 @@ def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, p
             if engine is None and tunnel.answer_locally(line):
                 patience_s = SETTLE_S
                 continue
-            engine = engine or Engine(tunnel, here, config, project)
+            engine = engine or Engine(tunnel, outlet, here, config, project)
             engine.receive(line)
     if engine is not None:
         engine.stop(EXIT_DEADLINE_S / 2)
@@ -114,18 +114,25 @@ class Outlet:
         self._fd = fd
         self._lines: queue.Queue[bytes | None] = queue.Queue(_LINES_OUT)
         self._thread: threading.Thread | None = None
+        # Bytes taken and bytes written, each counted by one thread alone.
+        self._taken = self._written = 0
         self.is_open = True
 
     def put(self, line: bytes) -> None:
-        """Write a line soon. A client that leaves `_LINES_OUT` lines unread for half a minute is given up."""
+        """Write a line soon. A client that leaves `_LINES_OUT` lines or `_BYTES_OUT` unread is given up: the process ends."""
         if self._thread is None:
             # Until the loop runs there is no one to hold up, and a thread would only cost start-up time.
             self._write(line)
             return
+        self._taken += len(line)
+        is_full = self._taken - self._written > _BYTES_OUT
         try:
-            self._lines.put(line, timeout=_STALL_S)
+            self._lines.put_nowait(line)
         except queue.Full:
-            self.is_open = False
+            is_full = True
+        if is_full:
+            _say("confide: the client does not read what it asked for; ending")
+            os._exit(1)
 
     def start(self) -> None:
         """From now on write in the background."""
@@ -144,6 +151,7 @@ class Outlet:
     def _drain(self) -> None:
         while (line := self._lines.get()) is not None:
             self._write(line)
+            self._written += len(line)
 
     def _write(self, line: bytes) -> None:
         view = memoryview(line)
@@ -157,7 +165,8 @@ class Outlet:
 class Engine:
     """The event loop in its thread: link, tunnel and files."""
 
-    def __init__(self, tunnel: Tunnel, here: places.Paths, config: ProxyConfig, project: Path) -> None:
+    def __init__(self, tunnel: Tunnel, outlet: Outlet, here: places.Paths, config: ProxyConfig, project: Path) -> None:
+        outlet.start()  # from here on it is the loop that writes, and must not wait for the client
         self._tunnel = tunnel
         self._ready = threading.Event()
         self._slots = threading.Semaphore(_LINES_IN)
@@ -227,21 +236,24 @@ class Engine:
         while True:
             line = await waiting.get()
             self._slots.release()
-            await self._tunnel.receive(line)
+            self._tunnel.receive(line)
             waiting.task_done()
 
 
 def _options(arguments: list[str]) -> tuple[Path, Path | None] | str:
-    project, config = Path.cwd(), None
+    try:
+        project, config = Path.cwd(), None
+    except FileNotFoundError:
+        return "the working directory is not there any more; start in another, or name one with --project"
     rest = iter(arguments)
     for argument in rest:
         name, equals, value = argument.partition("=")
-        if name not in ("--project", "--config"):
+        if name not in ("--project", "-p", "--config"):
             return f"unknown argument '{argument}'"
         value = value if equals else next(rest, "")
         if not value:
             return f"{name} needs a value"
-        if name == "--project":
+        if name in ("--project", "-p"):
             project = Path(value).expanduser()
         else:
             config = Path(value).expanduser()

@@ -8,6 +8,7 @@ client's own `initialize`, replayed unseen to each new daemon session. Everythin
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """The channel's own limit for one message (PROTOCOL.md 6.3)."""
 MAX_IN_FLIGHT = 256
+MAX_HELD_BYTES = 64 * 1024 * 1024
+"""Of calls without an answer, which are kept to be sent again."""
+MAX_REPEATS = 2
 CALL_DEADLINE_S = 10.0
 LONG_JOB_DEADLINE_S = 3600.0
 FIRST_LINK_DEADLINE_S = 9.0
@@ -35,6 +39,7 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 UNAVAILABLE = -32000
 _INITIALIZED = "notifications/initialized"
+_CANCELLED = "notifications/cancelled"
 _REPLAY_ID = "confide-replay"
 
 
@@ -48,6 +53,7 @@ class Call:
     repeatable: bool
     timer: asyncio.TimerHandle | None = None
     is_sent: bool = False
+    repeats: int = 0
 
 
 class Tunnel:
@@ -62,6 +68,10 @@ class Tunnel:
         self._was_up = False
         self._shown: list[Any] | None = None
         self._link: Link | None = None
+        # Lines on their way up, in order. A queue, so that taking the client's next line (and its deadline) never waits for the network.
+        self._outgoing: deque[bytes] = deque()
+        self._is_live = False
+        self._has_outgoing: asyncio.Event | None = None
         self._on_empty: asyncio.Event | None = None
 
     @property
@@ -98,38 +108,56 @@ class Tunnel:
         self._send({"jsonrpc": "2.0", "id": identifier, "result": result})
         return True
 
-    async def receive(self, line: bytes) -> None:
+    def receive(self, line: bytes) -> None:
         """One line of the client's."""
-        assert self._link is not None
         message = self._parsed(line)
         if message is None:
             return
         method = message.get("method")
         if method in (catalogues.INITIALIZE, catalogues.DISCOVER) or (
-            method in catalogues.LOCAL_METHODS and not self._link.is_up
+            method in catalogues.LOCAL_METHODS and not self._is_live
         ):
             self.answer_locally(line)
-            if method == catalogues.INITIALIZE and self._link.is_up:
-                await self._replay()
+            if method == catalogues.INITIALIZE and self._is_live:
+                self._replay()
             return
         if method == _INITIALIZED:
             self._is_initialized = True
+        if method == _CANCELLED:
+            self._cancel(message)
         if method is None or message.get("id") is None:
-            await self._pass_on(line)
+            if self._is_live:  # else it is for a daemon session that no longer is, and nobody could use it
+                self._push(line)
             return
-        await self._call(message, line)
+        self._call(message, line)
+
+    async def send(self) -> None:
+        """Pass the lines up, in order, for as long as the task lives."""
+        import asyncio
+
+        assert self._link is not None
+        self._has_outgoing = asyncio.Event()
+        while True:
+            while self._outgoing:
+                # Where the link breaks right here, nobody knows whether the daemon got it: on_down follows and decides.
+                with suppress(ConnectionLost):
+                    await self._link.send_message(self._outgoing.popleft())
+            self._has_outgoing.clear()
+            await self._has_outgoing.wait()
 
     # -- from the link --------------------------------------------------------------------------------------------
 
-    async def on_up(self) -> None:
+    def on_up(self) -> None:
         """A new daemon session: replay what opened the client's, then everything that waited or may be repeated."""
-        self._was_up = True
-        await self._replay()
+        self._was_up = self._is_live = True
+        self._replay()
         for identifier, call in list(self._calls.items()):
-            await self._dispatch(identifier, call)
+            self._dispatch(identifier, call)
 
     def on_down(self, reason: ConfideError) -> None:
         """The link is down: what may have taken effect fails now, what can be repeated gets a short while."""
+        self._is_live = False
+        self._outgoing.clear()  # on_up sends again what still waits then
         for identifier, call in list(self._calls.items()):
             if call.is_sent and not call.repeatable:
                 self._give_up(
@@ -137,8 +165,11 @@ class Tunnel:
                 )
             elif not self._may_recover(reason):
                 self._give_up(identifier, _sentence(reason))
+            elif call.is_sent and call.repeats >= MAX_REPEATS:
+                self._give_up(identifier, "the link to the daemon broke each time during this call")
             elif call.is_sent:
                 call.is_sent = False
+                call.repeats += 1
                 self._arm(identifier, call, RELINK_DEADLINE_S)
             # Else it waits already, and its deadline is not put off by another failed attempt.
         if self._calls and self._link is not None:
@@ -175,20 +206,23 @@ class Tunnel:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, message: dict[str, Any], line: bytes) -> None:
+    def _call(self, message: dict[str, Any], line: bytes) -> None:
         assert self._link is not None
         identifier, method = message["id"], str(message["method"])
-        if len(self._calls) >= MAX_IN_FLIGHT:
+        if (
+            len(self._calls) >= MAX_IN_FLIGHT
+            or sum(len(c.line) for c in self._calls.values()) + len(line) > MAX_HELD_BYTES
+        ):
             self._fail(
-                identifier, UNAVAILABLE, f"{MAX_IN_FLIGHT} calls are waiting for the daemon already; try again later"
+                identifier, UNAVAILABLE, f"{len(self._calls)} calls are waiting for the daemon already; try again later"
             )
             return
         params = message.get("params")
         tool = str(params.get("name")) if method == "tools/call" and isinstance(params, dict) else None
         call = Call(line, method, tool, tool is None or self._catalogue.is_read_only(tool))
         self._calls[_key(identifier)] = call
-        if self._link.is_up:
-            await self._dispatch(_key(identifier), call)
+        if self._is_live:
+            self._dispatch(_key(identifier), call)
             return
         self._link.poke()
         if self._link.reason is not None and not self._may_recover(self._link.reason):
@@ -196,29 +230,29 @@ class Tunnel:
             return
         self._arm(_key(identifier), call, RELINK_DEADLINE_S if self._was_up else FIRST_LINK_DEADLINE_S)
 
-    async def _dispatch(self, identifier: str, call: Call) -> None:
-        assert self._link is not None
+    def _dispatch(self, identifier: str, call: Call) -> None:
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
         call.is_sent = True
         self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
-        # Where the link breaks right here, nobody knows whether the daemon got it: on_down follows and decides.
-        with suppress(ConnectionLost):
-            await self._link.send_message(call.line)
+        self._push(call.line)
 
-    async def _replay(self) -> None:
-        assert self._link is not None
+    def _cancel(self, message: dict[str, Any]) -> None:
+        # MCP, "Cancellation": no answer follows. A call that has not been sent yet must not be carried out any more.
+        params = message.get("params")
+        if isinstance(params, dict) and isinstance(params.get("requestId"), str | int):
+            self._settle(_key(params["requestId"]))
+
+    def _replay(self) -> None:
         if self._opening is None:
             return
-        await self._link.send_message(_encoded(self._opening))
+        self._push(_encoded(self._opening))
         if self._is_initialized:
-            await self._link.send_message(_encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            self._push(_encoded({"jsonrpc": "2.0", "method": _INITIALIZED}))
 
-    async def _pass_on(self, line: bytes) -> None:
-        assert self._link is not None
-        if not self._link.is_up:
-            return  # a notification or an answer for a daemon session that no longer is: nobody could use it
-        with suppress(ConnectionLost):
-            await self._link.send_message(line)
+    def _push(self, line: bytes) -> None:
+        self._outgoing.append(line)
+        if self._has_outgoing is not None:
+            self._has_outgoing.set()
 
     def _arm(self, identifier: str, call: Call, seconds: float) -> None:
         # Imported late: before the loop runs there are no calls, and the first answers go out without asyncio.

@@ -39,3 +39,16 @@ def test_what_cannot_be_merged_is_left_alone(tmp_path: Path, text: str) -> None:
     with pytest.raises(SetupError):
         merge(file)
     assert file.read_text() == text
+
+
+def test_links_and_odd_text_come_through(tmp_path: Path) -> None:
+    """A linked configuration stays a link; half a surrogate pair of somebody else's survives."""
+    (tmp_path / "dotfiles").mkdir()
+    file = tmp_path / "dotfiles" / "claude.json"
+    file.write_text('{"odd": "\\ud83d"}')
+    link = tmp_path / ".claude.json"
+    link.symlink_to(file)
+    assert merge(link)
+    assert link.is_symlink()
+    assert json.loads(file.read_text())["odd"] == "\ud83d"
+    assert sorted(path.name for path in file.parent.iterdir()) == ["claude.json"]
