@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typer.core import TyperCommand
 
 from confide_crypto.enroll import Invite
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys import fingerprint_words, format_public_key, parse_daemon_key
 from confide_proxy import joined, projects, setup
 from confide_proxy import paths as places
@@ -330,7 +330,10 @@ async def _tool(project: Path, tool: str, arguments: dict[str, Any], *, sync: bo
     async with Client(here.paths, here.config, projects.identify(_folder(project))) as client:
         if sync:
             # What was edited a moment ago counts too; unchanged files cost one small comparison.
-            await client.sync()
+            try:
+                await client.sync()
+            except (RequestError, FolderError) as error:
+                _note([f"the files here could not be compared: {error}"])
         return await client.call(tool, arguments)
 
 

@@ -53,3 +53,11 @@ def merge(path: Path) -> bool:
         part.unlink(missing_ok=True)
         raise SetupError(path, f"cannot be written: {error.strerror}") from error
     return True
+
+
+def _encoded(document: object) -> bytes:
+    try:
+        return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+    except UnicodeEncodeError:
+        # Half a surrogate pair in somebody else's entry: as an escape it comes through as it was.
+        return (json.dumps(document, indent=2) + "\n").encode("ascii")
