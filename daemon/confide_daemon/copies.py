@@ -179,7 +179,7 @@ class Copies:
             answer = await self._apply(Change.of(project, path, result, before), before, WRITE_BACK_DEADLINE_S)
             if answer is None:
                 return True
-            base = held.revision if held else 0
+            base = held.revision if held else _told_base(answer)
             merged = await self._space.put(project, path, answer["text"], base=base, author=self._alias)
             if merged.revision != result.revision:
                 self._publish(Change.of(project, path, merged, result.hash))
@@ -212,3 +212,9 @@ class Copies:
         else:
             self._held[key] = Held(change.revision, change.hash)
         return None
+
+
+def _told_base(answer: dict[str, Any]) -> int:
+    """The revision that a machine says it last confirmed, for a file that it has not compared on this connection yet."""
+    base = answer.get("base", 0)
+    return base if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < 2**63 else 0

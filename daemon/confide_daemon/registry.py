@@ -236,12 +236,14 @@ class Registry:
             psk, alias, space, scope, expires_at = rows[0]
             if self._clock() >= expires_at:
                 return Refused("expired")
+            # Looked at before anything is deleted: a refusal must leave the machine as it was.
+            named = self._select_callers("WHERE alias = ? AND revoked_at IS NULL", alias)
+            if any(caller.public_key != public_key for caller in named):
+                return Refused("taken")
             known = self._caller_now(public_key)
             if known is not None and known.revoked_at is None:
                 # The machine had joined before: the invite moves it to a new name and space.
                 self._database.execute("DELETE FROM callers WHERE public_key = ?", (public_key,))
-            if self._select_callers("WHERE alias = ? AND revoked_at IS NULL", alias):
-                return Refused("taken")
             self._database.execute("DELETE FROM invites WHERE invite_id = ?", (invite_id,))
             self._database.execute(
                 "INSERT INTO used_invites VALUES (?, ?, ?, ?, ?)", (invite_id, psk, alias, public_key, self._clock())

@@ -169,6 +169,11 @@ class Daemon:
             return
         session = Session(connection, caller, space, self, min_score=self._config.search.min_score)
         self._sessions.add(session)
+        # Whoever was revoked while the space was being opened had no session yet that could be closed.
+        if self._callers.current(connection.peer_key) is None:
+            self._sessions.discard(session)
+            await connection.close("revoked")
+            return
         try:
             await session.run()
         except ConfideError as error:

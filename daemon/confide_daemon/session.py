@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 
 from confide_crypto.connection import Connection
 from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.limits import MAX_MESSAGE
 from confide_daemon import __version__
 from confide_daemon.copies import Change, Copies
 from confide_daemon.documents import MAX_TEXT_BYTES
@@ -131,8 +133,12 @@ class Session:
 
     async def _forward(self) -> None:
         async for item in self._from_server:
-            data = item.message.model_dump_json(by_alias=True, exclude_none=True)
-            await self.connection.send_message(data.encode())
+            data = item.message.model_dump_json(by_alias=True, exclude_none=True).encode()
+            if len(data) > MAX_MESSAGE:
+                log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))
+                data = _too_large(item.message)
+            if data:
+                await self.connection.send_message(data)
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         if op == "attach":
@@ -270,6 +276,15 @@ class _CallMachine:
 
     async def progress(self, done: float, total: float | None, message: str) -> None:
         await self._report(done, total, message)
+
+
+def _too_large(message: object) -> bytes:
+    """The error to send in place of an answer that the channel cannot carry; nothing in place of a notification."""
+    identifier = getattr(message, "id", None)
+    if identifier is None:
+        return b""
+    text = f"the answer is larger than {MAX_MESSAGE // 2**20} MiB; ask for fewer lines or results"
+    return json.dumps({"jsonrpc": "2.0", "id": identifier, "error": {"code": -32000, "message": text}}).encode()
 
 
 def _toolsets(body: dict[str, Any]) -> tuple[str, ...]:

@@ -194,3 +194,12 @@ def test_a_newer_version_s_registry_is_left_alone(tmp_path: Path, registry: Regi
     registry.close()
     with pytest.raises(StorageError, match="newer version"):
         Registry.open(tmp_path / "registry.db", KEY)
+
+
+def test_a_refused_join_leaves_the_machine_as_it_was(registry: Registry) -> None:
+    """An enrolled machine that is refused, since another took the invite's name meanwhile, is still enrolled."""
+    mine = registry.add_caller(ALICE, "laptop", space="laptop", scope="write", added_by="line")
+    registry.add_invite(INVITE, PSK, "desk", space="laptop", scope="write", ttl_s=900)
+    registry.add_caller(BOB, "desk", space="laptop", scope="write", added_by="line")
+    assert isinstance(registry.join(INVITE, ALICE), Refused)
+    assert registry.caller(ALICE) == mine
