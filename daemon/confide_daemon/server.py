@@ -167,13 +167,12 @@ class Daemon:
             log.error("space %s cannot be opened: %s", caller.space_id, error)
             await _explain(connection, error)
             return
-        session = Session(connection, caller, space, self, min_score=self._config.search.min_score)
-        self._sessions.add(session)
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
         if self._callers.current(connection.peer_key) is None:
-            self._sessions.discard(session)
             await connection.close("revoked")
             return
+        session = Session(connection, caller, space, self, min_score=self._config.search.min_score)
+        self._sessions.add(session)
         try:
             await session.run()
         except ConfideError as error:
