@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from confide_crypto.connection import Connection
-from confide_crypto.errors import ConnectionLost
+from confide_crypto.errors import ConnectionLost, RequestError
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
@@ -85,7 +85,7 @@ class Client:
         """The structured content of a tool's result.
 
         Raises:
-            ToolError: the tool answered with an error.
+            RequestError, ToolError: the tool answered with an error, of a known kind or not.
             ConnectionLost, TimeoutError: from the link.
         """
         identifier = len(self._answers) + 1
@@ -111,7 +111,9 @@ class Client:
             raise ToolError(str(reply["error"].get("message", "the daemon refused the call")))
         result = reply["result"]
         if result.get("isError"):
-            raise ToolError("\n".join(part.get("text", "") for part in result.get("content", [])))
+            text = "\n".join(part.get("text", "") for part in result.get("content", []))
+            code = result.get("_meta", {}).get("confide/code")
+            raise RequestError(code, text) if isinstance(code, str) else ToolError(text)
         return dict(result["structuredContent"])
 
     async def _receive(self, data: bytes) -> None:

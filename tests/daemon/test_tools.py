@@ -133,7 +133,7 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
         (store.DEFINITION, {"content": "x", "mode": "insert"}, "'mode' must be one of append, replace", ""),
         (store.DEFINITION, {"content": "x", "tags": ["a"]}, "unknown parameter 'tags'", "memory_store takes:"),
         (sync.DEFINITION, {"force": 1}, "'force' must be true or false, not a whole number", ""),
-        (read.DEFINITION, {"path": "a.md", "revision": 0}, "'revision' must be 1 or more", ""),
+        (read.DEFINITION, {"path": "a.md", "revision": 0}, "'revision' must be between 1 and", ""),
     ],
 )
 def test_a_mistake_is_named_with_the_way_out(definition: Any, arguments: Any, problem: str, hint: str) -> None:

@@ -17,6 +17,8 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 
 from confide_crypto.errors import ConfideError
+from confide_daemon.errors import ToolError
+from confide_daemon.exchange import as_request_error
 from confide_daemon.tools import read, search, status, store, sync
 from confide_daemon.tools.arguments import check
 from confide_daemon.tools.catalogue import definitions
@@ -59,7 +61,8 @@ async def run(
             content=[mcp_types.TextContent(text=result.text)], structured_content=result.structured
         )
     except ConfideError as error:
-        return refused(str(error), error.hint)
+        code = "invalid" if isinstance(error, ToolError) else as_request_error(error).code
+        return refused(str(error), error.hint, code)
     except TimeoutError:
         return refused(f"{name} did not finish in time", "try again; memory_status shows how busy the daemon is")
     except Exception as error:
@@ -70,10 +73,12 @@ async def run(
         log.debug("%s %s in %.1f ms", name, outcome, (time.monotonic() - started) * 1000)
 
 
-def refused(problem: str, hint: str | None) -> mcp_types.CallToolResult:
-    """The result that says what was wrong and the way out."""
+def refused(problem: str, hint: str | None, code: str = "internal") -> mcp_types.CallToolResult:
+    """The result that says what was wrong and the way out; the code (PROTOCOL.md 7.2) lets a command end with the right exit code."""
     text = f"{problem}\nhint: {hint}" if hint else problem
-    return mcp_types.CallToolResult(content=[mcp_types.TextContent(text=text)], is_error=True)
+    return mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(text=text)], is_error=True, _meta={"confide/code": code}
+    )
 
 
 def _tool(name: str, toolsets: Sequence[str]) -> Definition:

@@ -25,7 +25,7 @@ DEFINITION = Definition(
         },
         "fromLine": {"type": "integer", "minimum": 1, "default": 1},
         "lines": {"type": "integer", "minimum": 1, "maximum": 2000, "default": 50},
-        "revision": {"type": "integer", "minimum": 1, "description": "An older revision"},
+        "revision": {"type": "integer", "minimum": 1, "maximum": 2**53, "description": "An older revision"},
     },
     required=("path",),
     output=record(

@@ -142,7 +142,10 @@ def _moment(name: str, text: str | None) -> datetime | None:
         raise ToolError(
             f"'{name}' is not a date", hint="use an ISO date such as 2026-11-21, or an age such as 7d or 12h"
         ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ToolError(f"'{name}' is out of the range of dates", hint="use an ISO date such as 2026-11-21") from None
 
 
 def _structured(result: SearchResult) -> dict[str, Any]:
