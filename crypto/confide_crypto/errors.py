@@ -180,7 +180,7 @@ class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in
     """The connection ended.
 
     Attributes:
-        truncated: it broke without the peer's CLOSE, so what was under way is not complete (PROTOCOL.md 7.4).
+        truncated: it broke without the peer's CLOSE, so what was under way is not complete (PROTOCOL.md 7.6).
     """
 
     def __init__(self, *, truncated: bool, problem: str | None = None) -> None:

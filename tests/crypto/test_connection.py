@@ -299,7 +299,7 @@ async def test_a_request_under_way_ends_when_the_peer_says_goodbye(door: Door) -
 
 @pytest.mark.parametrize("how", ["cut", "websocket close"])
 async def test_an_end_without_goodbye_is_truncation_on_both_sides(door: Door, how: str) -> None:
-    """A proxy on the way can cut TCP or send a polite websocket close; neither passes for a complete session (PROTOCOL.md 7.4)."""
+    """A proxy on the way can cut TCP or send a polite websocket close; neither passes for a complete session (PROTOCOL.md 7.6)."""
     stay = asyncio.Event()
 
     async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
