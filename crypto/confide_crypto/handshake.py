@@ -149,13 +149,13 @@ class ClientHandshake:
 class DaemonHandshake:
     """The responder's side. Nothing that message 1 says is believed before message 3 has been read."""
 
-    def __init__(self, identity: Identity, *, ephemeral: KeyPair | None = None) -> None:
-        """`ephemeral` is for frozen vectors only."""
-        static = KeyPair.from_secret(identity.static_secret)
-        self._daemon_static = static.public
-        self._noise = HandshakeState(
-            XKPSK3, HASH, initiator=False, prologue=PROLOGUE, static=static, ephemeral=ephemeral
-        )
+    def __init__(
+        self, identity: Identity, *, previous: Identity | None = None, ephemeral: KeyPair | None = None
+    ) -> None:
+        """With `previous`, message 1 may be meant for either key (PROTOCOL.md 7.11). `ephemeral` is for frozen vectors only."""
+        self._previous = previous
+        self._ephemeral = ephemeral
+        self._use(identity)
         self._message1 = b""
         self._kem_public: MLKEM768PublicKey | None = None
         self._t = b""
@@ -172,7 +172,7 @@ class DaemonHandshake:
         if len(message) != MESSAGE1_LENGTH:
             raise _failed()
         try:
-            payload = self._noise.read_message(message)
+            payload = self._open_message1(message)
             self._kem_public = MLKEM768PublicKey.from_public_bytes(payload[8 + INVITE_ID_LENGTH :])
         except (NoiseError, ValueError):
             raise _failed() from None
@@ -215,6 +215,24 @@ class DaemonHandshake:
     def finish(self) -> TransportKeys:
         """The keys of the open channel."""
         return _finish(self._noise)
+
+    def _use(self, identity: Identity) -> None:
+        static = KeyPair.from_secret(identity.static_secret)
+        self.identity = identity
+        """The one that the client's message 1 was meant for, once that has been read."""
+        self._daemon_static = static.public
+        self._noise = HandshakeState(
+            XKPSK3, HASH, initiator=False, prologue=PROLOGUE, static=static, ephemeral=self._ephemeral
+        )
+
+    def _open_message1(self, message: bytes) -> bytes:
+        try:
+            return self._noise.read_message(message)
+        except NoiseError:
+            if self._previous is None:
+                raise
+        self._use(self._previous)
+        return self._noise.read_message(message)
 
 
 def _finish(noise: HandshakeState) -> TransportKeys:

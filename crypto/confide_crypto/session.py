@@ -20,6 +20,8 @@ from confide_crypto.requests import decode_answer, encode_request
 if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection as WebSocket
 
+    from confide_crypto.succession import Succession
+
 
 class Connection:
     """One authenticated session. Made by `connect` and `accept` only.
@@ -29,6 +31,7 @@ class Connection:
         peer_key: the peer's Ed25519 public key, proven.
         hello: what the client said about itself.
         welcome: what the daemon answered.
+        successor: at a client, the daemon's verified new keys, where it was reached by its old one (PROTOCOL.md 7.11).
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Connection:
         self.peer_key = peer_key
         self.hello = hello
         self.welcome = welcome
+        self.successor: Succession | None = None
         self._ws = ws
         self._channel = channel
         self._timers = timers

@@ -1,0 +1,109 @@
+"""A daemon's new key: the statement that lets its clients' pins follow, and the old key while it still answers (PROTOCOL.md 7.11).
+
+The old Ed25519 key vouches for the new keys, so a pin moves only where the daemon that is pinned wanted it to. The new key signs
+too: nobody can name another's key as its own successor.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
+
+_LABEL: Final = b"confide/daemon-rotation/1"
+_LATEST: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """The statement: these keys follow those, and those end at `until`. Made by `make` or `parse`; believed only once `verify` says so.
+
+    Attributes:
+        old_static: the X25519 static key that clients have pinned, 32 bytes.
+        old_key: its daemon's Ed25519 public key, 32 bytes.
+        new_static: the X25519 static key to pin from now on, 32 bytes.
+        new_key: the new Ed25519 public key, 32 bytes.
+        until: when the old keys end, seconds since 1970.
+        by_old: the old key's signature, 64 bytes.
+        by_new: the new key's signature, 64 bytes.
+    """
+
+    old_static: bytes
+    old_key: bytes
+    new_static: bytes
+    new_key: bytes
+    until: int
+    by_old: bytes
+    by_new: bytes
+
+    @classmethod
+    def make(cls, old: Identity, new: Identity, until: int) -> Self:
+        """The statement that `new` follows `old`, which ends at `until` (seconds since 1970)."""
+        signed = _signed(old.static_key, new.static_key, new.public_key, until)
+        by_old, by_new = old.sign(_LABEL, signed), new.sign(_LABEL, signed)
+        return cls(old.static_key, old.public_key, new.static_key, new.public_key, until, by_old, by_new)
+
+    @classmethod
+    def parse(cls, body: Any, *, old_static: bytes, old_key: bytes) -> Self:
+        """The statement in `rotation` of a welcome. The old keys do not stand in it: they are those of the connection it came by.
+
+        Raises:
+            ValueError: it has another form.
+        """
+        match body:
+            case {"static": str(static), "key": str(key), "until": int(until), "old": str(by_old), "new": str(by_new)}:
+                lengths = (2 * KEY_LENGTH, 2 * KEY_LENGTH, 2 * SIGNATURE_LENGTH, 2 * SIGNATURE_LENGTH)
+                fits = tuple(map(len, (static, key, by_old, by_new))) == lengths
+                if fits and not isinstance(until, bool) and 0 <= until <= _LATEST:
+                    new_static, new_key = bytes.fromhex(static), bytes.fromhex(key)
+                    return cls(
+                        old_static, old_key, new_static, new_key, until, bytes.fromhex(by_old), bytes.fromhex(by_new)
+                    )
+        raise ValueError("not a rotation statement")
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the welcome: `static`, `key`, `old` and `new` in hex, `until` as a number."""
+        return {
+            "static": self.new_static.hex(),
+            "key": self.new_key.hex(),
+            "until": self.until,
+            "old": self.by_old.hex(),
+            "new": self.by_new.hex(),
+        }
+
+    def verify(self) -> bool:
+        """Whether both keys have signed it as it is here."""
+        lengths = [len(key) for key in (self.old_static, self.new_static, self.new_key)]
+        if lengths != [KEY_LENGTH] * 3 or not 0 <= self.until <= _LATEST:
+            return False
+        signed = _signed(self.old_static, self.new_static, self.new_key, self.until)
+        by_old = verify(self.old_key, _LABEL, signed, self.by_old)
+        return verify(self.new_key, _LABEL, signed, self.by_new) and by_old
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """What a daemon holds while a rotation is under way: the old secret, and what to tell those who still use it.
+
+    Attributes:
+        old: the identity that is going.
+        statement: signed by it and by the one that has come.
+    """
+
+    old: Identity
+    statement: Succession
+
+    @property
+    def until(self) -> int:
+        """When the old key ends, seconds since 1970."""
+        return self.statement.until
+
+    def is_over(self, now: float) -> bool:
+        """Whether the old key is to be refused at `now` (seconds since 1970)."""
+        return now >= self.until
+
+
+def _signed(old_static: bytes, new_static: bytes, new_key: bytes, until: int) -> bytes:
+    return old_static + new_static + new_key + struct.pack(">Q", until)
