@@ -41,6 +41,7 @@ from confide_crypto.limits import (
     websocket_options,
 )
 from confide_crypto.session import Connection
+from confide_crypto.succession import Rotation, Succession, successor_in
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -74,17 +75,19 @@ async def connect(
     identity: Identity,
     daemon_static: bytes,
     *,
+    daemon_key: bytes | None = None,
     invite: Invite | None = None,
     hello: dict[str, Any] | None = None,
     timeout_s: float = HANDSHAKE_TIMEOUT_S,
     timers: Timers = DEFAULT_TIMERS,
 ) -> Connection:
-    """Open a channel to the daemon that holds `daemon_static`.
+    """Open a channel to the daemon that holds `daemon_static`. Where the daemon has a new key, `successor` of the connection tells it.
 
     Args:
         url: ws:// or wss:// (confide:// and confides:// are taken too).
         identity: who we are.
         daemon_static: the pinned X25519 key, 32 bytes.
+        daemon_key: the pinned Ed25519 key, 32 bytes, where it is known: no other can name a successor.
         invite: to be used up by this connection.
         hello: at most 352 bytes of JSON about this machine.
         timeout_s: for everything together, from the name lookup to the welcome.
@@ -103,12 +106,14 @@ async def connect(
         async with asyncio.timeout(timeout_s):
             ws = await _open(url, where)
             try:
-                return await _introduce(ws, where, identity, daemon_static, invite, hello or {}, timers)
+                connection = await _introduce(ws, where, identity, daemon_static, invite, hello or {}, timers)
             except BaseException:
                 ws.transport.abort()
                 raise
     except TimeoutError:
         raise UnreachableError(where, f"timed out after {timeout_s:g} s") from None
+    connection.successor = successor_in(connection.welcome, daemon_static, connection.peer_key, pinned_key=daemon_key)
+    return connection
 
 
 async def accept(
@@ -116,6 +121,7 @@ async def accept(
     identity: Identity,
     authorize: Authorize,
     *,
+    previous: Rotation | None = None,
     timeout_s: float = HANDSHAKE_TIMEOUT_S,
     handshakes: Handshakes | None = None,
     timers: Timers = DEFAULT_TIMERS,
@@ -126,6 +132,7 @@ async def accept(
         ws: opened with `websocket_options()`.
         identity: the daemon's.
         authorize: asked once for the invite's secret and once for the caller.
+        previous: the key before `identity`, while it still answers; a client that uses it is told of the new one.
         timeout_s: for the whole handshake, `admit` included; the first message has 5 s.
         handshakes: the limiter that all of the daemon's connections share.
         timers: keepalive and idle limit.
@@ -137,7 +144,7 @@ async def accept(
     try:
         with handshakes.slot() if handshakes else contextlib.nullcontext():
             async with asyncio.timeout(timeout_s):
-                return await _receive_client(ws, identity, authorize, timers)
+                return await _receive_client(ws, identity, authorize, previous, timers)
     except BusyError:
         await _refuse(ws, CLOSE_BUSY)
         raise
@@ -284,11 +291,13 @@ def _read_welcome(data: bytes, daemon_static: bytes, own_words: str) -> tuple[by
 # -- the daemon's side --------------------------------------------------------------------------------------------
 
 
-async def _receive_client(ws: ServerConnection, identity: Identity, authorize: Authorize, timers: Timers) -> Connection:
+async def _receive_client(
+    ws: ServerConnection, identity: Identity, authorize: Authorize, previous: Rotation | None, timers: Timers
+) -> Connection:
     if ws.subprotocol != SUBPROTOCOL:
         raise HandshakeError("handshake failed")
     ws.protocol.max_message_size = _MAX_BEFORE_MESSAGE3
-    handshake = DaemonHandshake(identity)
+    handshake = DaemonHandshake(identity, previous=previous.old if previous else None)
     async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
         handshake.read_message1(_binary(await ws.recv()))
     invite_id = handshake.invite_id
@@ -296,7 +305,8 @@ async def _receive_client(ws: ServerConnection, identity: Identity, authorize: A
     caller = handshake.read_message3(_binary(await ws.recv()))
     ws.protocol.max_message_size = MAX_RECORD
     channel = Channel(handshake.finish(), initiator=False)
-    welcome = await _admit(ws, channel, identity, authorize, caller, invite_id)
+    succession = previous.statement if previous and handshake.identity is not identity else None
+    welcome = await _admit(ws, channel, handshake.identity, authorize, caller, invite_id, succession)
     return Connection(ws, channel, peer_key=caller.public_key, hello=caller.hello, welcome=welcome, timers=timers)
 
 
@@ -307,6 +317,7 @@ async def _admit(
     authorize: Authorize,
     caller: Caller,
     invite_id: bytes | None,
+    succession: Succession | None,
 ) -> Welcome:
     try:
         welcome = await authorize.admit(caller.public_key, caller.hello, invite_id)
@@ -315,6 +326,8 @@ async def _admit(
         raise
     proof = identity.sign(_DAEMON_LABEL, identity.static_key)
     statement = {"key": identity.public_key.hex(), "signature": proof.hex()}
+    if succession:
+        welcome = {**welcome, "rotation": succession.to_json()}
     await _send_first(ws, channel, {"ok": {"daemon": statement, "welcome": welcome}})
     return welcome
 

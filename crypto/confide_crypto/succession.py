@@ -6,11 +6,14 @@ too: nobody can name another's key as its own successor.
 
 from __future__ import annotations
 
+import logging
 import struct
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
+
+log = logging.getLogger(__name__)
 
 _LABEL: Final = b"confide/daemon-rotation/1"
 _LATEST: Final = 2**64 - 1
@@ -103,6 +106,30 @@ class Rotation:
     def is_over(self, now: float) -> bool:
         """Whether the old key is to be refused at `now` (seconds since 1970)."""
         return now >= self.until
+
+
+def successor_in(
+    welcome: dict[str, Any], daemon_static: bytes, daemon_key: bytes, *, pinned_key: bytes | None = None
+) -> Succession | None:
+    """The daemon's new keys, if its welcome names any and the pinned daemon vouches for them; anything else is ignored.
+
+    Args:
+        welcome: what came by the connection.
+        daemon_static: the X25519 key that the connection was made with, 32 bytes.
+        daemon_key: the Ed25519 key that the daemon showed on it, 32 bytes.
+        pinned_key: the Ed25519 key that it was known by before, if it was.
+    """
+    body = welcome.get("rotation")
+    if body is None:
+        return None
+    try:
+        named = Succession.parse(body, old_static=daemon_static, old_key=daemon_key)
+    except ValueError:
+        named = None
+    if named is None or (pinned_key is not None and pinned_key != daemon_key) or not named.verify():
+        log.warning("the daemon names a new key, but its statement is not good; the pin stays")
+        return None
+    return named
 
 
 def _signed(old_static: bytes, new_static: bytes, new_key: bytes, until: int) -> bytes:
