@@ -96,6 +96,21 @@ def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> Non
         raise _cannot(path, "be written", error) from error
 
 
+def remove_private_file(path: Path) -> None:
+    """Delete a file, where there is one, and have that on the disk on return.
+
+    Raises:
+        KeyFileError: it cannot be deleted.
+    """
+    try:
+        path.unlink()
+        _sync_dir(path.parent)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _cannot(path, "be deleted", error) from error
+
+
 def _check_file(path: Path, status: os.stat_result) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise KeyFileError(path, "is a link, so it could be swapped", hint="put the file itself in its place")

@@ -16,6 +16,7 @@ import typer
 
 from confide_crypto.errors import ConfideError
 from confide_daemon import __version__, config, machines, paths
+from confide_daemon.daemonkey import key_app
 from confide_daemon.options import Config, Data, Json, opened, say, show
 
 EXIT_CODES = (
@@ -34,7 +35,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-key_app = typer.Typer(help="The daemon's own key.", no_args_is_help=True)
 app.add_typer(key_app, name="key")
 
 
@@ -150,16 +150,6 @@ app.command()(machines.revoke)
 app.add_typer(machines.callers_app, name="callers")
 
 
-@key_app.command("show")
-def key_show(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
-    """Print the daemon's public key, for `confide pin`."""
-    from confide_crypto.keys import format_daemon_key
-
-    with opened(config_file, data) as state:
-        key = format_daemon_key(state.identity.static_key)
-    show({"key": key}) if as_json else typer.echo(key)
-
-
 @app.command()
 def reindex(
     config_file: Config = None,
@@ -187,6 +177,7 @@ def reindex(
 def status(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
     """Show whether the daemon runs, and what it holds."""
     from confide_daemon import health
+    from confide_daemon.rotation import clock
 
     with opened(config_file, data) as state:
         facts = health.facts(state)
@@ -196,6 +187,8 @@ def status(config_file: Config = None, data: Data = None, as_json: Json = False)
     typer.echo(f"confided {facts['version']}: {'serves at ' + facts['url'] if facts['running'] else 'is not running'}")
     typer.echo(f"data: {facts['data']}  ({facts['sizeBytes'] / 1e6:.1f} MB)")
     typer.echo(f"machines: {facts['callers']}  spaces: {', '.join(facts['spaces']) or 'none'}")
+    if facts["oldKeyUntil"]:
+        typer.echo(f"key: rotated; the old one answers until {clock(facts['oldKeyUntil'])}")
 
 
 @app.command()

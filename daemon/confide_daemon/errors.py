@@ -9,6 +9,7 @@
     ├── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
+    ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
     ├── BadNameError                a name, a time or an address in a command that is none
     ├── ListenError                 the socket cannot be bound
@@ -92,6 +93,12 @@ class DataFolderError(ConfideError):
         super().__init__(f"the data folder {path} {problem}", hint=hint)
         self.path = path
         self.problem = problem
+
+
+class RotationError(ConfideError):
+    """The daemon's own key cannot be rotated, or its old one ended, as things are."""
+
+    exit_code = 4
 
 
 class TakenError(ConfideError):

@@ -61,6 +61,7 @@ def facts(state: State) -> dict[str, Any]:
         "sizeBytes": sum(path.stat().st_size for path in files),
         "callers": len(state.registry.callers()),
         "spaces": list(state.registry.spaces()),
+        "oldKeyUntil": state.keys.rotation.until if state.keys.rotation else None,
     }
 
 

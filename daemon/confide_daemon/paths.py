@@ -25,6 +25,26 @@ class DataFolder:
         return self.root / "identity.key"
 
     @property
+    def previous(self) -> Path:
+        """The seed before that one, while a rotation is under way."""
+        return self.root / "identity.previous.key"
+
+    @property
+    def following(self) -> Path:
+        """The seed that is about to become the daemon's; there for a moment of a rotation only."""
+        return self.root / "identity.next.key"
+
+    @property
+    def rotation(self) -> Path:
+        """The statement that the current key follows the previous one, and until when both answer."""
+        return self.root / "rotation.json"
+
+    @property
+    def rotation_lock(self) -> Path:
+        """Held while one of these files is changed."""
+        return self.root / "rotation.lock"
+
+    @property
     def master(self) -> Path:
         """The key from which the keys of all databases are derived."""
         return self.root / "master.key"

@@ -33,6 +33,7 @@ from confide_daemon.callers import Callers
 from confide_daemon.config import DaemonConfig
 from confide_daemon.copies import Change
 from confide_daemon.errors import ListenError
+from confide_daemon.rotation import LiveKeys
 from confide_daemon.session import Session
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State
@@ -71,6 +72,7 @@ class Daemon:
         self._sessions: set[Session] = set()
         self._open: Counter[bytes] = Counter()
         self._stop = asyncio.Event()
+        self._keys = LiveKeys(state.folder, state.keys)
         self._handshakes = Handshakes()
         self._callers = Callers(
             state.registry,
@@ -91,15 +93,12 @@ class Daemon:
         """
         server = await self._listen(listen)
         url = _url(server)
-        key = format_daemon_key(self._state.identity.static_key)
         try:
-            await asyncio.to_thread(
-                address.write, self._state.folder.address, address.Address(url, key, os.getpid(), __version__)
-            )
+            await self._write_address(url)
             log.info("confided %s listens on %s", __version__, url.removeprefix("confide://"))
             if on_ready:
                 on_ready(url)
-            await self._until_stopped(listen.idle_exit_s)
+            await self._until_stopped(url, listen.idle_exit_s)
         finally:
             address.remove(self._state.folder.address)
             server.close(close_connections=False)
@@ -139,7 +138,9 @@ class Daemon:
     async def _handle(self, ws: ServerConnection) -> None:
         started = time.monotonic()
         try:
-            connection = await accept(ws, self._state.identity, self._callers, handshakes=self._handshakes)
+            connection = await accept(
+                ws, self._keys.identity, self._callers, previous=self._keys.previous(), handshakes=self._handshakes
+            )
         except DeniedError:
             return  # logged where it was decided
         except (ConfideError, TimeoutError) as error:
@@ -184,8 +185,14 @@ class Daemon:
         finally:
             self._sessions.discard(session)
 
-    async def _until_stopped(self, idle_exit_s: float | None) -> None:
-        """Watch the registry for what other processes change, and the clock for idleness."""
+    async def _write_address(self, url: str) -> None:
+        key = format_daemon_key(self._keys.identity.static_key)
+        await asyncio.to_thread(
+            address.write, self._state.folder.address, address.Address(url, key, os.getpid(), __version__)
+        )
+
+    async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:
+        """Watch the registry and the keys for what other processes change, and the clock for idleness."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -201,11 +208,22 @@ class Daemon:
             if now != version:
                 version = now
                 await self._apply_registry()
+            if self._keys.is_stale():
+                await self._follow_keys(url)
             if self._open:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
                 return
+
+    async def _follow_keys(self, url: str) -> None:
+        """Take up a rotation that was begun or ended; sessions that are open stay, they were proven with the key of their time."""
+        try:
+            if await asyncio.to_thread(self._keys.refresh):
+                log.info("the daemon's key was rotated, or its old one ended")
+                await self._write_address(url)
+        except (ConfideError, OSError) as error:
+            log.error("the key files cannot be used, so the keys stay as they were: %s", error)
 
     async def _apply_registry(self) -> None:
         """Give every session its caller's rights as they are now; end those of revoked callers."""

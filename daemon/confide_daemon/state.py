@@ -12,16 +12,23 @@ from confide_daemon.errors import DataFolderError
 from confide_daemon.master import MasterKey
 from confide_daemon.paths import DataFolder
 from confide_daemon.registry import Registry
+from confide_daemon.rotation import Keys
+from confide_daemon.rotation import load as load_keys
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An opened data folder."""
+    """An opened data folder; `keys` are as they were when it was opened."""
 
     folder: DataFolder
-    identity: Identity
+    keys: Keys
     master: MasterKey
     registry: Registry
+
+    @property
+    def identity(self) -> Identity:
+        """The daemon's own, the current one."""
+        return self.keys.current
 
     def close(self) -> None:
         """Close what is open on disk."""
@@ -63,6 +70,6 @@ def open_state(folder: DataFolder) -> State:
     if not folder.identity.exists() or not folder.master.exists():
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
     make_private_dir(folder.root)
-    identity = Identity.load(folder.identity)
+    keys = load_keys(folder)
     master = MasterKey.load(folder.master)
-    return State(folder, identity, master, Registry.open(folder.registry, master.registry_key()))
+    return State(folder, keys, master, Registry.open(folder.registry, master.registry_key()))
