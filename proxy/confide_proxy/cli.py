@@ -135,8 +135,10 @@ async def _join(invite: Invite) -> None:
     identity = await asyncio.to_thread(joined.identity, here.paths.identity)
     connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
     alias = str(connection.welcome.get("caller", "this machine"))
+    new = connection.successor
+    static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
+    joined.save(here.paths.link, Joined(invite.websocket_url, static, key))
     await connection.close()
-    joined.save(here.paths.link, Joined(invite.websocket_url, invite.daemon_static))
     out.print(f"joined as [bold]{alias}[/]  {fingerprint_words(identity.public_key)}")
     async with Client(here.paths, here.config, projects.identify(Path())) as client:
         status = await client.call("memory_status", {})

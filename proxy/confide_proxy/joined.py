@@ -1,25 +1,47 @@
-"""Which daemon this machine has joined: its address and the static key that it is pinned to.
+"""Which daemon this machine has joined: its address and the keys that it is pinned to.
 
 There is no trust on first use: a pin comes from an invite, from `confide pin`, or from the address file of a daemon of the same user
-(PROTOCOL.md 2.6).
+(PROTOCOL.md 2.6). It moves only where the pinned daemon vouches for its new key (7.11).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from confide_crypto.errors import KeyFileError, KeyTextError
-from confide_crypto.keys import Identity, format_daemon_key, parse_daemon_key, read_private_file, write_private_file
+from confide_crypto.keys import (
+    KEY_LENGTH,
+    Identity,
+    format_daemon_key,
+    parse_daemon_key,
+    read_private_file,
+    write_private_file,
+)
+
+if TYPE_CHECKING:
+    from confide_crypto.connection import Connection
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A pinned daemon: `url` is its websocket address, `daemon_static` its X25519 key (32 bytes)."""
+    """A pinned daemon.
+
+    Attributes:
+        url: its websocket address.
+        daemon_static: its X25519 key, 32 bytes.
+        daemon_key: its Ed25519 key, 32 bytes; None until a connection has shown it.
+    """
 
     url: str
     daemon_static: bytes
+    daemon_key: bytes | None = None
 
 
 def load(path: Path) -> Joined | None:
@@ -33,7 +55,10 @@ def load(path: Path) -> Joined | None:
     data = read_private_file(path)
     try:
         record = json.loads(data)
-        return Joined(str(record["url"]), parse_daemon_key(record["daemonKey"]))
+        daemon_key = bytes.fromhex(record["daemonEd25519"]) if "daemonEd25519" in record else None
+        if daemon_key is not None and len(daemon_key) != KEY_LENGTH:
+            raise ValueError("a key has 32 bytes")
+        return Joined(str(record["url"]), parse_daemon_key(record["daemonKey"]), daemon_key)
     except (ValueError, KeyError, TypeError, KeyTextError) as error:
         raise KeyFileError(path, "is damaged", hint="join again, or restore the file") from error
 
@@ -41,7 +66,28 @@ def load(path: Path) -> Joined | None:
 def save(path: Path, joined: Joined) -> None:
     """Pin a daemon, in place of any other."""
     record = {"url": joined.url, "daemonKey": format_daemon_key(joined.daemon_static)}
+    if joined.daemon_key is not None:
+        record["daemonEd25519"] = joined.daemon_key.hex()
     write_private_file(path, json.dumps(record).encode(), replace=True)
+
+
+def follow(path: Path, pinned: Joined, connection: Connection) -> None:
+    """Have the pin as this connection showed the daemon's keys, on the disk: its successor's, or the Ed25519 key where it was not known.
+
+    Raises:
+        KeyFileError: a new pin cannot be written.
+    """
+    successor = connection.successor
+    if successor is None and pinned.daemon_key is not None:
+        return
+    if load(path) != pinned:
+        return  # another session has followed already, or a person has joined another daemon meanwhile
+    if successor is not None:
+        save(path, Joined(pinned.url, successor.new_static, successor.new_key))
+        log.info("the daemon has a new key, and vouched for it with its old one: the pin follows")
+        return
+    with contextlib.suppress(KeyFileError):  # an old pin on a disk that is full, or read-only, is as good as it was
+        save(path, replace(pinned, daemon_key=connection.peer_key))
 
 
 def identity(path: Path) -> Identity:

@@ -191,7 +191,16 @@ async def open_connection(paths: Paths, config: ProxyConfig) -> Connection:
     identity = await asyncio.to_thread(joined.identity, paths.identity)
     pinned = await asyncio.to_thread(joined.load, paths.link)
     if pinned is not None:
-        return await connect(pinned.url, identity, pinned.daemon_static, timeout_s=CONNECT_DEADLINE_S)
+        connection = await connect(
+            pinned.url, identity, pinned.daemon_static, daemon_key=pinned.daemon_key, timeout_s=CONNECT_DEADLINE_S
+        )
+        try:
+            # Before anything else is done: whoever misses the time of the old key is shut out (PROTOCOL.md 7.11).
+            await asyncio.to_thread(joined.follow, paths.link, pinned, connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
     if not config.on_demand:
         raise NotJoinedError
     data = paths.daemon_data
@@ -201,7 +210,8 @@ async def open_connection(paths: Paths, config: ProxyConfig) -> Connection:
         return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S)
     except (UnreachableError, HandshakeError):
         # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
-        # decides whether there is one: a second daemon ends at once.
-        (data / ondemand.ADDRESS_FILE).unlink(missing_ok=True)
+        # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.
+        if ondemand.read_address(data) == address:
+            (data / ondemand.ADDRESS_FILE).unlink(missing_ok=True)
         address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
         return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S)
