@@ -34,13 +34,22 @@ class Callers:
     """Answers the channel's two questions: the secret of an invite, and whether a proven key may come in."""
 
     def __init__(
-        self, registry: Registry, authorized: Path, *, sessions_of: Callable[[bytes], int], max_sessions: int
+        self,
+        registry: Registry,
+        authorized: Path,
+        *,
+        sessions_of: Callable[[bytes], int],
+        max_sessions: int,
+        is_full: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`sessions_of` counts the live connections of a key, of which it may have `max_sessions`."""
+        """`sessions_of` counts the live connections of a key, of which it may have `max_sessions`; `is_full` says that nobody fits in."""
         self._registry = registry
         self._authorized = authorized
         self._sessions_of = sessions_of
         self._max_sessions = max_sessions
+        self._is_full = is_full
+        self._found: list[tuple[bytes, str]] = []
+        self._marks: list[tuple[str, int, int]] = []
 
     def invite_psk(self, invite_id: bytes) -> bytes | None:
         """The one-time secret of an invite, or None for one that never was."""
@@ -52,6 +61,8 @@ class Callers:
         Raises:
             DeniedError: unknown, revoked, too many connections, or an invite that lets nobody in.
         """
+        if self._is_full():  # before an invite is spent
+            raise denied("busy", public_key, "as many machines are connected as it serves at once; try again later")
         caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
         if self._sessions_of(public_key) >= self._max_sessions:
             raise denied(
@@ -89,8 +100,7 @@ class Callers:
 
     def _from_drop_in(self, public_key: bytes) -> Caller | None:
         """Enroll a key found in `authorized/`: who can write there could as well read every database."""
-        for line in drop_ins(self._authorized):
-            key, name = line
+        for key, name in self._drop_ins():
             if key == public_key:
                 taken = [caller.alias for caller in self._registry.callers()]
                 try:
@@ -101,6 +111,22 @@ class Callers:
                     # Another connection of the same key was first.
                     return self._registry.caller(public_key)
         return None
+
+    def _drop_ins(self) -> list[tuple[bytes, str]]:
+        """What `drop_ins` found, until something in the folder changes: strangers can make us look, 50 times a second."""
+        seen = _marks(self._authorized)
+        if seen != self._marks:
+            self._found, self._marks = drop_ins(self._authorized), seen
+        return self._found
+
+
+def _marks(folder: Path) -> list[tuple[str, int, int]]:
+    """What changes when a drop-in does, or its rights."""
+    try:
+        statuses = [(path.name, path.lstat()) for path in (folder, *sorted(folder.glob("*.pub"))[:MAX_DROP_INS])]
+    except OSError:
+        return []
+    return [(name, status.st_ctime_ns, status.st_ino) for name, status in statuses]
 
 
 def drop_ins(folder: Path) -> list[tuple[bytes, str]]:
@@ -141,9 +167,7 @@ def _line(path: Path) -> str | None:
 
 def denied(reason: str, public_key: bytes, why: str | None = None) -> DeniedError:
     """The refusal that goes, sealed, to a peer that has proven its key; `why` replaces the usual hint."""
-    words = fingerprint_words(public_key)
-    log.info("denied %s: %s", words, reason)
-    return DeniedError(reason, words, hint=why)
+    return DeniedError(reason, fingerprint_words(public_key), hint=why)
 
 
 def _refusal(refused: Refused) -> str:

@@ -26,12 +26,14 @@ class ServerConfig:
         listen: host and port of the one socket.
         public_url: what invites contain, where it differs from `listen` (a tunnel, a reverse proxy): `confides://memory.example.org`.
         idle_exit_s: a daemon started on demand ends after this many seconds without a connection.
+        max_sessions: connections of all callers together.
         max_sessions_per_caller: connections that one key may hold at once.
     """
 
     listen: str = f"127.0.0.1:{DEFAULT_PORT}"
     public_url: str = ""
     idle_exit_s: int = 900
+    max_sessions: int = 4096
     max_sessions_per_caller: int = 8
 
 
@@ -178,6 +180,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         )
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
+        "server.max_sessions": (server.max_sessions, 1, 100_000),
         "server.max_sessions_per_caller": (server.max_sessions_per_caller, 1, 1000),
         "search.min_score": (search.min_score, 0, 1),
         "search.vector_weight": (search.vector_weight, 0, 1),

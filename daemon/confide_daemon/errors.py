@@ -13,6 +13,7 @@
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
     ├── BadNameError                a name, a time or an address in a command that is none
     ├── ListenError                 the socket cannot be bound
+    ├── DescriptorsError            the process may open too few files to serve anybody
     ├── AlreadyServedError          another process serves this data folder
     ├── ToolsetError                there is no group of tools of that name
     └── ToolError                   a tool call that cannot be done as asked; the agent reads it
@@ -125,6 +126,18 @@ class ListenError(ConfideError):
     def __init__(self, address: str, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"cannot listen on {address}: {problem}", hint=hint)
         self.address = address
+
+
+class DescriptorsError(ConfideError):
+    """The system lets this process open too few files and sockets."""
+
+    exit_code = 3
+
+    def __init__(self, allowed: int, needed: int) -> None:
+        super().__init__(
+            f"cannot serve: this process may open {allowed} files, and {needed} are the least it needs",
+            hint="raise the limit: ulimit -n 8192, or LimitNOFILE=8192 in its systemd unit",
+        )
 
 
 class AlreadyServedError(ConfideError):

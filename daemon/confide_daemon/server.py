@@ -25,18 +25,20 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from confide_crypto.connection import Connection, accept
-from confide_crypto.errors import ConfideError, DeniedError, RequestError
+from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys import format_daemon_key
-from confide_crypto.limits import Handshakes, websocket_options
+from confide_crypto.limits import DEFAULT_TIMERS, Handshakes, Timers, websocket_options
 from confide_daemon import __version__, address
 from confide_daemon.callers import Callers
 from confide_daemon.config import DaemonConfig
 from confide_daemon.copies import Change
 from confide_daemon.errors import ListenError
+from confide_daemon.rates import Rates
 from confide_daemon.rotation import LiveKeys
 from confide_daemon.session import Session
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State
+from confide_daemon.strangers import GuardedConnection, Refusals, Strangers, limit_http
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ class Listen:
 class Daemon:
     """A running daemon; `run` serves until it is told to stop."""
 
-    def __init__(self, state: State, config: DaemonConfig, spaces: Spaces) -> None:
+    def __init__(self, state: State, config: DaemonConfig, spaces: Spaces, *, timers: Timers = DEFAULT_TIMERS) -> None:
         self._state = state
         self._config = config
         self._spaces = spaces
@@ -73,12 +75,17 @@ class Daemon:
         self._open: Counter[bytes] = Counter()
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
+        self._timers = timers
         self._handshakes = Handshakes()
+        self._refusals = Refusals()
+        self._strangers = Strangers(self._refusals)
+        self._rates = Rates()
         self._callers = Callers(
             state.registry,
             state.folder.authorized,
             sessions_of=lambda key: self._open[key],
             max_sessions=config.server.max_sessions_per_caller,
+            is_full=lambda: self._open.total() >= config.server.max_sessions,
         )
 
     def stop(self) -> None:
@@ -106,6 +113,7 @@ class Daemon:
             server.close()
             await server.wait_closed()
             await self._spaces.close()
+            self._refusals.report(is_last=True)
             log.info("confided ended")
 
     def publish(self, space_id: str, change: Change, origin: Session) -> None:
@@ -115,6 +123,7 @@ class Daemon:
                 session.announce(change)
 
     async def _listen(self, listen: Listen) -> WebsocketServer:
+        limit_http()
         try:
             return await serve(
                 self._handle,
@@ -123,6 +132,7 @@ class Daemon:
                 process_request=_answer_http,
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,
+                create_connection=self._strangers.connection_class(),
                 logger=_quiet_logger(),
                 **websocket_options(),
             )
@@ -136,16 +146,20 @@ class Daemon:
             ) from error
 
     async def _handle(self, ws: ServerConnection) -> None:
-        started = time.monotonic()
+        assert isinstance(ws, GuardedConnection)
         try:
             connection = await accept(
-                ws, self._keys.identity, self._callers, previous=self._keys.previous(), handshakes=self._handshakes
+                ws,
+                self._keys.identity,
+                self._callers,
+                previous=self._keys.previous(),
+                handshakes=self._handshakes,
+                timers=self._timers,
             )
-        except DeniedError:
-            return  # logged where it was decided
         except (ConfideError, TimeoutError) as error:
-            log.info("handshake failed after %.1f s: %s", time.monotonic() - started, type(error).__name__)
+            self._refusals.note(error)
             return
+        ws.let_in()
         key = connection.peer_key
         # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
         self._open[key] += 1
@@ -159,7 +173,11 @@ class Daemon:
     async def _serve(self, connection: Connection) -> None:
         """Run the session of an admitted connection."""
         caller = self._callers.current(connection.peer_key)
-        if caller is None or self._open[connection.peer_key] > self._config.server.max_sessions_per_caller:
+        is_too_many = (
+            self._open[connection.peer_key] > self._config.server.max_sessions_per_caller
+            or self._open.total() > self._config.server.max_sessions
+        )
+        if caller is None or is_too_many:
             await connection.close("revoked" if caller is None else "busy")
             return
         try:
@@ -172,7 +190,13 @@ class Daemon:
         if self._callers.current(connection.peer_key) is None:
             await connection.close("revoked")
             return
-        session = Session(connection, caller, space, self, min_score=self._config.search.min_score)
+        with self._rates.of(connection.peer_key) as rate:
+            await self._run(
+                Session(connection, caller, space, self, rate=rate, min_score=self._config.search.min_score)
+            )
+
+    async def _run(self, session: Session) -> None:
+        connection = session.connection
         self._sessions.add(session)
         try:
             await session.run()
@@ -208,6 +232,7 @@ class Daemon:
             if now != version:
                 version = now
                 await self._apply_registry()
+            self._refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
             if self._open:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from confide_daemon import models
 from confide_daemon.config import DaemonConfig, parse_listen
+from confide_daemon.descriptors import make_room
 from confide_daemon.errors import BadNameError
 from confide_daemon.paths import DataFolder
 from confide_daemon.server import Daemon, Listen
@@ -47,6 +49,8 @@ def reindex(
 async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen) -> None:
     state = open_state(folder)
     try:
+        room = make_room(config.server.max_sessions, spaces=len(state.registry.spaces()))
+        config = replace(config, server=replace(config.server, max_sessions=room))
         spaces = Spaces(state, models.index_settings(config), models.start(config.embedding))
         await Daemon(state, config, spaces).run(where)
     finally:

@@ -28,6 +28,7 @@ from confide_daemon.copies import Change, Copies
 from confide_daemon.documents import MAX_TEXT_BYTES
 from confide_daemon.errors import ToolsetError
 from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
+from confide_daemon.rates import Rate
 from confide_daemon.registry import Caller
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools import calls
@@ -59,11 +60,14 @@ class Host(Protocol):
 class Session:
     """One authenticated connection, from its welcome to its close."""
 
-    def __init__(self, connection: Connection, caller: Caller, space: Space, host: Host, *, min_score: float) -> None:
+    def __init__(
+        self, connection: Connection, caller: Caller, space: Space, host: Host, *, rate: Rate, min_score: float
+    ) -> None:
         self.connection = connection
         self.caller = caller
         self._space = space
         self._host = host
+        self._rate = rate
         self._min_score = min_score
         self._toolsets: tuple[str, ...] = ("core",)
         self._project: str | None = None
@@ -123,6 +127,7 @@ class Session:
     # The channel
 
     async def _on_message(self, data: bytes) -> None:
+        await self._rate.pass_message()
         try:
             message = mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
         except (ValidationError, ValueError):
@@ -141,6 +146,7 @@ class Session:
                 await self.connection.send_message(data)
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        await self._rate.pass_request()
         if op == "attach":
             return await self._attach(body)
         if op == "catalogue":

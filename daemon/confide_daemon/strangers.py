@@ -1,0 +1,188 @@
+"""What a connection may cost before anybody has proven a key on it (PROTOCOL.md 8.1), and what a greedy peer may cost afterwards.
+
+A flood is counted, never written down line by line: whoever can open a connection must not be able to fill the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from websockets import http11
+from websockets.asyncio.server import Server, ServerConnection
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Event
+from websockets.server import ServerProtocol
+
+from confide_crypto.errors import BusyError, ConfideError, DeniedError
+
+log = logging.getLogger(__name__)
+
+MAX_STRANGERS: Final = 256
+MAX_MESSAGE: Final = 2048
+"""Of a stranger; message 1, the longest that may come, has 1256 bytes."""
+MAX_BYTES: Final = 32 * 1024
+"""All that a stranger may send: an HTTP request, messages 1 and 3, and a few small records behind them."""
+MAX_FRAMES: Final = 16
+"""The same in websocket frames: the smallest has 6 bytes and costs some 200 here."""
+
+MAX_HTTP_LINE: Final = 4096
+MAX_HTTP_HEADERS: Final = 64
+"""A websocket's own are 8; a tunnel or a reverse proxy adds a dozen. Caddy and nginx take some 100, of 8 KiB."""
+
+MAX_LOOSE_FRAMES: Final = 64
+"""Pings and fragments from one whole message to the next. We use neither; a middlebox may, rarely."""
+MAX_UNREAD: Final = 1024 * 1024
+"""Our senders wait from 32 KiB on. What piles up beyond that is answers to pings that the peer does not read."""
+_PIECE: Final = 16 * 1024
+"""Fed to the parser at once, so that a read full of tiny frames is noticed before all of it has been parsed."""
+
+REPORT_EVERY_S: Final = 60.0
+DENIALS_LOGGED: Final = 10
+"""Lines about proven keys that may not come in, in a minute: the operator who enrolls somebody needs to see them."""
+
+
+class Refusals:
+    """Counts what was refused, and tells the log once a minute."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts: Counter[str] = Counter()
+        self._since = clock()
+        self._denials = 0
+
+    def count(self, kind: str) -> None:
+        """One more of this kind; `kind` is ours, never a peer's word."""
+        self._counts[kind] += 1
+
+    def note(self, error: ConfideError | TimeoutError) -> None:
+        """A handshake that failed, or a proven key that may not come in."""
+        if not isinstance(error, DeniedError):
+            self.count("while others were under way" if isinstance(error, BusyError) else "failed")
+            return
+        self._denials += 1
+        if self._denials <= DENIALS_LOGGED:
+            log.info("denied %s: %s", error.fingerprint, error.reason)
+        else:
+            self.count("denied")
+
+    def report(self, *, is_last: bool = False) -> None:
+        """Write the counts down, if a minute has passed since the last time or the daemon ends."""
+        now = self._clock()
+        if now - self._since < REPORT_EVERY_S and not is_last:
+            return
+        if self._counts:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._counts.items()))
+            log.warning("refused %s handshakes in %.0f s: %s", f"{self._counts.total():,}", now - self._since, kinds)
+        self._counts.clear()
+        self._denials, self._since = 0, now
+
+
+class Strangers:
+    """The connections on which nobody has proven a key yet, HTTP requests included."""
+
+    def __init__(self, refusals: Refusals, *, most: int = MAX_STRANGERS) -> None:
+        self._refusals = refusals
+        self._most = most
+        self._present: set[GuardedConnection] = set()
+
+    def __len__(self) -> int:
+        return len(self._present)
+
+    def connection_class(self) -> type[GuardedConnection]:
+        """For `serve(create_connection=...)`: a `GuardedConnection` that is counted here."""
+        return type("GuardedConnection", (GuardedConnection,), {"strangers": self})
+
+    def enter(self, connection: GuardedConnection) -> bool:
+        """Count a new connection; False if it is to be cut."""
+        if len(self._present) >= self._most:
+            self._refusals.count("cut at once")
+            return False
+        self._present.add(connection)
+        return True
+
+    def leave(self, connection: GuardedConnection) -> None:
+        """It has ended, or is none any more."""
+        self._present.discard(connection)
+
+    def is_one(self, connection: GuardedConnection) -> bool:
+        """Whether nobody has proven a key on it."""
+        return connection in self._present
+
+
+class GuardedConnection(ServerConnection):
+    """A websocket that ends, without a word, when its peer goes over what a peer may cost."""
+
+    strangers: Strangers
+
+    def __init__(self, protocol: ServerProtocol, server: Server, **options: Any) -> None:
+        protocol.max_message_size = MAX_MESSAGE  # until message 3; frames can come right behind the HTTP request
+        super().__init__(protocol, server, **options)
+        self._was_made = False
+        self._is_cut = False
+        self._bytes = self._frames = self._loose = 0
+
+    def let_in(self) -> None:
+        """A caller has proven its key: from now on the session bounds what comes."""
+        self.strangers.leave(self)
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection in, or cut it before anything is allocated for it."""
+        if self.strangers.enter(self):
+            self._was_made = True
+            super().connection_made(transport)
+            return
+        self._is_cut = True
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place free."""
+        if self._was_made:
+            self.strangers.leave(self)
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, until it is too much."""
+        if self.strangers.is_one(self):
+            self._bytes += len(data)
+            if self._bytes > MAX_BYTES:
+                self._cut()
+        for start in range(0, len(data), _PIECE):
+            if self._is_cut:
+                return
+            super().data_received(data[start : start + _PIECE])
+            if self.transport.get_write_buffer_size() > MAX_UNREAD:
+                self._cut()
+
+    def eof_received(self) -> None:
+        """The peer sends no more."""
+        if not self._is_cut:
+            super().eof_received()
+
+    def process_event(self, event: Event) -> None:
+        """Count frames; `ServerConnection` does the rest."""
+        if isinstance(event, Frame):
+            is_whole = event.fin and event.opcode in (Opcode.BINARY, Opcode.TEXT)
+            self._loose = 0 if is_whole else self._loose + 1
+            self._frames += 1
+            if self._loose > MAX_LOOSE_FRAMES or (self._frames > MAX_FRAMES and self.strangers.is_one(self)):
+                self._cut()
+        if not self._is_cut:
+            super().process_event(event)
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        self.transport.abort()
+
+
+def limit_http() -> None:
+    """Bound the HTTP request in this process (the library reads these at every request; its default is 128 lines of 8 KiB)."""
+    http11.MAX_LINE_LENGTH = MAX_HTTP_LINE
+    http11.MAX_NUM_HEADERS = MAX_HTTP_HEADERS
