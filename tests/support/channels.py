@@ -15,6 +15,7 @@ from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake import ClientHandshake, DaemonHandshake
 from confide_crypto.keys import Identity
+from confide_crypto.succession import Rotation
 
 LAPTOP = Identity(bytes(range(32)))
 HOST = Identity(bytes(range(100, 132)))
@@ -82,6 +83,7 @@ async def hosting(
     handle: Callable[[Connection], Awaitable[None]],
     *,
     identity: Identity = HOST,
+    previous: Rotation | None = None,
     timeout_s: float = 5.0,
     handshakes: Handshakes | None = None,
     timers: Timers | None = None,
@@ -92,7 +94,13 @@ async def hosting(
     async def on_websocket(ws: ServerConnection) -> None:
         try:
             connection = await accept(
-                ws, identity, door, timeout_s=timeout_s, handshakes=handshakes, timers=timers or Timers()
+                ws,
+                identity,
+                door,
+                previous=previous,
+                timeout_s=timeout_s,
+                handshakes=handshakes,
+                timers=timers or Timers(),
             )
         except ConfideError as error:
             host.refused.put_nowait(error)
