@@ -69,7 +69,7 @@ def key_retire(config_file: Config = None, data: Data = None, as_json: Json = Fa
     from confide_daemon import rotation
 
     old = rotation.retire(_folder(config_file, data))
-    show({"retired": old}) if as_json else typer.echo(f"retired: {old}")
+    show({"retired": old}) if as_json else typer.echo(f"retired: {old or 'a damaged old key'}")
 
 
 def _folder(config_file: Path | None, data: Path | None) -> paths.DataFolder:
@@ -90,9 +90,8 @@ def _is_taken_up(folder: paths.DataFolder, key: str) -> bool | None:
     if not health.answers(folder.address):
         return None
     deadline = time.monotonic() + UPTAKE_DEADLINE_S
-    while time.monotonic() < deadline:
-        found = address.read(folder.address)
-        if found is None or found.key == key:
-            return found is not None or None
+    while (found := address.read(folder.address)) is not None and found.key != key:
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.05)
-    return False
+    return None if found is None else True

@@ -94,21 +94,23 @@ def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
         return Keys(new, Rotation(old, statement))
 
 
-def retire(folder: DataFolder) -> str:
-    """End the old key now and delete its file; its text form.
+def retire(folder: DataFolder) -> str | None:
+    """End the old key now and delete its file; its text form, or None where the file was damaged.
 
     Raises:
         RotationError: there is none.
-        KeyFileError: a file cannot be read or deleted.
+        KeyFileError: a file cannot be deleted.
     """
     with _alone(folder):
         if not folder.rotation.exists():
             raise RotationError(
                 "there is no old key to end: no rotation is under way", hint="one begins with: confided key rotate"
             )
-        old = Identity.load(folder.previous).static_key if folder.previous.exists() else None
+        old = None
+        with contextlib.suppress(KeyFileError):
+            old = format_daemon_key(Identity.load(folder.previous).static_key)
         _clear(folder)
-        return format_daemon_key(old) if old else ""
+        return old
 
 
 def clock(moment: float) -> str:
