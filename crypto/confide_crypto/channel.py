@@ -1,4 +1,4 @@
-"""The open channel: records, frames, padding, rekeying, continued messages, the end (PROTOCOL.md 6 and 7). No I/O.
+"""The open channel: records, frames, padding, rekeying, continued messages, streams, the end (PROTOCOL.md 6 and 7). No I/O.
 
 Records in, events out; messages in, records out. One object per connection, in one event loop. Whatever the peer does wrong is fatal at
 once: TCP keeps order, so loss, replay and reordering can only be an attack or a bug.
@@ -15,8 +15,10 @@ from confide_crypto.errors import ConnectionLost, ProtocolViolation
 from confide_crypto.handshake import TransportKeys
 from confide_crypto.limits import MAX_MESSAGE, MAX_REASSEMBLY, MAX_RECORDS, MAX_REQUESTS, REKEY_RECORDS
 from confide_crypto.noise import TAG_LENGTH, CipherState, NoiseError
+from confide_crypto.streams import Streams, StreamViolation
 
 _header: Final = struct.Struct(">BBIH")
+_credit: Final = struct.Struct(">I")
 HEADER_LENGTH: Final = 8
 BUCKETS: Final = (256, 1024, 4096, 16384)
 """Lengths that a record's plaintext may have; an observer learns no more than the bucket."""
@@ -26,12 +28,13 @@ WELCOME_BUCKET: Final = 1024
 """The least for the daemon's first record, so that a denial is not told from a welcome by its size."""
 WELCOME_STREAM: Final = 0
 MORE: Final = 1
+BULK: Final = 2
 _MAX_CODE: Final = 64
 _ZEROS: Final = bytes(BUCKETS[-1])
 
 
 class FrameType(IntEnum):
-    """What a record carries. 1 to 5 belong to streams, which this version does not have: fatal when received."""
+    """What a record carries (PROTOCOL.md 7.1)."""
 
     OPEN = 1
     DATA = 2
@@ -46,9 +49,8 @@ class FrameType(IntEnum):
     MSG = 11
 
 
-_REQ, _RES, _KEEPALIVE, _GOAWAY, _CLOSE, _MSG = (
-    int(kind)
-    for kind in (FrameType.REQ, FrameType.RES, FrameType.KEEPALIVE, FrameType.GOAWAY, FrameType.CLOSE, FrameType.MSG)
+_OPEN, _DATA, _END, _WINDOW, _RESET, _REQ, _RES, _KEEPALIVE, _GOAWAY, _CLOSE, _MSG = (
+    int(kind) for kind in FrameType
 )  # plain ints: an enum lookup per record costs more than the seal of a small one
 
 
@@ -60,10 +62,48 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A complete REQ of the peer's; its answer goes to `stream`."""
+    """A complete REQ of the peer's; its answer goes to `stream`, as bulk if `is_bulk`."""
 
     stream: int
     data: bytes
+    is_bulk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer's OPEN: a request whose body follows on `stream`."""
+
+    stream: int
+    data: bytes
+
+
+class Data(NamedTuple):
+    """A piece of the body on `stream`. Its bytes count against the credit until they are granted again."""
+
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The body on `stream` has come whole."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class WasReset:
+    """The peer has given up the body on `stream`."""
+
+    stream: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The peer has given credit to `stream`, or to all (0)."""
+
+    stream: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +133,7 @@ class Closed:
     code: str
 
 
-Event = Message | Request | Answer | KeepAlive | GoAway | Closed
+Event = Message | Request | Answer | Opened | Data | Ended | WasReset | Granted | KeepAlive | GoAway | Closed
 
 
 class Channel:
@@ -110,6 +150,10 @@ class Channel:
         self._partial: dict[tuple[int, int], list[bytes]] = {}
         self._partial_bytes = 0
         self._unfinished_out: set[tuple[int, int]] = set()
+        self.outgoing = Streams()
+        """The streams that we have opened."""
+        self.incoming = Streams()
+        """The streams that the peer has opened."""
         self._close_sent = False
         self._is_dead = False
         self.is_complete = False
@@ -117,30 +161,89 @@ class Channel:
 
     # -- out ------------------------------------------------------------------------------------------------------
 
-    def seal(self, kind: int, stream: int, payload: bytes, *, more: bool = False, bucket: int = BUCKETS[0]) -> bytes:
+    def seal(
+        self,
+        kind: int,
+        stream: int,
+        payload: bytes,
+        *,
+        more: bool = False,
+        bulk: bool = False,
+        bucket: int = BUCKETS[0],
+    ) -> bytes:
         """One record, to be written to the socket before the next one is sealed.
 
         Args:
-            kind: a `FrameType`.
+            kind: a `FrameType`, but not DATA, END, WINDOW, RESET or CLOSE, which have a method each.
             stream: 0, or the stream of a request.
             payload: at most `MAX_PAYLOAD` bytes; exactly that many when `more` follows.
             more: the message goes on in the next frame of this kind and stream.
+            bulk: of a request: its answer may let interactive messages go first.
             bucket: the least length of the plaintext.
 
         Raises:
             ConnectionLost: the channel is closed or dead.
         """
-        if self._close_sent or self._is_dead:
-            raise ConnectionLost(truncated=False)
+        self._require_open()
         if more or kind != _MSG or self._unfinished_out:
             self._note_sent(kind, stream, more=more)
+        return self._seal(kind, more | BULK if bulk else more, stream, payload, bucket)
+
+    def seal_data(self, stream: int, piece: bytes) -> bytes:
+        """The record of a piece of a body: at most `MAX_PAYLOAD` bytes, and no more than `outgoing.credit_of(stream)`.
+
+        Raises:
+            ConnectionLost: the channel is closed or dead.
+            StreamViolation: the stream is not open, or has not so much credit.
+        """
+        self._require_open()
+        self.outgoing.data(stream, piece)
+        return self._seal(_DATA, 0, stream, piece)
+
+    def seal_end(self, stream: int) -> bytes:
+        """The record that says that the body on `stream` is whole.
+
+        Raises:
+            ConnectionLost: the channel is closed or dead.
+            StreamViolation: the stream is not open.
+        """
+        self._require_open()
+        return self._seal(_END, 0, stream, self.outgoing.end(stream))
+
+    def seal_reset(self, stream: int, code: str) -> bytes:
+        """The record that gives the body on `stream` up.
+
+        Raises:
+            ConnectionLost: the channel is closed or dead.
+            StreamViolation: the stream is not open.
+        """
+        self._require_open()
+        self.outgoing.reset(stream)
+        return self._seal(_RESET, 0, stream, _word(code))
+
+    def seal_window(self, stream: int, amount: int) -> bytes:
+        """The record that lets the peer send `amount` more bytes on its `stream`, or on all (0).
+
+        Raises:
+            ConnectionLost: the channel is closed or dead.
+            StreamViolation: there is no such stream.
+        """
+        self._require_open()
+        self.incoming.grant(stream, amount)
+        return self._seal(_WINDOW, 0, stream, _credit.pack(amount))
+
+    def _require_open(self) -> None:
+        if self._close_sent or self._is_dead:
+            raise ConnectionLost(truncated=False)
+
+    def _seal(self, kind: int, flags: int, stream: int, payload: bytes, bucket: int = BUCKETS[0]) -> bytes:
         length = len(payload)
         for size in BUCKETS:
             if length <= size - HEADER_LENGTH and size >= bucket:
                 break
         else:
             raise ValueError("a frame's payload has at most 16376 bytes")
-        plaintext = (_header.pack(kind, more, stream, length) + payload).ljust(size, b"\0")
+        plaintext = (_header.pack(kind, flags, stream, length) + payload).ljust(size, b"\0")
         try:
             record = self._sending.encrypt(plaintext)
         except NoiseError as error:
@@ -150,10 +253,10 @@ class Channel:
         return record
 
     def open_request(self) -> int:
-        """A stream for a new request.
+        """A stream for a new request (REQ or OPEN). A body that was answered early is to be reset before its frames are sealed.
 
         Raises:
-            ValueError: as many are unanswered as the peer accepts; the caller waits for one first.
+            ValueError: as many are in use as the peer accepts; the caller waits for one first.
         """
         if len(self._awaiting) >= MAX_REQUESTS:
             raise ValueError("too many unanswered requests")
@@ -166,19 +269,20 @@ class Channel:
         """Take back a request of which nothing was sent."""
         self._awaiting.discard(stream)
 
-    def awaits(self, stream: int) -> bool:
-        """Whether the answer to our request on `stream` is still to come."""
-        return stream in self._awaiting
+    def is_in_use(self, stream: int) -> bool:
+        """Whether our request on `stream` waits for its answer, or its body for its end."""
+        return stream in self._awaiting or stream in self.outgoing
 
     def seal_close(self, code: str) -> bytes:
         """The last record.
 
         Raises:
-            ConnectionLost: a message is half sent, so the end would be a lie; or it was closed before.
+            ConnectionLost: a message or a body is half sent, so the end would be a lie; or it was closed before.
         """
-        if self._unfinished_out:
+        self._require_open()
+        if self._unfinished_out or self.outgoing.unfinished:
             raise ConnectionLost(truncated=True)
-        record = self.seal(_CLOSE, 0, code.encode("ascii", "replace")[:_MAX_CODE])
+        record = self._seal(_CLOSE, 0, 0, _word(code))
         self._close_sent = True
         return record
 
@@ -189,6 +293,9 @@ class Channel:
         self._unfinished_out.discard((kind, stream))
         if kind == _RES:
             self._answering.discard(stream)
+            self.incoming.answer(stream)
+        elif kind == _OPEN:
+            self.outgoing.open(stream)
 
     # -- in -------------------------------------------------------------------------------------------------------
 
@@ -210,48 +317,79 @@ class Channel:
             _turn_over(self._receiving)
         kind, flags, stream, length = _header.unpack_from(plaintext)
         end = HEADER_LENGTH + length
-        if flags & ~MORE or end > len(plaintext) or plaintext[end:] != _ZEROS[: len(plaintext) - end]:
+        if end > len(plaintext) or plaintext[end:] != _ZEROS[: len(plaintext) - end]:
             raise self._violation("a malformed frame")
-        return self._frame(kind, bool(flags), stream, plaintext[HEADER_LENGTH:end])
+        return self._frame(kind, flags, stream, plaintext[HEADER_LENGTH:end])
 
-    def _frame(self, kind: int, more: bool, stream: int, payload: bytes) -> Event | None:
-        if kind == _MSG and stream == 0:
-            data = payload if not more and not self._partial else self._join(kind, more, stream, payload)
+    def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> Event | None:
+        if kind == _MSG and stream == 0 and flags <= MORE:
+            data = payload if not flags and not self._partial else self._join(kind, flags, stream, payload)
             return None if data is None else Message(data)
-        if kind == _RES and stream in self._awaiting:
-            return self._answer(more, stream, payload)
-        if kind == _REQ:
-            return self._request(more, stream, payload)
-        if more or stream or len(payload) > _MAX_CODE or not payload.isascii():
+        if kind == _RES and stream in self._awaiting and flags <= MORE:
+            return self._answer(flags, stream, payload)
+        if kind == _REQ and flags <= MORE | BULK:
+            return self._request(flags, stream, payload)
+        if flags:
+            raise self._violation("a frame that does not belong here")
+        if kind <= _RESET:
+            try:
+                return self._stream_frame(kind, stream, payload)
+            except StreamViolation as problem:
+                raise self._violation(str(problem)) from None
+        if stream or len(payload) > _MAX_CODE or not payload.isascii():
             raise self._violation("a frame that does not belong here")
         if kind == _KEEPALIVE and not payload:
             return KeepAlive()
         if kind == _GOAWAY:
             return GoAway(payload.decode("ascii"))
         if kind == _CLOSE:
-            if self._partial:
+            if self._partial or self.incoming.unfinished:
                 raise self._violation("a goodbye in the middle of a message")
             self.is_complete = True
             return Closed(payload.decode("ascii"))
         raise self._violation("a frame that does not belong here")
 
-    def _answer(self, more: bool, stream: int, payload: bytes) -> Event | None:
+    def _stream_frame(self, kind: int, stream: int, payload: bytes) -> Event:
+        if kind == _DATA:
+            self.incoming.data(stream, payload)
+            return Data(stream, payload)
+        if kind == _END:
+            self.incoming.check_end(stream, payload)
+            return Ended(stream)
+        if kind == _WINDOW and len(payload) == _credit.size:
+            self.outgoing.grant(stream, _credit.unpack(payload)[0])
+            return Granted(stream)
+        if kind == _OPEN:
+            self._begin_request(stream)
+            self.incoming.open(stream)
+            return Opened(stream, payload)
+        if kind == _RESET and len(payload) <= _MAX_CODE and payload.isascii():
+            self.incoming.reset(stream)
+            return WasReset(stream, payload.decode("ascii"))
+        raise self._violation("a frame that does not belong here")
+
+    def _answer(self, more: int, stream: int, payload: bytes) -> Event | None:
         data = self._join(_RES, more, stream, payload)
         if data is None:
             return None
         self._awaiting.discard(stream)
+        self.outgoing.answer(stream)
         return Answer(stream, data)
 
-    def _request(self, more: bool, stream: int, payload: bytes) -> Event | None:
+    def _request(self, flags: int, stream: int, payload: bytes) -> Event | None:
         if (_REQ, stream) not in self._partial:
-            is_theirs = stream != 0 and stream & 1 != self._own_parity
-            if not is_theirs or stream in self._answering or len(self._answering) >= MAX_REQUESTS:
-                raise self._violation("a request that does not belong here")
-            self._answering.add(stream)
-        data = self._join(_REQ, more, stream, payload)
-        return None if data is None else Request(stream, data)
+            self._begin_request(stream)
+        data = self._join(_REQ, flags & MORE, stream, payload)
+        return None if data is None else Request(stream, data, is_bulk=bool(flags & BULK))
 
-    def _join(self, kind: int, more: bool, stream: int, payload: bytes) -> bytes | None:
+    def _begin_request(self, stream: int) -> None:
+        is_theirs = stream != 0 and stream & 1 != self._own_parity
+        is_used = stream in self._answering or stream in self.incoming
+        if not is_theirs or is_used or len(self._answering) + self.incoming.answered_early >= MAX_REQUESTS:
+            raise self._violation("a request that does not belong here")
+        self._answering.add(stream)
+
+    def _join(self, kind: int, more: int, stream: int, payload: bytes) -> bytes | None:
         if more and len(payload) != MAX_PAYLOAD:
             raise self._violation(
                 "a continued frame that is not full"
@@ -278,6 +416,10 @@ class Channel:
         self._sending.kill()
         self._receiving.kill()
         return ProtocolViolation(f"the peer broke the protocol: {problem}")
+
+
+def _word(code: str) -> bytes:
+    return code.encode("ascii", "replace")[:_MAX_CODE]
 
 
 def _turn_over(cipher: CipherState) -> None:

@@ -17,9 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 from websockets.exceptions import ConnectionClosed
 
-from confide_crypto.channel import Answer, Channel, Closed, Event, FrameType, GoAway, Message, Request
+from confide_crypto.body import Body
+from confide_crypto.channel import (
+    Answer,
+    Channel,
+    Closed,
+    Data,
+    Ended,
+    Event,
+    FrameType,
+    GoAway,
+    Granted,
+    Message,
+    Opened,
+    Request,
+    WasReset,
+)
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
-from confide_crypto.limits import CLOSE_TIMEOUT_S, MAX_HELD, MAX_WAITING_MESSAGES
+from confide_crypto.limits import CLOSE_TIMEOUT_S, CONNECTION_CREDIT, MAX_HELD, MAX_WAITING_MESSAGES, STREAM_CREDIT
 from confide_crypto.outbox import Outbox
 from confide_crypto.requests import decode_request, encode_error, encode_result
 
@@ -28,6 +43,7 @@ if TYPE_CHECKING:
 
 OnMessage = Callable[[bytes], Awaitable[None]]
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+OnStream = Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +61,8 @@ class Inbox:
         self._waiting: deque[bytes] = deque()
         self._is_delivering = False
         self._handlers: set[asyncio.Task[None]] = set()
+        self._bodies: dict[int, Body] = {}
+        self._taken: dict[int, int] = {}
         self._held_bytes = 0
         self._has_room = asyncio.Event()
         self._is_over = asyncio.Event()
@@ -54,16 +72,20 @@ class Inbox:
         self.is_going_away = False
         self.close_code: str | None = None
 
-    async def run(self, group: asyncio.TaskGroup, on_message: OnMessage, on_request: OnRequest) -> None:
+    async def run(
+        self, group: asyncio.TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream
+    ) -> None:
         """Read until the peer's CLOSE, or until the websocket ends after we began to close.
 
         Raises:
             Through `group`: ConnectionLost, ProtocolViolation, and what `on_message` raised.
         """
-        self._group, self._on_message, self._on_request = group, on_message, on_request
+        self._group, self._on_message, self._on_request, self._on_stream = group, on_message, on_request, on_stream
         self._reader = group.create_task(self._read())
         try:
             await self._is_over.wait()
+            for body in self._bodies.values():
+                body.fail(ConnectionLost(truncated=True))
             await self._finish_handlers()
         finally:
             for task in (self._reader, *self._handlers):
@@ -83,6 +105,8 @@ class Inbox:
             event = receive(record)
             if type(event) is Message and not self._is_delivering:
                 await self._deliver(event.data)
+            elif type(event) is Data:
+                self._bodies[event.stream].feed(event.data)
             elif event is not None:
                 self._take(event)
                 if self._is_full():
@@ -116,6 +140,17 @@ class Inbox:
             self._keep(self._group.create_task(self._handle(event)))
         elif isinstance(event, Answer):
             self._on_answer(event.stream, event.data)
+        elif isinstance(event, Opened):
+            self._held_bytes += len(event.data)
+            body = self._bodies[event.stream] = Body(functools.partial(self._give_credit, event.stream))
+            self._keep(self._group.create_task(self._handle_stream(event, body)))
+        elif isinstance(event, Ended):
+            self._forget_body(event.stream).complete()
+        elif isinstance(event, WasReset):
+            cancelled = RequestError("cancelled", "the sender gave the body up")
+            self._forget_body(event.stream).fail(cancelled)
+        elif isinstance(event, Granted):
+            self._outbox.take_credit()
         elif isinstance(event, GoAway):
             self.is_going_away = True
         elif isinstance(event, Closed):
@@ -138,18 +173,49 @@ class Inbox:
                 "session %s: a message's handler found the connection gone", self._channel.session_id
             )  # the reader reports it
 
+    def _give_credit(self, stream: int, amount: int) -> None:
+        """Grant again what was consumed, half a window at a time: a WINDOW for every piece would double the records."""
+        for number, window in ((stream, STREAM_CREDIT), (0, CONNECTION_CREDIT)):
+            if number and not self._channel.incoming.wants_credit(number):
+                continue
+            taken = self._taken.get(number, 0) + amount
+            if 2 * taken >= window:
+                self._outbox.grant(number, taken)
+                taken = 0
+            self._taken[number] = taken
+
+    def _forget_body(self, stream: int) -> Body:
+        self._taken.pop(stream, None)
+        return self._bodies.pop(stream)
+
+    async def _handle_stream(self, opened: Opened, body: Body) -> None:
+        async def use(op: str, params: dict[str, Any]) -> dict[str, Any]:
+            try:
+                result = await self._on_stream(op, params, body)
+                async for _ in body:  # an `ok` has to wait for the end, also of what the handler did not read
+                    pass
+            finally:
+                body.discard()
+            return result
+
+        await self._answer(Request(opened.stream, opened.data), use)
+
     async def _handle(self, request: Request) -> None:
+        await self._answer(request, self._on_request)
+
+    async def _answer(self, request: Request, on_request: OnRequest) -> None:
         try:
-            await self._outbox.send(FrameType.RES, request.stream, await self._respond(request.data))
+            answer = await self._respond(request.data, on_request)
+            await self._outbox.send(FrameType.RES, request.stream, answer, bulk=request.is_bulk)
         except ConnectionLost:
             log.debug("session %s: no way left for an answer", self._channel.session_id)  # the reader reports it
         finally:
             self._release(request.data)
 
-    async def _respond(self, data: bytes) -> bytes:
+    async def _respond(self, data: bytes, on_request: OnRequest) -> bytes:
         op, body = decode_request(data)
         try:
-            return encode_result(await self._on_request(op, body))
+            return encode_result(await on_request(op, body))
         except RequestError as error:
             return encode_error(error)
         except ConnectionLost:

@@ -37,7 +37,16 @@ MAX_HELD: Final = 32 * 1024 * 1024
 """Messages and requests that came whole and whose handlers have not ended; over it, nothing is read until some have."""
 MAX_WAITING_MESSAGES: Final = 256
 MAX_REQUESTS: Final = 64
-"""Unanswered requests in one direction."""
+"""Unanswered requests and unfinished streams in one direction."""
+
+STREAM_CREDIT: Final = 1024 * 1024
+"""What may be sent of one body before its receiver grants more (PROTOCOL.md 7.5)."""
+CONNECTION_CREDIT: Final = 8 * 1024 * 1024
+"""The same of all bodies of one direction together: the most that a receiver has to hold."""
+MAX_CREDIT: Final = (1 << 31) - 1
+MAX_BODY: Final = 1 << 40
+BODY_STALL_S: Final = 60.0
+"""A body of which nothing has come for so long is given up."""
 
 REKEY_RECORDS: Final = 1 << 14
 """At most 1 GiB under one key."""

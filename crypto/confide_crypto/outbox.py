@@ -1,4 +1,4 @@
-"""What waits to be sent, in two lanes: interactive before bulk, decided again at every record (PROTOCOL.md 6.5).
+"""What waits to be sent: interactive before bulk, decided again at every record (PROTOCOL.md 6.5).
 
 A small interactive message with nothing before it is sealed and written in the sender's own task: no queue, no wake-up.
 Nonce order holds because nothing is awaited between a seal and the write: `ws.send` writes before it first suspends.
@@ -26,10 +26,24 @@ MAX_WAITING: Final = 128
 
 @dataclass(slots=True, eq=False)
 class _Job:
+    """A message on its way, in pieces."""
+
     kind: int
     stream: int
     payload: bytes
-    done: asyncio.Future[None]
+    is_bulk: bool
+    done: asyncio.Future[bool]
+    sent: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Upload:
+    """A body on its way: a part of it, or its end."""
+
+    stream: int
+    part: bytes
+    is_last: bool
+    done: asyncio.Future[bool]
     sent: int = 0
 
 
@@ -41,6 +55,10 @@ class Outbox:
         self._ws = ws
         self._lanes: tuple[deque[_Job], deque[_Job]] = (deque(), deque())
         self._room = (asyncio.Semaphore(MAX_WAITING), asyncio.Semaphore(MAX_WAITING))
+        self._uploads: dict[int, _Upload] = {}
+        self._resets: dict[int, str] = {}
+        self._grants: dict[int, int] = {}
+        self._is_upload_next = False
         self._has_work = asyncio.Event()
         self._is_free = True
         self._is_empty = asyncio.Event()
@@ -61,32 +79,63 @@ class Outbox:
             and not bulk
             and self._ws.transport.get_write_buffer_size() == 0
         ):
-            self.records_sent += 1
-            try:
-                await self._ws.send(self._channel.seal(kind, stream, payload))
-            except ConnectionClosed:
-                raise self._lost() from None
+            await self._write(self._channel.seal(kind, stream, payload))
             return
-        await self._queue(kind, stream, payload, bulk=bulk)
-
-    async def _queue(self, kind: FrameType, stream: int, payload: bytes, *, bulk: bool) -> None:
         if len(payload) > MAX_MESSAGE:
             raise ValueError(f"a message of {len(payload)} bytes is over the limit of {MAX_MESSAGE}")
         async with self._room[bulk]:
-            if self._closed:
-                raise ConnectionLost(truncated=False)
-            job = _Job(kind, stream, payload, asyncio.get_running_loop().create_future())
+            self._require_open()
+            job = _Job(kind, stream, payload, bulk, asyncio.get_running_loop().create_future())
             self._lanes[bulk].append(job)
-            self._is_free = False
-            self._is_empty.clear()
-            self._has_work.set()
+            self._wake()
             try:
                 await job.done
             finally:
                 if not job.sent and job in self._lanes[bulk]:  # cancelled before its first record
                     self._lanes[bulk].remove(job)
-                    if kind is FrameType.REQ:
+                    if kind in (FrameType.REQ, FrameType.OPEN):
                         self._channel.abandon_request(stream)
+
+    async def send_part(self, stream: int, part: bytes, *, is_last: bool) -> bool:
+        """Send a part of a body as its credit allows, one at a time on each stream; with the last one comes END.
+
+        Returns:
+            True when the part is with the socket, False if the body was given up meanwhile.
+
+        Raises:
+            ConnectionLost: the connection ended first.
+        """
+        self._require_open()
+        if not self._channel.outgoing.is_unfinished(stream) or stream in self._resets:
+            return False
+        upload = _Upload(stream, part, is_last, asyncio.get_running_loop().create_future())
+        self._uploads[stream] = upload
+        self._wake()
+        try:
+            return await upload.done
+        finally:
+            if self._uploads.get(stream) is upload:
+                del self._uploads[stream]
+
+    def reset(self, stream: int, code: str) -> None:
+        """Give a body up, if it has not been sent whole. Whoever sends a part of it is told."""
+        if self._channel.outgoing.is_unfinished(stream) and not self._closed:
+            self._resets[stream] = code
+            upload = self._uploads.pop(stream, None)
+            if upload and not upload.done.done():
+                upload.done.set_result(False)
+            self._wake()
+
+    def grant(self, stream: int, amount: int) -> None:
+        """Let the peer send more on its `stream`, or on all (0). Never waits: what is granted again before it is sent adds up."""
+        if not self._closed:
+            self._grants[stream] = self._grants.get(stream, 0) + amount
+            self._wake()
+
+    def take_credit(self) -> None:
+        """The peer has given credit: look again for what can be sent."""
+        if self._uploads:
+            self._has_work.set()
 
     async def run(self) -> None:
         """Send what waits, until cancelled or the connection is gone. The reader reports the loss."""
@@ -98,30 +147,25 @@ class Outbox:
             self.fail(error)
 
     async def pump(self) -> None:
-        """Send what waits now."""
-        while lane := self._lanes[0] or self._lanes[1]:
-            job = lane[0]
-            piece = job.payload[job.sent : job.sent + MAX_PAYLOAD]
-            job.sent += len(piece)
-            is_last = job.sent >= len(job.payload)
-            record = self._channel.seal(job.kind, job.stream, piece, more=not is_last)
-            if is_last:
-                lane.popleft()
-            try:
-                await self._write(record)
-            except BaseException:
-                if not job.done.done():  # it may be out of its lane already, where `fail` would not find it
-                    job.done.set_exception(ConnectionLost(truncated=True))
-                raise
-            if is_last and not job.done.done():
-                job.done.set_result(None)
+        """Send what can be sent now. A body without credit stays."""
+        self._is_free = False
+        while True:
+            if self._resets:  # first of all: a stream that was answered early is free for the next request only then
+                await self._send_reset()
+            elif self._lanes[0]:
+                await self._send_job(self._lanes[0])
+            elif self._grants:
+                await self._send_grant()
+            elif not await self._send_bulk():
+                break
         self._has_work.clear()
         self._is_free = True
-        self._is_empty.set()
+        if not self._uploads:
+            self._is_empty.set()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something waits here or in the socket."""
+        """Whether something waits here or in the socket; a body that waits for credit does not count."""
         return not self._is_free or self._ws.transport.get_write_buffer_size() > 0
 
     async def send_close(self, code: str) -> None:
@@ -139,12 +183,88 @@ class Outbox:
     def fail(self, error: ConnectionLost) -> None:
         """End all waiting: nothing more will be sent."""
         self._closed = True
+        everything: list[_Job | _Upload] = [*self._lanes[0], *self._lanes[1], *self._uploads.values()]
+        for waiting in everything:
+            if not waiting.done.done():
+                waiting.done.set_exception(ConnectionLost(truncated=error.truncated))
         for lane in self._lanes:
-            for job in lane:
-                if not job.done.done():
-                    job.done.set_exception(ConnectionLost(truncated=error.truncated))
             lane.clear()
+        for queue in (self._uploads, self._resets, self._grants):
+            queue.clear()
         self._is_empty.set()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConnectionLost(truncated=False)
+
+    def _wake(self) -> None:
+        self._is_free = False
+        self._is_empty.clear()
+        self._has_work.set()
+
+    async def _send_bulk(self) -> bool:
+        # Messages and bodies take turns, and so do the bodies.
+        upload = self._next_upload()
+        if upload is not None and (self._is_upload_next or not self._lanes[1]):
+            self._is_upload_next = False
+            await self._send_piece(upload)
+        elif self._lanes[1]:
+            self._is_upload_next = True
+            await self._send_job(self._lanes[1])
+        else:
+            return False
+        return True
+
+    def _next_upload(self) -> _Upload | None:
+        for stream, upload in self._uploads.items():
+            if upload.sent == len(upload.part) or self._channel.outgoing.credit_of(stream):
+                return upload
+        return None
+
+    async def _send_job(self, lane: deque[_Job]) -> None:
+        job = lane[0]
+        piece = job.payload[job.sent : job.sent + MAX_PAYLOAD]
+        job.sent += len(piece)
+        is_last = job.sent >= len(job.payload)
+        is_bulk_request = job.is_bulk and job.kind == FrameType.REQ
+        record = self._channel.seal(job.kind, job.stream, piece, more=not is_last, bulk=is_bulk_request)
+        if is_last:
+            lane.popleft()
+        await self._write_for(job, record, is_last=is_last)
+
+    async def _send_piece(self, upload: _Upload) -> None:
+        stream = upload.stream
+        del self._uploads[stream]
+        if upload.sent < len(upload.part):
+            size = min(MAX_PAYLOAD, self._channel.outgoing.credit_of(stream))
+            piece = upload.part[upload.sent : upload.sent + size]
+            upload.sent += len(piece)
+            record = self._channel.seal_data(stream, piece)
+            is_last = upload.sent == len(upload.part) and not upload.is_last
+        else:
+            record, is_last = self._channel.seal_end(stream), True
+        if not is_last:
+            self._uploads[stream] = upload  # to the end of the queue
+        await self._write_for(upload, record, is_last=is_last)
+
+    async def _send_reset(self) -> None:
+        stream, code = self._resets.popitem()
+        await self._write(self._channel.seal_reset(stream, code))
+
+    async def _send_grant(self) -> None:
+        stream, amount = self._grants.popitem()
+        if stream == 0 or self._channel.incoming.wants_credit(stream):
+            await self._write(self._channel.seal_window(stream, amount))
+
+    async def _write_for(self, waiting: _Job | _Upload, record: bytes, *, is_last: bool) -> None:
+        try:
+            await self._write(record)
+        except BaseException:
+            if not waiting.done.done():  # it may be out of its lane already, where `fail` would not find it
+                waiting.done.set_exception(ConnectionLost(truncated=True))
+            raise
+        if is_last and not waiting.done.done():
+            waiting.done.set_result(True)
 
     async def _write(self, record: bytes) -> None:
         self.records_sent += 1

@@ -15,11 +15,11 @@ def encode_request(op: str, body: dict[str, Any]) -> bytes:
     """A REQ's payload.
 
     Raises:
-        ValueError: it is over the limit of a message.
+        RequestError: `too_large`, it is over the limit of a message.
     """
     payload = _encode({**body, "op": op})
     if len(payload) > MAX_MESSAGE:
-        raise ValueError(f"a request of {len(payload)} bytes is over the limit of {MAX_MESSAGE}")
+        raise RequestError("too_large", f"a request of {len(payload)} bytes is over the limit of {MAX_MESSAGE}")
     return payload
 
 

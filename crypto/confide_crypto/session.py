@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import AsyncIterable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.channel import Channel, FrameType
+from confide_crypto.body import Body
+from confide_crypto.channel import MAX_PAYLOAD, Channel, FrameType
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
-from confide_crypto.inbox import Inbox, OnMessage, OnRequest
+from confide_crypto.inbox import Inbox, OnMessage, OnRequest, OnStream
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, Timers
 from confide_crypto.outbox import Outbox
 from confide_crypto.requests import decode_answer, encode_request
@@ -94,7 +95,6 @@ class Connection:
             RequestError: the answer is an error.
             ConnectionLost: the connection ended first, or the peer is going away.
             TimeoutError: no answer in time; the peer may still have done it.
-            ValueError: the request is over 16 MiB.
         """
         payload = encode_request(op, body)
         async with asyncio.timeout(timeout_s):
@@ -104,21 +104,59 @@ class Connection:
                 await self._outbox.send(FrameType.REQ, stream, payload, bulk=bulk)
                 return await answer
             finally:
-                if not self._channel.awaits(stream):
-                    self._settle(stream)  # nothing was sent; else the slot stays taken until the answer comes
-                if answer.done() and not answer.cancelled():
-                    answer.exception()  # marks it as seen when sending failed first
+                self._leave(stream, answer)
+
+    async def upload(
+        self, op: str, body: dict[str, Any], data: bytes | AsyncIterable[bytes], *, timeout_s: float
+    ) -> dict[str, Any]:
+        """Ask the peer with a body that follows as a stream, behind everything interactive (PROTOCOL.md 7.4).
+
+        Args:
+            op: the operation.
+            body: its parameters, at most 16376 bytes of JSON.
+            data: the body, whole or in parts; a part is held until it is sent.
+            timeout_s: for everything together.
+
+        Raises:
+            RequestError: the answer is an error; it may come before the body is through.
+            ConnectionLost: the connection ended first, or the peer is going away.
+            TimeoutError: no answer in time; unless all of the body was sent, the peer has done nothing.
+            Exception: whatever iterating `data` raised; the peer has done nothing.
+        """
+        payload = encode_request(op, body)
+        if len(payload) > MAX_PAYLOAD:
+            raise RequestError("too_large", f"the parameters of a stream have {len(payload)} bytes, {MAX_PAYLOAD} fit")
+        async with asyncio.timeout(timeout_s):
+            await self._slots.acquire()
+            stream, answer = self._open_request()
+            try:
+                await self._outbox.send(FrameType.OPEN, stream, payload)
+                await self._send_body(stream, data)
+                return await answer
+            finally:
+                self._outbox.reset(stream, "cancelled")
+                self._leave(stream, answer)
+
+    async def _send_body(self, stream: int, data: bytes | AsyncIterable[bytes]) -> None:
+        if isinstance(data, bytes):
+            await self._outbox.send_part(stream, data, is_last=True)
+            return
+        async for part in data:
+            if part and not await self._outbox.send_part(stream, part, is_last=False):
+                return
+        await self._outbox.send_part(stream, b"", is_last=True)
 
     async def go_away(self, code: str = "restart") -> None:
         """Tell the peer to send no new requests; the session goes on until somebody closes it."""
         await self._outbox.send(FrameType.GOAWAY, 0, code.encode("ascii"))
 
-    async def serve(self, *, on_message: OnMessage, on_request: OnRequest) -> None:
+    async def serve(self, *, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream | None = None) -> None:
         """Run the session until the peer closes it, or `close` was called; then return.
 
         Args:
             on_message: takes each MCP message, one at a time, in order. It may send requests itself.
             on_request: answers a request, in a task of its own. A `RequestError` is sent as it is, anything else as "internal".
+            on_stream: the same for a request with a body; without it, all of them are refused as `invalid`.
 
         Raises:
             ConnectionLost: it broke without the peer's goodbye, or the peer fell silent.
@@ -132,7 +170,7 @@ class Connection:
             return  # closed between its opening and now
         self._is_serving = True
         try:
-            await self._serve(on_message, on_request)
+            await self._serve(on_message, on_request, on_stream or _refuse_stream)
         except ProtocolViolation:
             await self._close_websocket(CLOSE_VIOLATION)
             raise
@@ -155,6 +193,8 @@ class Connection:
                     await self._ws.wait_closed()
             return
         self._inbox.is_closing = True
+        for stream in self._channel.outgoing.unfinished:
+            self._outbox.reset(stream, code)
         with contextlib.suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await (self._outbox.wait_empty() if self._is_serving else self._outbox.pump())
@@ -164,12 +204,12 @@ class Connection:
 
     # -- tasks of serve -------------------------------------------------------------------------------------------
 
-    async def _serve(self, on_message: OnMessage, on_request: OnRequest) -> None:
+    async def _serve(self, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 helpers = [group.create_task(self._outbox.run()), group.create_task(self._keep_alive())]
                 try:
-                    await self._inbox.run(group, on_message, on_request)
+                    await self._inbox.run(group, on_message, on_request, on_stream)
                 finally:
                     for task in helpers:
                         task.cancel()
@@ -204,6 +244,13 @@ class Connection:
         self._pending[stream] = answer
         return stream, answer
 
+    def _leave(self, stream: int, answer: asyncio.Future[dict[str, Any]]) -> None:
+        """Nobody waits for this answer any more; its place stays taken until the peer is through with it."""
+        if not self._channel.is_in_use(stream):
+            self._settle(stream)
+        if answer.done() and not answer.cancelled():
+            answer.exception()  # marks it as seen when sending failed first
+
     def _settle(self, stream: int) -> asyncio.Future[dict[str, Any]] | None:
         answer = self._pending.pop(stream, None)
         if answer is not None:
@@ -212,6 +259,10 @@ class Connection:
 
     def _answered(self, stream: int, data: bytes) -> None:
         outcome = decode_answer(data)
+        if self._channel.outgoing.is_unfinished(stream):
+            if not isinstance(outcome, RequestError):
+                raise ProtocolViolation("the peer broke the protocol: an ok before the body was whole")
+            self._outbox.reset(stream, "answered")
         answer = self._settle(stream)
         if answer is None or answer.done():
             return  # it came after its deadline
@@ -237,6 +288,10 @@ class Connection:
                 await self._ws.close(code)
         except TimeoutError:
             self._ws.transport.abort()
+
+
+async def _refuse_stream(_op: str, _body: dict[str, Any], _data: Body) -> dict[str, Any]:
+    raise RequestError("invalid", "no request with a body is taken here")
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,0 +1,154 @@
+"""Credit and completeness of the bodies under way in one direction (PROTOCOL.md 7.4, 7.5). No I/O: `channel` has their frames."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from typing import Final
+
+from confide_crypto.limits import CONNECTION_CREDIT, MAX_BODY, MAX_CREDIT, STREAM_CREDIT
+
+END_LENGTH: Final = 40
+_length: Final = struct.Struct(">Q")
+
+
+class StreamViolation(Exception):  # noqa: N818 - the channel turns it into its own ProtocolViolation
+    """The peer broke a rule about streams; says which."""
+
+
+@dataclass(slots=True, eq=False)
+class _Body:
+    credit: int = STREAM_CREDIT
+    length: int = 0
+    digest: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=32))
+    is_ended: bool = False
+    is_answered: bool = False
+
+    def take(self, payload: bytes) -> None:
+        self.credit -= len(payload)
+        self.length += len(payload)
+        self.digest.update(payload)
+
+    @property
+    def seal(self) -> bytes:
+        return _length.pack(self.length) + self.digest.digest()
+
+
+class Streams:
+    """The streams that one end has opened, as either end counts them. Every method is called in the order of the frames."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[int, _Body] = {}
+        self.credit = CONNECTION_CREDIT
+        """Bytes of DATA that may still pass before the receiver grants more, over all streams."""
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __contains__(self, stream: int) -> bool:
+        return stream in self._bodies
+
+    def open(self, stream: int) -> None:
+        """A new stream; the caller has checked its number."""
+        self._bodies[stream] = _Body()
+
+    def is_unfinished(self, stream: int) -> bool:
+        """Whether DATA, END or RESET may still come on this stream."""
+        body = self._bodies.get(stream)
+        return body is not None and not body.is_ended
+
+    def wants_credit(self, stream: int) -> bool:
+        """Whether the receiver still gives credit to this stream: neither answered nor ended."""
+        body = self._bodies.get(stream)
+        return body is not None and not body.is_ended and not body.is_answered
+
+    @property
+    def answered_early(self) -> int:
+        """How many are in use although their RES has passed: their END or RESET is still to come."""
+        return sum(body.is_answered for body in self._bodies.values())
+
+    @property
+    def unfinished(self) -> list[int]:
+        """The streams whose bodies are without END or RESET."""
+        return [stream for stream, body in self._bodies.items() if not body.is_ended]
+
+    def credit_of(self, stream: int) -> int:
+        """Bytes that may be sent on this stream now."""
+        return min(self._bodies[stream].credit, self.credit)
+
+    def data(self, stream: int, payload: bytes) -> None:
+        """Count a piece of a body.
+
+        Raises:
+            StreamViolation: no such body is under way, or it has no credit for this piece.
+        """
+        body = self._unfinished(stream)
+        if not payload or len(payload) > body.credit or len(payload) > self.credit:
+            raise StreamViolation("data beyond the credit")
+        if body.length + len(payload) > MAX_BODY:
+            raise StreamViolation("a body over the limit")
+        body.take(payload)
+        self.credit -= len(payload)
+
+    def end(self, stream: int) -> bytes:
+        """End a body that was sent; what END has to carry."""
+        body = self._unfinished(stream)
+        self._finish(stream, body)
+        return body.seal
+
+    def check_end(self, stream: int, payload: bytes) -> None:
+        """End a body that was received.
+
+        Raises:
+            StreamViolation: none is under way, or something is missing from it.
+        """
+        body = self._unfinished(stream)
+        if payload != body.seal:
+            raise StreamViolation("a body that is not what was sent")
+        self._finish(stream, body)
+
+    def reset(self, stream: int) -> None:
+        """Give a body up.
+
+        Raises:
+            StreamViolation: none is under way.
+        """
+        self._finish(stream, self._unfinished(stream))
+
+    def answer(self, stream: int) -> None:
+        """Its RES has passed; nothing happens where the stream is that of a REQ."""
+        body = self._bodies.get(stream)
+        if body is not None:
+            body.is_answered = True
+            self._forget(stream, body)
+
+    def grant(self, stream: int, amount: int) -> None:
+        """Add credit to a stream, or to all of them (stream 0).
+
+        Raises:
+            StreamViolation: there is no such stream, or the amount cannot be.
+        """
+        body = self._bodies.get(stream)
+        if not amount or (body is None and stream != 0):
+            raise StreamViolation("credit for nothing")
+        if body is None:
+            self.credit += amount
+        else:
+            body.credit += amount
+        if max(self.credit, body.credit if body else 0) > MAX_CREDIT:
+            raise StreamViolation("more credit than there can be")
+
+    def _unfinished(self, stream: int) -> _Body:
+        body = self._bodies.get(stream)
+        if body is None or body.is_ended:
+            raise StreamViolation("a body's frame that does not belong here")
+        return body
+
+    def _finish(self, stream: int, body: _Body) -> None:
+        body.is_ended = True
+        self._forget(stream, body)
+
+    def _forget(self, stream: int, body: _Body) -> None:
+        if body.is_ended and body.is_answered:
+            del self._bodies[stream]
