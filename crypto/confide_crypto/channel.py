@@ -197,8 +197,10 @@ class Channel:
             StreamViolation: the stream is not open, or has not so much credit.
         """
         self._require_open()
-        self.outgoing.data(stream, piece)
-        return self._seal(_DATA, 0, stream, piece)
+        note_tag = self.outgoing.spend(stream, len(piece))
+        record = self._seal(_DATA, 0, stream, piece)
+        note_tag(record[-TAG_LENGTH:])
+        return record
 
     def seal_end(self, stream: int) -> bytes:
         """The record that says that the body on `stream` is whole.
@@ -319,7 +321,17 @@ class Channel:
         end = HEADER_LENGTH + length
         if end > len(plaintext) or plaintext[end:] != _ZEROS[: len(plaintext) - end]:
             raise self._violation("a malformed frame")
-        return self._frame(kind, flags, stream, plaintext[HEADER_LENGTH:end])
+        payload = plaintext[HEADER_LENGTH:end]
+        if kind == _DATA and not flags:
+            return self._data(stream, payload, record[-TAG_LENGTH:])
+        return self._frame(kind, flags, stream, payload)
+
+    def _data(self, stream: int, payload: bytes, tag: bytes) -> Data:
+        try:
+            self.incoming.spend(stream, len(payload))(tag)
+        except StreamViolation as problem:
+            raise self._violation(str(problem)) from None
+        return Data(stream, payload)
 
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> Event | None:
         if kind == _MSG and stream == 0 and flags <= MORE:
@@ -350,9 +362,6 @@ class Channel:
         raise self._violation("a frame that does not belong here")
 
     def _stream_frame(self, kind: int, stream: int, payload: bytes) -> Event:
-        if kind == _DATA:
-            self.incoming.data(stream, payload)
-            return Data(stream, payload)
         if kind == _END:
             self.incoming.check_end(stream, payload)
             return Ended(stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,11 +25,6 @@ class _Body:
     digest: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=32))
     is_ended: bool = False
     is_answered: bool = False
-
-    def take(self, payload: bytes) -> None:
-        self.credit -= len(payload)
-        self.length += len(payload)
-        self.digest.update(payload)
 
     @property
     def seal(self) -> bytes:
@@ -77,19 +73,21 @@ class Streams:
         """Bytes that may be sent on this stream now."""
         return min(self._bodies[stream].credit, self.credit)
 
-    def data(self, stream: int, payload: bytes) -> None:
-        """Count a piece of a body.
+    def spend(self, stream: int, length: int) -> Callable[[bytes], None]:
+        """Count a piece of a body; what is returned takes the tag of its record.
 
         Raises:
             StreamViolation: no such body is under way, or it has no credit for this piece.
         """
         body = self._unfinished(stream)
-        if not payload or len(payload) > body.credit or len(payload) > self.credit:
+        if not length or length > body.credit or length > self.credit:
             raise StreamViolation("data beyond the credit")
-        if body.length + len(payload) > MAX_BODY:
+        if body.length + length > MAX_BODY:
             raise StreamViolation("a body over the limit")
-        body.take(payload)
-        self.credit -= len(payload)
+        body.credit -= length
+        body.length += length
+        self.credit -= length
+        return body.digest.update
 
     def end(self, stream: int) -> bytes:
         """End a body that was sent; what END has to carry."""
