@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from websockets.exceptions import ConnectionClosed
 
 from confide_crypto.channel import WELCOME_BUCKET, WELCOME_STREAM, Answer, Channel, FrameType
+from confide_crypto.dialing import open_websocket, websocket_url
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import (
     BusyError,
@@ -53,7 +54,6 @@ __all__ = ["Authorize", "Connection", "Handshakes", "Timers", "Welcome", "accept
 Welcome = dict[str, Any]
 _DAEMON_LABEL: Final = b"confide/daemon-static/1"
 _MAX_BEFORE_MESSAGE3: Final = 2048
-_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Authorize(Protocol):
@@ -100,11 +100,11 @@ async def connect(
         HandshakeError: the handshake failed otherwise.
         ConnectionLost: it broke in the middle.
     """
-    url = _websocket_url(url)
+    url = websocket_url(url)
     where = urlsplit(url).netloc
     try:
         async with asyncio.timeout(timeout_s):
-            ws = await _open(url, where)
+            ws = await open_websocket(url, where)
             try:
                 connection = await _introduce(ws, where, identity, daemon_static, invite, hello or {}, timers)
             except BaseException:
@@ -165,60 +165,6 @@ async def accept(
 
 
 # -- the client's side --------------------------------------------------------------------------------------------
-
-
-def _websocket_url(url: str) -> str:
-    for ours, theirs in (("confide://", "ws://"), ("confides://", "wss://")):
-        if url.startswith(ours):
-            return theirs + url.removeprefix(ours)
-    return url
-
-
-async def _open(url: str, where: str) -> ClientConnection:
-    import socket
-    import ssl
-
-    from websockets.asyncio import client
-    from websockets.exceptions import InvalidHandshake, InvalidProxy, InvalidStatus, InvalidURI
-
-    class Opening(client.connect):
-        def process_redirect(self, exc: Exception) -> Exception | str:
-            return exc  # the pin belongs to this address; a redirect could only lead the traffic past where it was meant to go
-
-    is_local = (urlsplit(url).hostname or "") in _LOCAL_HOSTS
-    try:
-        ws = await Opening(
-            url, **websocket_options(), open_timeout=None, user_agent_header=None, proxy=None if is_local else True
-        )
-    except ConnectionRefusedError:
-        raise UnreachableError(where, "connection refused", hint="is confided running? try confide status") from None
-    except socket.gaierror:
-        raise UnreachableError(where, "no such name", hint="check the address and the network") from None
-    except ssl.SSLError as error:
-        reason = (error.reason or type(error).__name__).lower().replace("_", " ")
-        raise UnreachableError(where, f"tls failed: {reason}", hint="check its certificate") from None
-    except ConnectionError:
-        problem = "tls failed: the connection was cut" if url.startswith("wss:") else "the connection was cut"
-        raise UnreachableError(where, problem, hint="check the address and the port") from None
-    except InvalidStatus as error:
-        status = error.response.status_code
-        raise UnreachableError(
-            where, f"it answers http {status}, not as a daemon", hint="check the address and the path"
-        ) from None
-    except (InvalidURI, InvalidProxy):
-        raise UnreachableError(where, "the address or the proxy setting is malformed") from None
-    except (InvalidHandshake, EOFError):
-        raise UnreachableError(
-            where, "what answers there is not a websocket", hint="check the address and the port"
-        ) from None
-    except OSError as error:
-        raise UnreachableError(where, (error.strerror or str(error) or type(error).__name__).lower()) from None
-    if ws.subprotocol != SUBPROTOCOL:
-        ws.transport.abort()
-        raise UnreachableError(
-            where, "a websocket answers there, but not a daemon of this version", hint="check the address"
-        )
-    return ws
 
 
 async def _introduce(

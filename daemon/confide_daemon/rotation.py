@@ -36,10 +36,6 @@ class Keys:
     current: Identity
     rotation: Rotation | None = None
 
-    def previous(self, now: float) -> Rotation | None:
-        """The rotation, unless its time is over at `now` (seconds since 1970)."""
-        return None if self.rotation is None or self.rotation.is_over(now) else self.rotation
-
 
 def load(folder: DataFolder, *, now: float | None = None) -> Keys:
     """The keys in force at `now` (seconds since 1970; the clock's time if left out).
@@ -126,18 +122,14 @@ class LiveKeys:
         self._keys = keys
         self._seen: Stamp | None = None
 
-    @property
-    def identity(self) -> Identity:
-        """The current one."""
-        return self._keys.current
-
-    def previous(self) -> Rotation | None:
-        """The one before, while its time lasts."""
-        return self._keys.previous(time.time())
+    def in_force(self) -> Keys:
+        """The keys to answer to now."""
+        keys = self._keys
+        return Keys(keys.current) if keys.rotation is None or keys.rotation.is_over(time.time()) else keys
 
     def is_stale(self) -> bool:
         """Whether `refresh` has something to do. Costs two looks at the folder, some microseconds."""
-        return self._seen != self._stamp() or (self._keys.rotation is not None and self.previous() is None)
+        return self._seen != self._stamp() or self.in_force() is not self._keys
 
     def refresh(self) -> bool:
         """Take the files up as they are, and clear away a key whose time is over. Whether the keys have changed.
@@ -147,7 +139,7 @@ class LiveKeys:
         """
         before = self._keys
         self._seen = self._stamp()
-        self._keys = Keys(before.current, self.previous())
+        self._keys = self.in_force()
         keys = load(self._folder)
         if keys.rotation is None:
             # Where a command is at work, the files are its own; it will be seen when it is done.

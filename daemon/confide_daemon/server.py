@@ -147,12 +147,13 @@ class Daemon:
 
     async def _handle(self, ws: ServerConnection) -> None:
         assert isinstance(ws, GuardedConnection)
+        keys = self._keys.in_force()
         try:
             connection = await accept(
                 ws,
-                self._keys.identity,
+                keys.current,
                 self._callers,
-                previous=self._keys.previous(),
+                previous=keys.rotation,
                 handshakes=self._handshakes,
                 timers=self._timers,
             )
@@ -210,7 +211,7 @@ class Daemon:
             self._sessions.discard(session)
 
     async def _write_address(self, url: str) -> None:
-        key = format_daemon_key(self._keys.identity.static_key)
+        key = format_daemon_key(self._keys.in_force().current.static_key)
         await asyncio.to_thread(
             address.write, self._state.folder.address, address.Address(url, key, os.getpid(), __version__)
         )
