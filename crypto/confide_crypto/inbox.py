@@ -72,6 +72,11 @@ class Inbox:
         self.is_going_away = False
         self.close_code: str | None = None
 
+    @property
+    def is_handling(self) -> bool:
+        """Whether a handler runs: of a request, of a stream, of a message that had to wait."""
+        return bool(self._handlers) or self._is_delivering
+
     async def run(
         self, group: asyncio.TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream
     ) -> None:

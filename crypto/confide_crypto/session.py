@@ -71,6 +71,11 @@ class Connection:
         """The word in the peer's CLOSE, once it has come."""
         return self._inbox.close_code
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a request is under way, in either direction."""
+        return bool(self._pending) or self._inbox.is_handling
+
     def send_message(self, data: bytes) -> Coroutine[Any, Any, None]:
         """Send one MCP message (MSG); returns when it is with the socket. One longer than a record needs `serve` to run.
 
@@ -201,6 +206,10 @@ class Connection:
                 await self._outbox.send_close(code)
         self._end(ConnectionLost(truncated=False))
         await self._close_websocket(1000)
+
+    def abort(self) -> None:
+        """Cut the connection without a goodbye, for a peer that does not take one."""
+        self._ws.transport.abort()
 
     # -- tasks of serve -------------------------------------------------------------------------------------------
 

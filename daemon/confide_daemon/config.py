@@ -28,6 +28,7 @@ class ServerConfig:
         idle_exit_s: a daemon started on demand ends after this many seconds without a connection.
         max_sessions: connections of all callers together.
         max_sessions_per_caller: connections that one key may hold at once.
+        max_session_s: a connection that is older is closed; machines move to a fresh one every hour.
     """
 
     listen: str = f"127.0.0.1:{DEFAULT_PORT}"
@@ -35,6 +36,7 @@ class ServerConfig:
     idle_exit_s: int = 900
     max_sessions: int = 4096
     max_sessions_per_caller: int = 8
+    max_session_s: int = 7200
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions": (server.max_sessions, 1, 100_000),
         "server.max_sessions_per_caller": (server.max_sessions_per_caller, 1, 1000),
+        "server.max_session_s": (server.max_session_s, 1, 7200),
         "search.min_score": (search.min_score, 0, 1),
         "search.vector_weight": (search.vector_weight, 0, 1),
         "search.keyword_weight": (search.keyword_weight, 0, 1),

@@ -12,12 +12,12 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon.errors import InvalidPathError, InvalidTextError, NotFoundError, TooLargeError
 from confide_daemon.merge import regions
 
 PATH_BYTES = 512
 COMPONENT_BYTES = 255  # what file systems allow
-MAX_TEXT_BYTES = 4 * 1024 * 1024
 SOURCES = ("memory", "sessions")
 
 

@@ -25,6 +25,7 @@ class ProxyConfig:
         idle_exit_s: seconds without any session after which that daemon ends.
         debounce_ms: how long a file must be quiet before it is sent.
         max_file_kib: larger files are skipped, and said to be.
+        renew_s: seconds after which an agent's session moves to a connection with fresh keys; at most an hour.
     """
 
     toolsets: tuple[str, ...] = ("core",)
@@ -34,6 +35,7 @@ class ProxyConfig:
     idle_exit_s: int = 900
     debounce_ms: int = 150
     max_file_kib: int = 4096
+    renew_s: int = 3600
 
 
 def load(path: Path) -> ProxyConfig:
@@ -61,6 +63,9 @@ def load(path: Path) -> ProxyConfig:
 _DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
 
 
+_AT_MOST = {"renew_s": 3600}
+
+
 def _checked(path: Path, key: str, value: Any) -> Any:
     if key not in _DEFAULTS:
         import difflib
@@ -77,6 +82,8 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         raise ConfigError(path, f"has a wrong value for '{key}'", hint=f"it takes {_kind(default)}")
     if type(value) is int and value <= 0:
         raise ConfigError(path, f"has a wrong value for '{key}'", hint="it takes a whole number above zero")
+    if value > _AT_MOST.get(key, value):
+        raise ConfigError(path, f"has a wrong value for '{key}'", hint=f"it takes at most {_AT_MOST[key]}")
     return value
 
 

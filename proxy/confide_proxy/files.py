@@ -7,7 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from confide_crypto.body import Body
 from confide_crypto.errors import RequestError
+from confide_crypto.texts import Asks, receive_text
 from confide_proxy import gitignore, projects
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
@@ -15,7 +17,7 @@ from confide_proxy.folder import Folder
 from confide_proxy.ledger import Ledger
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
-from confide_proxy.replica import Replica, Requests, SyncReport
+from confide_proxy.replica import Replica, SyncReport
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ class Files:
         self._replicas: dict[str, Replica] = {}
         self._is_ignored = not (config.gitignore and project.is_git)
 
-    async def open(self, link: Requests, space: str) -> None:
+    async def open(self, link: Asks, space: str) -> None:
         """Make the replicas for the space that the link led to."""
         for folder in self.folders:
             ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root)
@@ -77,6 +79,16 @@ class Files:
         except (KeyError, TypeError, ValueError):
             raise RequestError("invalid", f"the request is not of the form that {op} takes") from None
         raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
+
+    async def on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        """The same for a revision whose text comes as a body.
+
+        Raises:
+            RequestError: it is not an `apply`, or as `on_request`.
+        """
+        if op != "apply":
+            raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
+        return await self.on_request(op, {**params, "text": await receive_text(body)})
 
     async def _apply(self, body: dict[str, Any]) -> dict[str, Any]:
         replica = self._replicas.get(str(body.get("project")))

@@ -2,6 +2,9 @@
 
 The link is down, connecting or up, and says since when and why; nobody waits on it without a deadline. What happens once it is up
 (replaying the client's `initialize`, comparing files) belongs to those who registered for it.
+
+Once an hour it moves to a connection with fresh keys (PROTOCOL.md 7.9): the new one is made and attached first, what was asked on the old
+one is answered there, and then the old one is closed.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from confide_proxy.errors import NotJoinedError, StateError
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
+    from confide_crypto.body import Body
     from confide_crypto.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -34,6 +38,9 @@ STEADY_S = 10.0
 """A link that has held for so long is tried again at once; one that keeps breaking is not."""
 _IMPATIENT_S = 0.25
 """A waiting call may cut a back-off short, but not more often than this."""
+RENEW_AGAIN_S = 60.0
+"""After a fresh connection could not be made: the old one is good for another hour."""
+_RETIRE_POLL_S = 0.1
 
 
 class LinkState(enum.Enum):
@@ -52,24 +59,43 @@ class Callbacks:
         on_up: attached; awaited before messages are passed on.
         on_message: a JSON-RPC message of the daemon's.
         on_request: a request of the daemon's (`apply`, `scan`).
+        on_stream: the same with a body.
         on_down: the link broke or could not be made; the reason is for people.
+        on_renewed: from now on everything goes over a fresh connection; awaited.
+        is_waiting: whether calls that were sent on a connection, by its session id, still wait for their answers.
+        on_retired: that connection is gone; the reason is None if all its calls were answered.
     """
 
     on_up: Callable[[dict[str, Any]], Awaitable[None]]
     on_message: Callable[[bytes], Awaitable[None]]
     on_request: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+    on_stream: Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
     on_down: Callable[[ConfideError], None]
+    on_renewed: Callable[[dict[str, Any]], Awaitable[None]]
+    is_waiting: Callable[[str], bool]
+    on_retired: Callable[[str, ConfideError | None], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Leg:
+    """A connection that is served and attached."""
+
+    connection: Connection
+    serving: asyncio.Task[None]
+    attached: dict[str, Any]
 
 
 class Link:
-    """One connection at a time to the one daemon of this machine, for one project (and the global one)."""
+    """The way to the one daemon of this machine, for one project and the global one."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, attach: dict[str, Any], callbacks: Callbacks) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, attach: list[dict[str, Any]], callbacks: Callbacks) -> None:
+        """`attach` are the bodies of the attach requests; what the first one answers is `attached`."""
         self._paths = paths
         self._config = config
         self._attach = attach
         self._callbacks = callbacks
         self._connection: Connection | None = None
+        self._retiring: dict[str, Connection] = {}
         self._poked = asyncio.Event()
         self.state = LinkState.CONNECTING
         self.since = time.time()
@@ -81,24 +107,24 @@ class Link:
         """Whether messages pass."""
         return self.state is LinkState.UP
 
+    @property
+    def session_id(self) -> str:
+        """Of the connection that everything new goes over; "" while there is none."""
+        return self._connection.session_id if self._connection else ""
+
     async def run(self) -> None:
         """Keep the link for as long as the task lives."""
         backoff_s = FIRST_BACKOFF_S
         while True:
-            started = time.monotonic()
+            started = came_up = time.monotonic()
             try:
-                await self._once()
+                leg = await self._connect({})
+                came_up = time.monotonic()
+                await self._hold(leg)
                 reason: ConfideError = ConnectionLost(truncated=False)
-            except ConfideError as error:
-                reason = error
-            except TimeoutError:
-                reason = UnreachableError("the daemon", "it does not answer in time")
-            except OSError as error:
-                reason = StateError(self._paths.state, error)
-            except (KeyError, TypeError, ValueError, AttributeError):
-                # Whatever a daemon sends, it must not take the agent's session down with it.
-                reason = ProtocolViolation("the daemon's answer is not of the agreed form; do the versions fit?")
-            if self.is_up and time.time() - self.since > STEADY_S:
+            except BaseException as error:
+                reason = self._reason(error)
+            if self.is_up and time.monotonic() - came_up > STEADY_S:
                 backoff_s = FIRST_BACKOFF_S
             self._connection = None
             self._enter(LinkState.DOWN, reason)
@@ -111,15 +137,18 @@ class Link:
         """Somebody is waiting: try again now rather than when the back-off ends."""
         self._poked.set()
 
-    async def send_message(self, data: bytes) -> None:
-        """Pass a JSON-RPC message up.
+    async def send_message(self, data: bytes, session_id: str = "") -> None:
+        """Pass a JSON-RPC message up; one that is about a call on an older connection names its session.
 
         Raises:
-            ConnectionLost: the link is down.
+            ConnectionLost: the link is down, or that connection is gone.
         """
-        if self._connection is None:
+        connection = self._connection
+        if session_id and session_id != self.session_id:
+            connection = self._retiring.get(session_id)
+        if connection is None:
             raise ConnectionLost(truncated=False)
-        await self._connection.send_message(data)
+        await connection.send_message(data)
 
     async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
         """Ask the daemon (PROTOCOL.md 9).
@@ -134,29 +163,106 @@ class Link:
         answer: dict[str, Any] = await self._connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
         return answer
 
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        """Ask the daemon with a body (PROTOCOL.md 7.4). Raises as `request`."""
+        if self._connection is None:
+            raise ConnectionLost(truncated=False)
+        answer: dict[str, Any] = await self._connection.upload(op, body, data, timeout_s=timeout_s)
+        return answer
+
     async def close(self) -> None:
         """Say goodbye to the daemon, so that it knows that nothing is missing."""
-        if self._connection is not None:
-            await self._connection.close()
+        open_ones = [*self._retiring.values(), *([self._connection] if self._connection else [])]
+        await asyncio.gather(*(connection.close() for connection in open_ones))
 
-    async def _once(self) -> None:
-        connection = await open_connection(self._paths, self._config)
+    async def _connect(self, hello: dict[str, Any]) -> _Leg:
+        """A connection that is served and attached."""
+        connection = await open_connection(self._paths, self._config, hello)
+        callbacks = self._callbacks
+        # Served beside the attach, since its answer comes through the reader.
+        serving = asyncio.create_task(
+            connection.serve(
+                on_message=callbacks.on_message, on_request=callbacks.on_request, on_stream=callbacks.on_stream
+            )
+        )
+        leg = None
         try:
-            async with asyncio.TaskGroup() as group:
-                # The reader runs beside the attach, since its answer comes through the reader.
-                up = group.create_task(self._come_up(connection))
-                await connection.serve(on_message=self._callbacks.on_message, on_request=self._callbacks.on_request)
-                up.cancel()
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+            answers = [await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S) for body in self._attach]
+            leg = _Leg(connection, serving, answers[0])
         finally:
-            await connection.close()
+            if leg is None:
+                await _end(connection, serving)
+        return leg
 
-    async def _come_up(self, connection: Connection) -> None:
-        self.attached = await connection.request("attach", self._attach, timeout_s=ATTACH_DEADLINE_S)
-        self._connection = connection
-        await self._callbacks.on_up(self.attached)
-        self._enter(LinkState.UP, None)
+    async def _hold(self, leg: _Leg) -> None:
+        """Serve until the daemon closes or the connection breaks, moving to a fresh one when it is time."""
+        retiring: set[asyncio.Task[None]] = set()
+        try:
+            self._connection, self.attached = leg.connection, leg.attached
+            await self._callbacks.on_up(leg.attached)
+            self._enter(LinkState.UP, None)
+            wait_s = self._renew_after_s()
+            while not (await asyncio.wait({leg.serving}, timeout=wait_s))[0]:
+                fresh = await self._renewed(leg)
+                wait_s = self._renew_after_s() if fresh else min(RENEW_AGAIN_S, self._config.renew_s)
+                if fresh is not None:
+                    task = asyncio.create_task(self._retire(leg))
+                    retiring.add(task)
+                    task.add_done_callback(retiring.discard)
+                    leg = fresh
+                    await self._callbacks.on_renewed(fresh.attached)
+            await leg.serving
+        finally:
+            for task in retiring:
+                task.cancel()
+            await asyncio.gather(_end(leg.connection, leg.serving), *retiring, return_exceptions=True)
+
+    async def _renewed(self, leg: _Leg) -> _Leg | None:
+        """A fresh connection in place of `leg`'s, already the one that is used; None if none can be had now."""
+        try:
+            fresh = await self._connect({"replaces": leg.connection.session_id})
+        except Exception as error:
+            log.info("kept the connection: a fresh one failed with %s", type(self._reason(error)).__name__)
+            return None
+        # In one step, so that no request is ever between two connections.
+        self._retiring[leg.connection.session_id] = leg.connection
+        self._connection, self.attached = fresh.connection, fresh.attached
+        log.info("moved to a fresh connection, session %s", fresh.connection.session_id)
+        return fresh
+
+    async def _retire(self, leg: _Leg) -> None:
+        """Close an old connection once everything asked there is answered."""
+        session_id = leg.connection.session_id
+        reason: ConfideError | None = ConnectionLost(truncated=True)
+        try:
+            while leg.connection.is_in_use or self._callbacks.is_waiting(session_id):
+                if (await asyncio.wait({leg.serving}, timeout=_RETIRE_POLL_S))[0]:
+                    await leg.serving
+                    return
+            reason = None
+        except Exception as error:
+            reason = self._reason(error)
+        finally:
+            await _end(leg.connection, leg.serving)
+            self._retiring.pop(session_id, None)
+            self._callbacks.on_retired(session_id, reason)
+
+    def _renew_after_s(self) -> float:
+        # Jitter, so that the machines of one daemon do not all come in the same second.
+        return self._config.renew_s * random.uniform(0.9, 1.0)  # noqa: S311
+
+    def _reason(self, error: BaseException) -> ConfideError:
+        """What a person is told. Re-raises what is none of the link's business."""
+        if isinstance(error, ConfideError):
+            return error
+        if isinstance(error, TimeoutError):
+            return UnreachableError("the daemon", "it does not answer in time")
+        if isinstance(error, OSError):
+            return StateError(self._paths.state, error)
+        if isinstance(error, (KeyError, TypeError, ValueError, AttributeError, RecursionError)):
+            # Whatever a daemon sends, it must not take the agent's session down with it.
+            return ProtocolViolation("the daemon's answer is not of the agreed form; do the versions fit?")
+        raise error
 
     async def _pause(self, seconds: float) -> None:
         started = time.monotonic()
@@ -177,8 +283,20 @@ class Link:
         self.state, self.reason = state, reason
 
 
-async def open_connection(paths: Paths, config: ProxyConfig) -> Connection:
+async def _end(connection: Connection, serving: asyncio.Task[None]) -> None:
+    """Close a connection, and wait until nothing of it runs."""
+    await connection.close()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)  # whoever held it has heard of how it ended
+
+
+async def open_connection(paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None = None) -> Connection:
     """One connection to the daemon this machine has joined, or else to its own, started if need be.
+
+    Args:
+        paths: where this machine's key and pin are.
+        config: whether and how to start a daemon here.
+        hello: what to say to the daemon (PROTOCOL.md 4.3).
 
     Raises:
         NotJoinedError, DaemonStartError: there is no daemon to connect to.
@@ -192,7 +310,12 @@ async def open_connection(paths: Paths, config: ProxyConfig) -> Connection:
     pinned = await asyncio.to_thread(joined.load, paths.link)
     if pinned is not None:
         connection = await connect(
-            pinned.url, identity, pinned.daemon_static, daemon_key=pinned.daemon_key, timeout_s=CONNECT_DEADLINE_S
+            pinned.url,
+            identity,
+            pinned.daemon_static,
+            daemon_key=pinned.daemon_key,
+            timeout_s=CONNECT_DEADLINE_S,
+            hello=hello,
         )
         try:
             # Before anything else is done: whoever misses the time of the old key is shut out (PROTOCOL.md 7.11).
@@ -207,11 +330,11 @@ async def open_connection(paths: Paths, config: ProxyConfig) -> Connection:
     await asyncio.to_thread(ondemand.authorize, data, identity)
     address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
     try:
-        return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S)
+        return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S, hello=hello)
     except (UnreachableError, HandshakeError):
         # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
         # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.
         if ondemand.read_address(data) == address:
             (data / ondemand.ADDRESS_FILE).unlink(missing_ok=True)
         address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
-        return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S)
+        return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S, hello=hello)

@@ -11,25 +11,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from confide_crypto.errors import RequestError
+from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.folder import Content, Folder, Found
 from confide_proxy.ledger import Confirmed, Ledger
+from confide_proxy.patience import Patient
 
 PUTS_AT_ONCE = 4
 _PUT_DEADLINE_S = 60.0
 _COMPARE_DEADLINE_S = 60.0
 _FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
 """Answers that are about one file: it is skipped and reported, and the others go on."""
-
-
-class Requests(Protocol):
-    """The link as a replica needs it."""
-
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
-        """Ask the daemon; raises RequestError, ConnectionLost or TimeoutError."""
 
 
 @dataclass(slots=True)
@@ -71,13 +66,13 @@ class Replica:
         self,
         folder: Folder,
         ledger: Ledger,
-        link: Requests,
+        link: Asks,
         *,
         before_write: Callable[[Folder], Awaitable[None]] | None = None,
     ) -> None:
         self.folder = folder
         self._ledger = ledger
-        self._link = link
+        self._link = Patient(link)
         self._before_write = before_write
         self._paths: dict[str, asyncio.Lock] = {}
         self._slots = asyncio.Semaphore(PUTS_AT_ONCE)
@@ -252,18 +247,8 @@ class Replica:
                 await self._remove(path, known, report)
 
     async def _put(self, path: str, content: Content, base: int) -> None:
-        answer = await self._link.request(
-            "put",
-            {
-                "project": self.folder.project,
-                "path": path,
-                "text": content.text,
-                "hash": content.hash,
-                "base": base,
-            },
-            timeout_s=_PUT_DEADLINE_S,
-            bulk=True,
-        )
+        params = {"project": self.folder.project, "path": path, "hash": content.hash, "base": base}
+        answer = await send_text(self._link, "put", params, content.text, timeout_s=_PUT_DEADLINE_S)
         merged = answer.get("text")
         if isinstance(merged, str):
             if not self.folder.is_memory(path):

@@ -25,7 +25,6 @@ from confide_proxy.version import VERSION
 
 log = logging.getLogger(__name__)
 
-_ATTACH_DEADLINE_S = 10.0
 _CATALOGUE_DEADLINE_S = 10.0
 
 
@@ -35,12 +34,20 @@ class Session:
     def __init__(self, paths: Paths, config: ProxyConfig, project: Project, tunnel: Tunnel) -> None:
         self._paths = paths
         self._config = config
-        self._project = project
         self._tunnel = tunnel
         self.files = Files(paths, config, project)
-        self._attach = attach_body(project.name, config)
-        callbacks = Callbacks(self._on_up, tunnel.on_message, self.files.on_request, tunnel.on_down)
-        self.link = Link(paths, config, self._attach, callbacks)
+        names = dict.fromkeys((project.name, projects.GLOBAL))
+        callbacks = Callbacks(
+            on_up=self._on_up,
+            on_message=tunnel.on_message,
+            on_request=self.files.on_request,
+            on_stream=self.files.on_stream,
+            on_down=tunnel.on_down,
+            on_renewed=self._on_renewed,
+            is_waiting=tunnel.is_waiting,
+            on_retired=tunnel.on_retired,
+        )
+        self.link = Link(paths, config, [attach_body(name, config) for name in names], callbacks)
         tunnel.attach(self.link)
         self._group: asyncio.TaskGroup | None = None
         self._first_compare: asyncio.Task[None] | None = None
@@ -55,15 +62,20 @@ class Session:
                 group.create_task(self._watch(folder))
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
-        if self._project.name != projects.GLOBAL:
-            body = {**self._attach, "project": projects.GLOBAL}
-            await self.link.request("attach", body, timeout_s=_ATTACH_DEADLINE_S)
         await self.files.open(self.link, str(attached["space"]))
         self._tunnel.on_up()
         if self._first_compare:
-            self._first_compare.cancel()
-        self._first_compare = self._spawn(_logged(self.files.compare(force=False), "the comparison of files"))
+            self._first_compare.cancel()  # what it was waiting for went down with the connection
+        self._compare()
         self._spawn(self._refresh_catalogue(str(attached.get("catalogue", ""))))
+
+    async def _on_renewed(self, _attached: dict[str, Any]) -> None:
+        self._tunnel.on_renewed()
+        if self._first_compare is None or self._first_compare.done():
+            self._compare()  # the daemon's new session does not know yet what this machine holds
+
+    def _compare(self) -> None:
+        self._first_compare = self._spawn(_logged(self.files.compare(force=False), "the comparison of files"))
 
     async def _watch(self, folder: Folder) -> None:
         # Imported late: the agent has its first answers before the file system is looked at.

@@ -53,7 +53,19 @@ class Call:
     repeatable: bool
     timer: asyncio.TimerHandle | None = None
     is_sent: bool = False
+    session_id: str = ""
+    """Of the connection that it was sent on."""
     repeats: int = 0
+    is_settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line on its way up: of a call, or about one on the connection `session_id`."""
+
+    data: bytes
+    call: Call | None = None
+    session_id: str = ""
 
 
 class Tunnel:
@@ -69,7 +81,7 @@ class Tunnel:
         self._shown: list[Any] | None = None
         self._link: Link | None = None
         # Lines on their way up, in order. A queue, so that taking the client's next line (and its deadline) never waits for the network.
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing: deque[_Line] = deque()
         self._is_live = False
         self._has_outgoing: asyncio.Event | None = None
         self._on_empty: asyncio.Event | None = None
@@ -123,11 +135,10 @@ class Tunnel:
             return
         if method == _INITIALIZED:
             self._is_initialized = True
-        if method == _CANCELLED:
-            self._cancel(message)
         if method is None or message.get("id") is None:
+            about = self._cancel(message) if method == _CANCELLED else None
             if self._is_live:  # else it is for a daemon session that no longer is, and nobody could use it
-                self._push(line)
+                self._push(_Line(line, session_id=about.session_id if about else ""))
             return
         self._call(message, line)
 
@@ -139,9 +150,14 @@ class Tunnel:
         self._has_outgoing = asyncio.Event()
         while True:
             while self._outgoing:
+                line = self._outgoing.popleft()
+                if line.call is not None and line.call.is_settled:
+                    continue
+                if line.call is not None:
+                    line.call.session_id = self._link.session_id
                 # Where the link breaks right here, nobody knows whether the daemon got it: on_down follows and decides.
                 with suppress(ConnectionLost):
-                    await self._link.send_message(self._outgoing.popleft())
+                    await self._link.send_message(line.data, line.session_id)
             self._has_outgoing.clear()
             await self._has_outgoing.wait()
 
@@ -154,15 +170,34 @@ class Tunnel:
         for identifier, call in list(self._calls.items()):
             self._dispatch(identifier, call)
 
+    def on_renewed(self) -> None:
+        """The link has moved to a fresh connection: open the client's session there before anything else goes over it."""
+        self._outgoing.extendleft(reversed(self._opening_lines()))
+        if self._has_outgoing is not None:
+            self._has_outgoing.set()
+
+    def is_waiting(self, session_id: str) -> bool:
+        """Whether calls that were sent on that connection wait for their answers."""
+        return any(call.session_id == session_id for call in self._calls.values())
+
+    def on_retired(self, session_id: str, reason: ConfideError | None) -> None:
+        """A connection that was replaced is gone; what it has not answered is decided as when the link breaks."""
+        for identifier, call in list(self._calls.items()):
+            if call.session_id != session_id:
+                continue
+            if not call.repeatable:
+                self._give_up_sent(identifier, reason or ConnectionLost(truncated=False))
+            elif self._is_live:
+                call.repeats += 1
+                self._dispatch(identifier, call)
+
     def on_down(self, reason: ConfideError) -> None:
         """The link is down: what may have taken effect fails now, what can be repeated gets a short while."""
         self._is_live = False
         self._outgoing.clear()  # on_up sends again what still waits then
         for identifier, call in list(self._calls.items()):
             if call.is_sent and not call.repeatable:
-                self._give_up(
-                    identifier, f"the link to the daemon broke during this call, so it may have taken effect: {reason}"
-                )
+                self._give_up_sent(identifier, reason)
             elif not self._may_recover(reason):
                 self._give_up(identifier, _sentence(reason))
             elif call.is_sent and call.repeats >= MAX_REPEATS:
@@ -232,24 +267,29 @@ class Tunnel:
 
     def _dispatch(self, identifier: str, call: Call) -> None:
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
-        call.is_sent = True
+        call.is_sent, call.session_id = True, ""
         self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
-        self._push(call.line)
+        self._push(_Line(call.line, call))
 
-    def _cancel(self, message: dict[str, Any]) -> None:
+    def _cancel(self, message: dict[str, Any]) -> Call | None:
         # MCP, "Cancellation": no answer follows. A call that has not been sent yet must not be carried out any more.
         params = message.get("params")
         if isinstance(params, dict) and isinstance(params.get("requestId"), str | int):
-            self._settle(_key(params["requestId"]))
+            return self._settle(_key(params["requestId"]))
+        return None
+
+    def _opening_lines(self) -> list[_Line]:
+        """What opened the client's session, for a new one of the daemon's."""
+        if self._opening is None:
+            return []
+        initialized = [_Line(_encoded({"jsonrpc": "2.0", "method": _INITIALIZED}))] if self._is_initialized else []
+        return [_Line(_encoded(self._opening)), *initialized]
 
     def _replay(self) -> None:
-        if self._opening is None:
-            return
-        self._push(_encoded(self._opening))
-        if self._is_initialized:
-            self._push(_encoded({"jsonrpc": "2.0", "method": _INITIALIZED}))
+        for line in self._opening_lines():
+            self._push(line)
 
-    def _push(self, line: bytes) -> None:
+    def _push(self, line: _Line) -> None:
         self._outgoing.append(line)
         if self._has_outgoing is not None:
             self._has_outgoing.set()
@@ -276,6 +316,11 @@ class Tunnel:
         # A daemon on this machine, or a link that has been up, comes back within moments; a remote one that refused does not.
         return self._was_up or isinstance(reason, ConnectionLost)
 
+    def _give_up_sent(self, identifier: str, reason: ConfideError) -> None:
+        self._give_up(
+            identifier, f"the link to the daemon broke during this call, so it may have taken effect: {reason}"
+        )
+
     def _give_up(self, identifier: str, why: str) -> None:
         call = self._settle(identifier)
         if call is None:
@@ -291,8 +336,10 @@ class Tunnel:
 
     def _settle(self, identifier: str) -> Call | None:
         call = self._calls.pop(identifier, None)
-        if call is not None and call.timer:
-            call.timer.cancel()
+        if call is not None:
+            call.is_settled = True
+            if call.timer:
+                call.timer.cancel()
         if not self._calls and self._on_empty:
             self._on_empty.set()
         return call
