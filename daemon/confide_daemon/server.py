@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -46,6 +47,10 @@ log = logging.getLogger(__name__)
 REGISTRY_POLL_S = 0.2
 STOP_DEADLINE_S = 10.0
 HTTP_DEADLINE_S = 5.0
+# Connections taken in before calls are looked at again: each costs some 0.1 ms, and a flood brings them without end.
+ACCEPTED_AT_ONCE = 8
+# In the kernel's queue: whoever finds it full tries again after a second, and after a restart all callers come at once.
+MAX_WAITING_CONNECTIONS = 1024
 # A proxy asks at once; whoever has not asked by then will not.
 EXPLAIN_S = 10.0
 
@@ -125,7 +130,7 @@ class Daemon:
     async def _listen(self, listen: Listen) -> WebsocketServer:
         limit_http()
         try:
-            return await serve(
+            server = await serve(
                 self._handle,
                 listen.host,
                 listen.port,
@@ -133,6 +138,7 @@ class Daemon:
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,
                 create_connection=self._strangers.connection_class(),
+                backlog=ACCEPTED_AT_ONCE,
                 logger=_quiet_logger(),
                 **websocket_options(),
             )
@@ -144,6 +150,10 @@ class Daemon:
             raise ListenError(
                 where, error.strerror or type(error).__name__, hint="is the host one of this machine?"
             ) from error
+        for listener in server.sockets:
+            with socket.fromfd(listener.fileno(), listener.family, listener.type) as same:
+                same.listen(MAX_WAITING_CONNECTIONS)  # asyncio has one number for both
+        return server
 
     async def _handle(self, ws: ServerConnection) -> None:
         assert isinstance(ws, GuardedConnection)
