@@ -1,0 +1,101 @@
+"""Fresh keys every hour, here every second: no call notices (PROTOCOL.md 7.9)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+from tests.support.wire import Wire
+
+
+def joined(tmp_path: Path, daemon: Daemon, *, renew_s: int) -> Machine:
+    machine = Machine(tmp_path, "laptop")
+    (machine.home / "proxy.toml").write_text(f"renew_s = {renew_s}\n")
+    machine.run("join", daemon.invite("laptop"))
+    return machine
+
+
+def sessions(daemon: Daemon) -> int:
+    """How many sessions the machine has had so far."""
+    return daemon.log.read_text().count("laptop connected")
+
+
+def test_calls_go_on_while_the_link_moves(tmp_path: Path) -> None:
+    """Stores and searches at every moment of several moves: each is done once, none fails; one long job spans them all."""
+    with running_daemon(tmp_path) as daemon:
+        machine = joined(tmp_path, daemon, renew_s=1)
+        for number in range(150):
+            machine.write(f"memory/notes/{number}.md", f"# Note {number}\n\n" + f"The {number}th fact. " * 60)
+        before = sessions(daemon)
+        with Wire(machine) as wire:
+            wire.open()
+            long_job = wire.ask("tools/call", {"name": "memory_sync", "arguments": {"force": True}})
+            answers = {}
+            count = 0
+            end = time.monotonic() + 6
+            while time.monotonic() < end:
+                asked = wire.ask(
+                    "tools/call",
+                    {"name": "memory_store", "arguments": {"content": f"- line {count}", "path": "memory/log.md"}},
+                )
+                count += 1
+                while asked not in answers:
+                    message = wire.next()
+                    if "id" in message and "method" not in message:
+                        answers[message["id"]] = message
+                assert not answers[asked]["result"].get("isError"), answers[asked]
+            if long_job not in answers:
+                answers[long_job] = wire.answer(long_job, timeout_s=60)
+            result = answers[long_job]["result"]
+            assert not result.get("isError"), result
+            assert result["structuredContent"]["filesScanned"] >= 150
+            assert sessions(daemon) - before >= 4
+            # Each store exactly once, in order.
+            wait_until(
+                "the last line on disk", lambda: f"- line {count - 1}\n" in (machine.project / "memory/log.md").read_text()
+            )
+            lines = (machine.project / "memory" / "log.md").read_text().splitlines()
+            assert [line for line in lines if line.startswith("- line")] == [f"- line {n}" for n in range(count)]
+        daemon.stop()
+        log = daemon.log.read_text()
+    assert "broke" not in log
+    assert "ConnectionLost" not in log
+
+
+def test_a_machine_at_its_limit_of_connections_can_still_move(tmp_path: Path) -> None:
+    """The connection that it replaces does not count."""
+    with running_daemon(tmp_path) as daemon:
+        machine = joined(tmp_path, daemon, renew_s=1)
+        before = sessions(daemon)
+        wires = [Wire(machine) for _ in range(8)]
+        try:
+            for wire in wires:
+                wire.open()
+                assert not wire.tool("memory_status", {}).get("isError")
+            wait_until("every session to move", lambda: sessions(daemon) - before >= 20)
+            for wire in wires:
+                assert not wire.tool("memory_status", {}).get("isError")
+        finally:
+            for wire in wires:
+                wire.__exit__(None, None, None)
+
+
+def test_a_connection_has_an_end(tmp_path: Path) -> None:
+    """A machine that never moves is closed by the daemon, and is back at once."""
+    daemon = Daemon(tmp_path)
+    config = tmp_path / "server-home" / "daemon.toml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text("[server]\nmax_session_s = 1\n")
+    daemon.start()
+    try:
+        machine = joined(tmp_path, daemon, renew_s=3600)
+        before = sessions(daemon)
+        with Wire(machine) as wire:
+            wire.open()
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                assert not wire.tool("memory_search", {"query": "anything"}).get("isError")
+        assert sessions(daemon) - before >= 3
+    finally:
+        daemon.stop()
