@@ -110,6 +110,7 @@ _DENIALS: Final = {
     "unknown": ("this machine's key is not enrolled", "join with an invite, or add the key on the daemon's side"),
     "revoked": ("this machine's key was revoked", "ask the daemon's owner for a new invite"),
     "disabled": ("this machine's key waits for approval", "the daemon's owner has to compare the words and approve it"),
+    "expired": ("this machine's access has expired", "ask the daemon's owner for more time"),
     "invite": (
         "the invite was not accepted: it is used, expired or unknown",
         "ask for a new invite: confided invite <name>",
@@ -122,7 +123,7 @@ class DeniedError(ConfideError):
     """The daemon refuses a caller that proved its key.
 
     Attributes:
-        reason: one of "unknown", "revoked", "disabled", "invite", "busy", or a newer daemon's word.
+        reason: one of "unknown", "revoked", "disabled", "expired", "invite", "busy", or a newer daemon's word.
         fingerprint: the caller's six words (PROTOCOL.md 2.4), "" where not known.
     """
 

@@ -18,9 +18,12 @@ from typing import Any
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys import fingerprint_words, parse_public_key
 from confide_daemon import __version__
+from confide_daemon.enrolled import Caller
 from confide_daemon.errors import TakenError
-from confide_daemon.names import free_name
-from confide_daemon.registry import Caller, Joined, Refused, Registry
+from confide_daemon.grants import Grants
+from confide_daemon.invites import Invites, Joined, Refused
+from confide_daemon.names import RESERVED_NAMES, free_name
+from confide_daemon.registry import Registry
 
 log = logging.getLogger(__name__)
 
@@ -41,58 +44,108 @@ class Callers:
         sessions_of: Callable[[bytes], int],
         max_sessions: int,
         is_full: Callable[[], bool] = lambda: False,
+        is_live: Callable[[bytes, str], bool] = lambda _key, _session: False,
+        on_refused: Callable[[bytes, str], None] = lambda _key, _reason: None,
     ) -> None:
-        """`sessions_of` counts the live connections of a key, of which it may have `max_sessions`; `is_full` says that nobody fits in."""
+        """
+        Args:
+            sessions_of: counts the live connections of a key, of which it may have `max_sessions`.
+            is_full: says that nobody fits in.
+            is_live: says whether a key has a live session of this id.
+            on_refused: told, on the event loop, of every key that may not come in, and the reason.
+        """
         self._registry = registry
+        self._invites = Invites(registry)
         self._authorized = authorized
         self._sessions_of = sessions_of
         self._max_sessions = max_sessions
         self._is_full = is_full
+        self._is_live = is_live
+        self._on_refused = on_refused
         self._found: list[tuple[bytes, str]] = []
         self._marks: list[tuple[str, int, int]] = []
 
     def invite_psk(self, invite_id: bytes) -> bytes | None:
         """The one-time secret of an invite, or None for one that never was."""
-        return self._registry.invite_psk(invite_id)
+        return self._invites.psk(invite_id)
 
-    async def admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:  # noqa: ARG002 - the key alone decides
-        """The welcome for this key.
+    async def admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
+        """The welcome for this key. Of the hello, only the session that this one is to replace is asked for (PROTOCOL.md 7.9).
 
         Raises:
-            DeniedError: unknown, revoked, too many connections, or an invite that lets nobody in.
+            DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an invite that lets nobody in.
         """
+        try:
+            return await self._admit(public_key, hello, invite_id)
+        except DeniedError as error:
+            self._on_refused(public_key, error.reason)
+            raise
+
+    def most_sessions(self, public_key: bytes, hello: Mapping[str, Any]) -> int:
+        """How many connections the key may have with this one: one more while it replaces a live one of the same key."""
+        replaced = hello.get("replaces")
+        return self._max_sessions + (isinstance(replaced, str) and self._is_live(public_key, replaced))
+
+    def current(self, public_key: bytes) -> Caller | None:
+        """The caller with this key as the registry has it now; None if it may not connect."""
+        caller = self._registry.caller(public_key)
+        return None if caller is None or caller.closed(self._registry.clock()) else caller
+
+    def all_current(self) -> dict[bytes, Caller]:
+        """Every caller that may connect now, by its key."""
+        now = self._registry.clock()
+        return {caller.public_key: caller for caller in self._registry.callers() if not caller.closed(now)}
+
+    def why_closed(self, public_key: bytes) -> str:
+        """The word in the CLOSE of a session whose caller may not connect any more (PROTOCOL.md 7.6)."""
+        caller = self._registry.caller(public_key)
+        why = caller.closed(self._registry.clock()) if caller else None
+        return why if why in ("rotated", "expired") else "revoked"
+
+    async def _admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
         if self._is_full():  # before an invite is spent
             raise denied("busy", public_key, "as many machines are connected as it serves at once; try again later")
         caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
-        if self._sessions_of(public_key) >= self._max_sessions:
+        if self._sessions_of(public_key) >= self.most_sessions(public_key, hello):
             raise denied(
                 "busy", public_key, f"it may hold {self._max_sessions}; close other sessions, or try again later"
             )
+        if caller.public_key != public_key:
+            # Everything else is in order, so from here on the old key is gone (PROTOCOL.md 7.10).
+            await asyncio.to_thread(self._registry.succeed, public_key)
+            log.info("rotated: %s is now %s", caller.alias, fingerprint_words(public_key))
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
-    def current(self, public_key: bytes) -> Caller | None:
-        """The caller with this key as the registry has it now; None if it is unknown or revoked."""
-        caller = self._registry.caller(public_key)
-        return None if caller is None or caller.revoked_at is not None else caller
-
     def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:
+        """The caller that this key is, or whose successor it is."""
         if invite_id is not None:
-            return self._join(invite_id, public_key)
-        caller = self._registry.caller(public_key)
-        if caller is None:
-            caller = self._from_drop_in(public_key)
-        if caller is None:
-            raise denied("unknown", public_key)
-        if caller.revoked_at is not None:
-            raise denied(
-                "revoked",
-                public_key,
-                f"it was revoked at {_clock(caller.revoked_at)}; ask the daemon's owner for a new invite",
-            )
+            caller = self._join(invite_id, public_key)
+        else:
+            known = self._registry.caller(public_key) or self._registry.predecessor(public_key)
+            found = known or self._from_drop_in(public_key)
+            if found is None:
+                raise denied("unknown", public_key)
+            caller = found
+        match caller.closed(self._registry.clock()):
+            case "revoked":
+                why = f"it was revoked at {_clock(caller.revoked_at)}; ask the daemon's owner for a new invite"
+                raise denied("revoked", public_key, why)
+            case "rotated":
+                why = f"a new key of this machine took its place at {_clock(caller.revoked_at)}; use that one, or ask for a new invite"
+                raise denied("revoked", public_key, why)
+            case "disabled":
+                why = f"the daemon's owner has to compare the words, and then: confided callers approve {caller.alias}"
+                raise denied("disabled", public_key, why)
+            case "expired":
+                why = (
+                    f"it expired at {_clock(caller.expires_at)}; the daemon's owner gives it more time with: "
+                    f"confided callers grant {caller.alias} --expires 90d"
+                )
+                raise denied("expired", public_key, why)
         return caller
 
     def _join(self, invite_id: bytes, public_key: bytes) -> Caller:
-        outcome = self._registry.join(invite_id, public_key)
+        outcome = self._invites.join(invite_id, public_key)
         if isinstance(outcome, Joined):
             log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key))
             return outcome.caller
@@ -102,11 +155,10 @@ class Callers:
         """Enroll a key found in `authorized/`: who can write there could as well read every database."""
         for key, name in self._drop_ins():
             if key == public_key:
-                taken = [caller.alias for caller in self._registry.callers()]
+                taken = [*RESERVED_NAMES, *(caller.alias for caller in self._registry.callers())]
                 try:
-                    return self._registry.add_caller(
-                        public_key, free_name(name, taken), space=LOCAL_SPACE, scope="admin", added_by="file"
-                    )
+                    grants = Grants(free_name(name, taken), "admin")
+                    return self._registry.add_caller(public_key, grants, space=LOCAL_SPACE, added_by="file")
                 except TakenError:
                     # Another connection of the same key was first.
                     return self._registry.caller(public_key)
@@ -179,7 +231,7 @@ def _refusal(refused: Refused) -> str:
     return "this invite has expired"
 
 
-def _clock(moment: float) -> str:
+def _clock(moment: float | None) -> str:
     """A time as a person reads it: today's by the hour, others with their date."""
     then, now = time.localtime(moment), time.localtime()
     is_today = then[:3] == now[:3]

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import __version__, config, machines, paths
+from confide_daemon import __version__, auditing, config, invitation, machines, paths
 from confide_daemon.daemonkey import key_app
 from confide_daemon.options import Config, Data, Json, opened, say, show
 
@@ -145,9 +145,10 @@ def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
         time.sleep(0.05)
 
 
-app.command()(machines.invite)
+app.add_typer(invitation.invite_app, name="invite")
 app.command()(machines.revoke)
 app.add_typer(machines.callers_app, name="callers")
+app.command()(auditing.audit)
 
 
 @app.command()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_daemon.errors import GrantError
+from confide_daemon.grants import Grants
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools.context import WrittenBack
 
@@ -63,11 +65,13 @@ class Change:
 class Copies:
     """One connection's working copies: which projects, which revisions, and the way to bring newer ones."""
 
-    def __init__(self, request: Request, space: Space, alias: str, publish: Callable[[Change], None]) -> None:
-        """`request` asks the machine; `publish` tells the other machines of a revision made by merging here."""
+    def __init__(
+        self, request: Request, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]
+    ) -> None:
+        """`request` asks the machine, as far as `grants` reach then; `publish` tells the others of a revision made by merging here."""
         self._request = request
         self._space = space
-        self._alias = alias
+        self._grants = grants
         self._publish = publish
         self._held: dict[Key, Held] = {}
         self._waiting: dict[Key, Change] = {}
@@ -142,7 +146,7 @@ class Copies:
 
     def announce(self, change: Change) -> None:
         """Let the machine have a revision that another one made, soon."""
-        if change.project not in self.projects:
+        if change.project not in self.projects or not self._grants().reaches(change.project, change.path):
             return
         key = (change.project, change.path)
         earlier = self._waiting.pop(key, None)
@@ -167,7 +171,7 @@ class Copies:
                         await self._apply(change, change.before, BACKGROUND_DEADLINE_S)
                 except ConnectionLost:
                     return
-                except (TimeoutError, RequestError) as error:
+                except (TimeoutError, RequestError, GrantError) as error:
                     # The machine compares states at its next connection or scan, which finds this again.
                     log.info("a revision was not taken: %s", type(error).__name__)
 
@@ -180,7 +184,9 @@ class Copies:
             if answer is None:
                 return True
             base = held.revision if held else _told_base(answer)
-            merged = await self._space.put(project, path, answer["text"], base=base, author=self._alias)
+            grants = self._grants()
+            grants.require_write(project, path)
+            merged = await self._space.put(project, path, answer["text"], base=base, author=grants.alias)
             if merged.revision != result.revision:
                 self._publish(Change.of(project, path, merged, result.hash))
             newest.append(merged)
@@ -190,6 +196,7 @@ class Copies:
 
     async def _apply(self, change: Change, before: str | None, timeout_s: float) -> dict[str, Any] | None:
         """Ask the machine to take a revision: None if it has, else what its file holds instead."""
+        self._grants().require_read(change.project, change.path)  # which may have changed while this waited
         key = (change.project, change.path)
         held = self._held.get(key)
         if held is not None and held.revision >= change.revision:

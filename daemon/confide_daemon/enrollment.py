@@ -1,21 +1,64 @@
-"""Enrolling machines from the operator's side: making an invite, waiting for its join, adding a pasted key line."""
+"""Enrolling machines from the operator's side: making an invite, waiting for its join, adding a pasted key line, changing grants."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confide_crypto.enroll import Invite
 from confide_crypto.keys import parse_public_key
 from confide_daemon import address
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
+from confide_daemon.enrolled import Caller
 from confide_daemon.errors import BadNameError, TakenError
-from confide_daemon.names import check_name, nearest
-from confide_daemon.registry import SCOPES, Caller, Registry, Scope, UsedInvite
+from confide_daemon.grants import SCOPES, SOURCES, Grants, Scope
+from confide_daemon.invites import Invites, OpenInvite, UsedInvite
+from confide_daemon.names import check_name, nearest, parse_span
+from confide_daemon.registry import Registry
 from confide_daemon.state import State
 
 POLL_S = 0.2
+EVERYTHING = "all"
+NEVER = "never"
+MAX_PROJECT_CHARS = 256
+MAX_PROJECTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a command says about a caller's rights, as typed; None is not said.
+
+    Attributes:
+        projects, sources: names with commas between them, or `all`.
+        expires: a length of time from now, or `never`.
+    """
+
+    scope: str | None = None
+    projects: str | None = None
+    sources: str | None = None
+    expires: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is said."""
+        return self == Rights()
+
+    def upon(self, grants: Grants, expires_at: float | None, *, now: float) -> tuple[Grants, float | None]:
+        """Those grants, and that end of them, with what is said in place of what was.
+
+        Raises:
+            BadNameError: a scope, a source, a project or a time that is none.
+        """
+        if self.scope is not None:
+            grants = replace(grants, scope=check_scope(self.scope))
+        if self.projects is not None:
+            grants = replace(grants, projects=parse_projects(self.projects))
+        if self.sources is not None:
+            grants = replace(grants, sources=parse_sources(self.sources))
+        if self.expires is not None:
+            expires_at = None if self.expires == NEVER else now + parse_span(self.expires)
+        return grants, expires_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,64 +68,147 @@ class MadeInvite:
     Attributes:
         invite: holds the secret; only `to_string` shows it.
         url: the address in it, without the secret.
-        expires_at: seconds since the epoch.
+        entry: what the registry keeps of it.
     """
 
     invite: Invite
     url: str
-    alias: str
-    space: str
-    scope: Scope
-    expires_at: float
+    entry: OpenInvite
 
 
-def make_invite(state: State, alias: str, *, space: str | None, scope: str, ttl_s: float, url: str) -> MadeInvite:
+def make_invite(
+    state: State,
+    alias: str,
+    *,
+    space: str | None,
+    rights: Rights,
+    ttl_s: float,
+    url: str,
+    needs_approval: bool | None = None,
+) -> MadeInvite:
     """An invite for a machine that will be called `alias`, into a new space of that name or into an existing one.
 
+    Where `needs_approval` is not said, a caller that may do everything does.
+
     Raises:
-        BadNameError, InviteError: a name, a scope or an address that cannot be.
+        BadNameError, InviteError: a name, a right or an address that cannot be.
         TakenError: the name is taken, or there is no such space.
     """
     check_name(alias, "machine")
-    checked = check_scope(scope)
+    grants, expires_at = rights.upon(Grants(alias), None, now=state.registry.clock())
     home = _space_for(state.registry, alias, space)
     invite = Invite.new(state.identity.static_key, url)
-    expires_at = state.registry.add_invite(
-        invite.invite_id, invite.invite_psk, alias, space=home, scope=checked, ttl_s=ttl_s
+    entry = Invites(state.registry).add(
+        invite.invite_id,
+        invite.invite_psk,
+        grants,
+        space=home,
+        ttl_s=ttl_s,
+        caller_expires_at=expires_at,
+        needs_approval=grants.scope == "admin" if needs_approval is None else needs_approval,
     )
-    return MadeInvite(invite, url, alias, home, checked, expires_at)
+    return MadeInvite(invite, url, entry)
 
 
 def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], float] = time.time) -> UsedInvite | None:
-    """Who used the invite, as soon as somebody has; None when it has expired."""
-    version = None
+    """Who used the invite, as soon as somebody has; None when it has expired or was taken back."""
+    invites, version = Invites(registry), None
     while True:
         now = registry.version()
         if now != version:
             version = now
-            used = registry.used_invite(made.invite.invite_id)
+            used = invites.used(made.invite.invite_id)
             if used is not None:
                 return used
-        if clock() >= made.expires_at:
-            return registry.used_invite(made.invite.invite_id)
+            if all(entry.invite_id != made.invite.invite_id for entry in invites.open_ones()):
+                return invites.used(made.invite.invite_id)
+        if clock() >= made.entry.expires_at:
+            return invites.used(made.invite.invite_id)
         time.sleep(POLL_S)
 
 
-def add_line(registry: Registry, line: str, *, name: str | None, space: str | None, scope: str) -> Caller:
+def add_line(registry: Registry, line: str, *, name: str | None, space: str | None, rights: Rights) -> Caller:
     """Enroll the key of a line that `confide key show` printed.
 
     Raises:
         KeyTextError: it is no such line.
-        BadNameError, TakenError: the name or the space cannot be.
+        BadNameError, TakenError: the name, a right or the space cannot be.
     """
     public_key, written = parse_public_key(line)
     alias = name or written
     if not alias:
         raise BadNameError("the key line has no name", hint="add one behind the key, or give --name")
     check_name(alias, "machine")
+    grants, expires_at = rights.upon(Grants(alias), None, now=registry.clock())
     return registry.add_caller(
-        public_key, alias, space=_space_for(registry, alias, space), scope=check_scope(scope), added_by="line"
+        public_key, grants, space=_space_for(registry, alias, space), added_by="line", expires_at=expires_at
     )
+
+
+def grant(registry: Registry, alias: str, rights: Rights) -> Caller:
+    """Change a caller's rights; what is not said stays.
+
+    Raises:
+        BadNameError, TakenError: a right cannot be, or there is no such caller.
+    """
+    # Before the caller is looked for, and not inside the transaction: a mistyped right is told either way.
+    rights.upon(Grants(alias), None, now=0.0)
+    now = registry.clock()
+    return _known(registry, alias, registry.grant(alias, lambda was: rights.upon(was.grants, was.expires_at, now=now)))
+
+
+def approve(registry: Registry, alias: str) -> Caller:
+    """Let a caller in that waits for it.
+
+    Raises:
+        TakenError: there is no such caller.
+    """
+    return _known(registry, alias, registry.approve(alias))
+
+
+def rename(registry: Registry, alias: str, wanted: str) -> Caller:
+    """Give a caller another name.
+
+    Raises:
+        BadNameError, TakenError: the name cannot be, or is taken, or there is no such caller.
+    """
+    check_name(wanted, "machine")
+    return _known(registry, alias, registry.rename(alias, wanted))
+
+
+def revoke(registry: Registry, alias: str) -> Caller:
+    """Shut a caller out.
+
+    Raises:
+        TakenError: there is no such caller.
+    """
+    return _known(registry, alias, registry.revoke(alias))
+
+
+def named(registry: Registry, alias: str) -> Caller:
+    """The caller of this name.
+
+    Raises:
+        TakenError: there is no such caller.
+    """
+    return _known(registry, alias, registry.caller_named(alias))
+
+
+def take_back(registry: Registry, alias: str) -> OpenInvite:
+    """Take the invite for this name back.
+
+    Raises:
+        TakenError: there is none that can still be used.
+    """
+    gone = Invites(registry).remove(alias)
+    if gone is None:
+        waiting = [entry.alias for entry in Invites(registry).open_ones()]
+        if registry.caller_named(alias) is not None:
+            hint = f"{alias} has joined already; to shut it out: confided revoke {alias}"
+        else:
+            hint = _meant(alias, waiting, "open invites are for")
+        raise TakenError(f"there is no open invite for '{_shown(alias)}'", hint=hint)
+    return gone
 
 
 def check_scope(text: str) -> Scope:
@@ -95,7 +221,43 @@ def check_scope(text: str) -> Scope:
     for scope in SCOPES:
         if wanted == scope:
             return scope
-    raise BadNameError(f"'{text[:20]}' is not a scope", hint=f"the scopes are {', '.join(SCOPES)}")
+    near = nearest(wanted, SCOPES)
+    hint = f"did you mean {near}?" if near else f"the scopes are {', '.join(SCOPES)}"
+    raise BadNameError(f"'{_shown(text)}' is not a scope", hint=hint)
+
+
+def parse_projects(text: str) -> frozenset[str] | None:
+    """Project names with commas between them; None for `all`.
+
+    Raises:
+        BadNameError: there is none, or one that no project can have.
+    """
+    if text.strip() == EVERYTHING:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(name and len(name) <= MAX_PROJECT_CHARS and name.isprintable() for name in names) or "*" in names:
+        hint = f"projects stand with commas between them, as in app,global; for every one: {EVERYTHING}"
+        raise BadNameError(f"'{_shown(text)}' names no projects", hint=hint)
+    if len(names) > MAX_PROJECTS:
+        raise BadNameError(f"these are {len(names)} projects", hint=f"name at most {MAX_PROJECTS}, or {EVERYTHING}")
+    return frozenset(names)
+
+
+def parse_sources(text: str) -> frozenset[str] | None:
+    """Sources with commas between them; None for `all`.
+
+    Raises:
+        BadNameError: one of them is none.
+    """
+    if text.strip() == EVERYTHING:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in SOURCES:
+            near = nearest(name, SOURCES)
+            hint = f"did you mean {near}?" if near else f"the sources are {', '.join(SOURCES)}; for both: {EVERYTHING}"
+            raise BadNameError(f"'{_shown(name)}' is not a source", hint=hint)
+    return frozenset(names)
 
 
 def public_url(state: State, config: DaemonConfig, given: str | None) -> str:
@@ -132,3 +294,21 @@ def _space_for(registry: Registry, alias: str, space: str | None) -> str:
     raise TakenError(
         f"there is no space named '{check_name(space, 'space')}'", hint=f"{known}; without --space a new one is made"
     )
+
+
+def _known(registry: Registry, alias: str, caller: Caller | None) -> Caller:
+    if caller is not None:
+        return caller
+    hint = _meant(alias, [known.alias for known in registry.callers()], "machines are")
+    if any(entry.alias == alias for entry in Invites(registry).open_ones()):
+        hint = f"{alias} has an invite and has not joined yet; to take it back: confided invite rm {alias}"
+    raise TakenError(f"there is no machine named '{_shown(alias)}'", hint=hint)
+
+
+def _meant(name: str, known: list[str], what: str) -> str:
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else f"the {what}: {', '.join(known) or 'none'}"
+
+
+def _shown(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:48])

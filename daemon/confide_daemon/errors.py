@@ -10,6 +10,7 @@
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
+    ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
     ├── BadNameError                a name, a time or an address in a command that is none
     ├── ListenError                 the socket cannot be bound
@@ -100,6 +101,12 @@ class RotationError(ConfideError):
     """The daemon's own key cannot be rotated, or its old one ended, as things are."""
 
     exit_code = 4
+
+
+class GrantError(ConfideError):
+    """A caller asks for what it has no grant for; the hint says which, and how the daemon's operator gives it."""
+
+    exit_code = 6
 
 
 class TakenError(ConfideError):

@@ -12,13 +12,16 @@ from typing import Any
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.copies import Change, Copies
 from confide_daemon.errors import (
+    GrantError,
     InvalidPathError,
     InvalidTextError,
     NotFoundError,
     StorageError,
     TooLargeError,
 )
+from confide_daemon.grants import Grants
 from confide_daemon.space import Space
+from confide_daemon.tools.context import GLOBAL_PROJECT
 
 # A folder of notes has hundreds of files; this keeps a broken proxy from sending millions.
 MAX_ENTRIES = 100_000
@@ -30,13 +33,12 @@ class Exchange:
     """One connection's sync requests against its space."""
 
     def __init__(
-        self, space: Space, copies: Copies, alias: str, may_write: Callable[[], bool], publish: Callable[[Change], None]
+        self, space: Space, copies: Copies, grants: Callable[[], Grants], publish: Callable[[Change], None]
     ) -> None:
-        """`may_write` is asked at each write; `publish` tells the other machines of the space of a new revision."""
+        """`grants` is asked at each step, for what they are then; `publish` tells the other machines of the space of a new revision."""
         self._space = space
         self._copies = copies
-        self._alias = alias
-        self._may_write = may_write
+        self._grants = grants
         self._publish = publish
         self.compared_at: str | None = None
         self._operations = {"compare": self._compare, "put": self._put, "remove": self._remove, "pull": self._pull}
@@ -61,9 +63,15 @@ class Exchange:
         project = project_of(body)
         entries = [_entry(item) for item in _items(body, "entries")]
         gone = [_gone(item) for item in _items(body, "gone")]
-        if not self._may_write():
-            gone = []  # A machine that may only read deletes nothing.
-        result = await self._space.compare(project, entries, gone, author=self._alias)
+        grants = self._grants()
+        if project == GLOBAL_PROJECT and not grants.has_project(project):
+            # Every machine attaches it unasked: to one that has no grant for it, it is an empty project that takes nothing.
+            return {"send": [], "adopt": [], "pull": [], "drop": []}
+        grants.require_project(project)
+        entries = [entry for entry in entries if grants.reaches(project, entry[0])]
+        # A machine that may only read deletes nothing.
+        gone = [item for item in gone if grants.may_write and grants.reaches(project, item[0])]
+        result = await self._space.compare(project, entries, gone, author=grants.alias)
         self.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
         adopted = dict(result.adopt)
         changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
@@ -82,17 +90,31 @@ class Exchange:
                 # Which of them are new is not said; a machine that has the file no more, or has made it anew, leaves this be.
                 self._publish(Change(project, path, dropped[path], "", None, None))
         return {
-            "send": list(result.send) if self._may_write() else [],
+            "send": list(result.send) if grants.may_write else [],
             "adopt": [list(item) for item in result.adopt],
-            "pull": [list(item) for item in result.pull],
-            "drop": [list(item) for item in result.drop],
+            "pull": [list(item) for item in result.pull if grants.reaches(project, item[0])],
+            "drop": [list(item) for item in result.drop if grants.reaches(project, item[0])],
         }
 
+    def check_put(self, params: dict[str, Any]) -> None:
+        """Refuse a `put` whose text is still to come, if it can be refused without it.
+
+        Raises:
+            RequestError: the caller may not write, or the parameters are not those of a put.
+        """
+        project, path = project_of(params), text_of(params, "path")
+        _revision(params, "base"), text_of(params, "hash")
+        try:
+            self._grants().require_write(project, path)
+        except GrantError as error:
+            raise as_request_error(error) from error
+
     async def _put(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._require_write()
         project, path, base = project_of(body), text_of(body, "path"), _revision(body, "base")
         text, digest = text_of(body, "text"), text_of(body, "hash")
-        result = await self._space.put(project, path, text, base=base, author=self._alias)
+        grants = self._grants()
+        grants.require_write(project, path)
+        result = await self._space.put(project, path, text, base=base, author=grants.alias)
         is_same = result.hash == digest
         # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.
         if is_same:
@@ -110,10 +132,12 @@ class Exchange:
         return answer if is_same else {**answer, "text": result.text}
 
     async def _remove(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._require_write()
         project, path = project_of(body), text_of(body, "path")
+        self._grants().require_write(project, path)
         before = await self._hash_of(project, path)
-        result = await self._space.remove(project, path, base=_revision(body, "base"), author=self._alias)
+        grants = self._grants()
+        grants.require_write(project, path)
+        result = await self._space.remove(project, path, base=_revision(body, "base"), author=grants.alias)
         if not result.removed:
             return {"revision": result.revision, "removed": False, "text": result.text}
         self._copies.forget(project, path)
@@ -124,6 +148,7 @@ class Exchange:
     async def _pull(self, body: dict[str, Any]) -> dict[str, Any]:
         project, path = project_of(body), text_of(body, "path")
         revision = _revision(body, "revision") if body.get("revision") is not None else None
+        self._grants().require_read(project, path)
         document = await self._space.read(project, path, revision=revision)
         if revision is None:
             self._copies.confirm(project, path, document.revision, document.hash)
@@ -135,20 +160,13 @@ class Exchange:
         except NotFoundError:
             return None
 
-    def _require_write(self) -> None:
-        if not self._may_write():
-            raise RequestError(
-                "denied",
-                "this machine may read the memory but not write it",
-                "ask whoever runs the daemon for the write scope",
-            )
-
 
 def as_request_error(error: ConfideError) -> RequestError:
     """The answer for an error: a code that the proxy acts on, and the sentence for a person."""
     if isinstance(error, RequestError):
         return error
     codes: tuple[tuple[type[ConfideError], str], ...] = (
+        (GrantError, "denied"),
         (NotFoundError, "not_found"),
         (InvalidPathError, "invalid"),
         (InvalidTextError, "invalid"),

@@ -1,85 +1,36 @@
-"""The commands about machines: invite one, list and add them, shut one out."""
+"""The commands about machines: list, add, approve, rename, change what they may do, shut one out."""
 
 from __future__ import annotations
 
-import socket
-import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_crypto.errors import ConfideError
-from confide_daemon import config, paths
-from confide_daemon.options import Config, Data, Json, Scope, Space, opened, say, show
-
-callers_app = typer.Typer(
-    help="List the machines that may connect; add one by its key line.", invoke_without_command=True
+from confide_daemon.options import (
+    Config,
+    Data,
+    Expires,
+    Json,
+    Projects,
+    Scope,
+    Sources,
+    Space,
+    can_ask,
+    clock,
+    opened,
+    rights_of,
+    say,
+    show,
 )
 
+if TYPE_CHECKING:
+    from confide_daemon.enrolled import Caller
 
-def invite(
-    name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
-    config_file: Config = None,
-    data: Data = None,
-    space: Space = None,
-    scope: Scope = "write",
-    ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is good for.")] = "15m",
-    url: Annotated[
-        str | None, typer.Option("--url", help="The address that the machine will use: confide://host:port.")
-    ] = None,
-    wait: Annotated[
-        bool | None,
-        typer.Option("--wait/--no-wait", help="Wait and show who joined.", show_default="wait in a terminal"),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Print the one string with which a machine joins, once; then wait and show who did."""
-    from confide_crypto.keys import fingerprint_words
-    from confide_daemon import enrollment
-    from confide_daemon.names import parse_ttl
-
-    found = paths.find(config=config_file, data=data)
-    settings = config.load(found.config, must_exist=config_file is not None)
-    with opened(config_file, data) as state:
-        address = enrollment.public_url(state, settings, url)
-        made = enrollment.make_invite(state, name, space=space, scope=scope, ttl_s=parse_ttl(ttl), url=address)
-        text = made.invite.to_string()
-        facts = {"name": made.alias, "space": made.space, "scope": made.scope, "expiresAt": made.expires_at}
-        if as_json:
-            show({"invite": text, **facts})
-        else:
-            typer.echo(text)
-            say(
-                f"On {name}: confide join '…'   (good once, until {time.strftime('%H:%M', time.localtime(made.expires_at))})"
-            )
-            _advise(state, address)
-        sys.stdout.flush()
-        if not (sys.stdout.isatty() if wait is None else wait):
-            return
-        used = enrollment.wait_for_join(state.registry, made)
-        if used is None:
-            raise ConfideError(
-                f"nobody joined: the invite for {name} has expired", hint=f"make a new one: confided invite {name}"
-            )
-        words = fingerprint_words(used.public_key)
-        if as_json:
-            show({"joined": used.alias, "fingerprint": words})
-        else:
-            typer.echo(f"joined: {used.alias}  {words}")
-
-
-def _advise(state: Any, url: str) -> None:
-    """Say what would keep this invite from working."""
-    from confide_daemon.health import answers
-
-    if any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost")):
-        name, port = socket.gethostname() or "this-host", url.rstrip("/").rpartition(":")[2]
-        say(
-            f"note: {url} can be reached from this machine only; others need --url, as in --url confide://{name}:{port}"
-        )
-    if not answers(state.folder.address):
-        say("note: confided is not running here; start it with: confided serve")
+callers_app = typer.Typer(
+    help="List the machines that may connect; add, approve, rename and change them.", invoke_without_command=True
+)
+Name = Annotated[str, typer.Argument(help="The machine, as `confided callers` shows it.")]
 
 
 @callers_app.callback()
@@ -87,31 +38,16 @@ def callers(context: typer.Context, config_file: Config = None, data: Data = Non
     """List the machines that may connect."""
     if context.invoked_subcommand is not None:
         return
-    from confide_crypto.keys import fingerprint_words
-
     with opened(config_file, data) as state:
-        rows = [
-            {
-                "name": caller.alias,
-                "space": caller.space,
-                "scope": caller.scope,
-                "fingerprint": fingerprint_words(caller.public_key),
-                "addedBy": caller.added_by,
-                "addedAt": caller.added_at,
-            }
-            for caller in state.registry.callers()
-        ]
+        found = state.registry.callers()
     if as_json:
-        show(rows)
+        show([facts(caller) for caller in found])
         return
-    if not rows:
+    if not found:
         say("no machine may connect yet; invite one with: confided invite laptop")
-    width = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["addedAt"]))
-        typer.echo(
-            f"{row['name']:<{width}}  {row['space']}  {row['scope']}  {row['fingerprint']}  {row['addedBy']} {day}"
-        )
+    width = max((len(caller.alias) for caller in found), default=0)
+    for caller in found:
+        typer.echo(_line(caller, width))
 
 
 @callers_app.command("add")
@@ -123,45 +59,200 @@ def callers_add(
         str | None, typer.Option("--name", help="What to call the machine.", show_default="the line's own")
     ] = None,
     space: Space = None,
-    scope: Scope = "write",
+    scope: Scope = None,
+    projects: Projects = None,
+    sources: Sources = None,
+    expires: Expires = None,
     as_json: Json = False,
 ) -> None:
     """Let a machine in by its public key line, without an invite."""
     from confide_crypto.keys import fingerprint_words, format_daemon_key
     from confide_daemon import enrollment
 
+    rights = rights_of(scope, projects, sources, expires)
     with opened(config_file, data) as state:
-        caller = enrollment.add_line(state.registry, line, name=name, space=space, scope=scope)
+        caller = enrollment.add_line(state.registry, line, name=name, space=space, rights=rights)
         key = format_daemon_key(state.identity.static_key)
-    words = fingerprint_words(caller.public_key)
     if as_json:
-        show(
-            {"name": caller.alias, "space": caller.space, "scope": caller.scope, "fingerprint": words, "daemonKey": key}
-        )
+        show({**facts(caller), "daemonKey": key})
     else:
-        typer.echo(f"added: {caller.alias}  {words}")
+        typer.echo(f"added: {caller.alias}  {fingerprint_words(caller.public_key)}")
         say(f"On the machine: confide pin <url> {key}")
 
 
-def revoke(
-    name: Annotated[str, typer.Argument(help="The machine, as `confided callers` shows it.")],
+@callers_app.command("show")
+def callers_show(name: Name, config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Show everything about one machine."""
+    from confide_daemon import enrollment
+
+    with opened(config_file, data) as state:
+        caller = enrollment.named(state.registry, name)
+    told = facts(caller)
+    if as_json:
+        show(told)
+        return
+    lines = {
+        "name": caller.alias,
+        "fingerprint": told["fingerprint"],
+        "key": told["key"],
+        "space": caller.space,
+        "scope": caller.scope,
+        "projects": _listed(caller.grants.projects),
+        "sources": _listed(caller.grants.sources),
+        "added": f"{clock(caller.added_at)} by {caller.added_by}",
+        "approved": clock(caller.approved_at) if caller.approved_at else "not yet",
+        "expires": clock(caller.expires_at) if caller.expires_at else "never",
+        "last seen": clock(caller.last_seen_at) if caller.last_seen_at else "never",
+    }
+    if told["nextFingerprint"]:
+        lines["new key"] = f"{told['nextFingerprint']}, from its first connection on"
+    for label, value in lines.items():
+        typer.echo(f"{label:<12} {value}")
+
+
+@callers_app.command("approve")
+def callers_approve(
+    name: Name,
+    config_file: Config = None,
+    data: Data = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: the words have been compared.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a machine in that has joined and waits; compare its six words first."""
+    from confide_daemon import enrollment
+
+    with opened(config_file, data) as state:
+        caller = enrollment.named(state.registry, name)
+        if caller.approved_at is None and not yes:
+            confirm(caller)
+        is_new = caller.approved_at is None
+        caller = enrollment.approve(state.registry, name)
+    if as_json:
+        show(facts(caller))
+    else:
+        typer.echo(
+            f"{'approved' if is_new else 'was approved already'}: {caller.alias}  {facts(caller)['fingerprint']}"
+        )
+
+
+@callers_app.command("rename")
+def callers_rename(
+    name: Name,
+    new_name: Annotated[str, typer.Argument(help="What to call it from now on.")],
     config_file: Config = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Shut a machine out for good; its live connections end within a second."""
-    from confide_crypto.keys import fingerprint_words
-    from confide_daemon.errors import TakenError
-    from confide_daemon.names import nearest
+    """Give a machine another name; it stays connected, and keeps its space."""
+    from confide_daemon import enrollment
 
     with opened(config_file, data) as state:
-        gone = state.registry.revoke(name)
-        if gone is None:
-            known = [caller.alias for caller in state.registry.callers()]
-            near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else f"the machines are: {', '.join(known) or 'none'}"
-            raise TakenError(f"there is no machine named '{name[:48]}'", hint=hint)
+        caller = enrollment.rename(state.registry, name, new_name)
+    show(facts(caller)) if as_json else typer.echo(f"renamed: {name} is now {caller.alias}")
+
+
+@callers_app.command("grant")
+def callers_grant(
+    name: Name,
+    config_file: Config = None,
+    data: Data = None,
+    scope: Scope = None,
+    projects: Projects = None,
+    sources: Sources = None,
+    expires: Expires = None,
+    as_json: Json = False,
+) -> None:
+    """Change what a machine may do, within a second also where it is connected; what is not given stays as it was."""
+    from confide_daemon import enrollment
+
+    rights = rights_of(scope, projects, sources, expires)
+    if rights.is_empty:
+        raise typer.BadParameter("give at least one of --scope, --projects, --sources, --expires")
+    with opened(config_file, data) as state:
+        caller = enrollment.grant(state.registry, name, rights)
+    if as_json:
+        show(facts(caller))
+    else:
+        typer.echo(_line(caller, len(caller.alias)))
+
+
+def revoke(name: Name, config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Shut a machine out for good; its live connections end within a second."""
+    from confide_crypto.keys import fingerprint_words
+    from confide_daemon import enrollment
+
+    with opened(config_file, data) as state:
+        gone = enrollment.revoke(state.registry, name)
     if as_json:
         show({"revoked": gone.alias, "fingerprint": fingerprint_words(gone.public_key)})
     else:
         typer.echo(f"revoked: {gone.alias}  {fingerprint_words(gone.public_key)}")
+
+
+def confirm(caller: Caller) -> None:
+    """Ask at the terminal whether the words are those that the machine shows; ends the command where they are not.
+
+    Raises:
+        DeniedError: nobody can be asked.
+    """
+    from confide_crypto.errors import ConfideError
+    from confide_crypto.keys import fingerprint_words
+
+    say(f"{caller.alias} wants to connect, with these six words:\n\n    {fingerprint_words(caller.public_key)}\n")
+    if not can_ask():
+        raise ConfideError(
+            f"{caller.alias} was not approved: this is no terminal to ask at",
+            hint=f"compare the words, then: confided callers approve {caller.alias} --yes",
+        )
+    if not typer.confirm("Does the machine show the same words?", err=True):
+        raise ConfideError(
+            f"{caller.alias} was not approved, and cannot connect", hint=f"to forget it: confided revoke {caller.alias}"
+        )
+
+
+def facts(caller: Caller) -> dict[str, Any]:
+    """A machine as --json shows it. Times are seconds since 1970; null is all, never, or not yet."""
+    from confide_crypto.keys import fingerprint_words, format_public_key
+
+    grants = caller.grants
+    return {
+        "name": caller.alias,
+        "space": caller.space,
+        "scope": grants.scope,
+        "projects": None if grants.projects is None else sorted(grants.projects),
+        "sources": None if grants.sources is None else sorted(grants.sources),
+        "fingerprint": fingerprint_words(caller.public_key),
+        "key": format_public_key(caller.public_key, caller.alias),
+        "addedBy": caller.added_by,
+        "addedAt": caller.added_at,
+        "approvedAt": caller.approved_at,
+        "expiresAt": caller.expires_at,
+        "lastSeenAt": caller.last_seen_at,
+        "nextFingerprint": fingerprint_words(caller.successor) if caller.successor else None,
+    }
+
+
+def _line(caller: Caller, width: int) -> str:
+    from confide_crypto.keys import fingerprint_words
+
+    words = fingerprint_words(caller.public_key)
+    parts = [
+        f"{caller.alias:<{width}}",
+        caller.space,
+        caller.scope,
+        words,
+        f"{caller.added_by} {clock(caller.added_at)}",
+    ]
+    grants = caller.grants
+    parts += [f"projects {_listed(grants.projects)}"] if grants.projects is not None else []
+    parts += [f"sources {_listed(grants.sources)}"] if grants.sources is not None else []
+    why = caller.closed(time.time())
+    if why == "disabled":
+        parts.append("waits for approval")
+    elif caller.expires_at is not None:
+        parts.append(f"{'expired' if why == 'expired' else 'expires'} {clock(caller.expires_at)}")
+    return "  ".join(parts)
+
+
+def _listed(names: frozenset[str] | None) -> str:
+    return "all" if names is None else ",".join(sorted(names))

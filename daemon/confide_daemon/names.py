@@ -14,14 +14,21 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
 _SPAN = re.compile(r"(\d{1,6})\s*([smhd])")
 _SPAN_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST_TTL_S = 30 * 86400
+LONGEST_SPAN_S = 3650 * 86400
+# `confided invite ls` and `confided invite rm` are commands.
+RESERVED_NAMES = ("ls", "rm")
 
 
 def check_name(text: str, what: str) -> str:
     """`text`, if it can name a caller or a space.
 
     Raises:
-        BadNameError: empty, too long, or with characters other than letters, digits, dots, hyphens and underscores.
+        BadNameError: empty, too long, with characters other than letters, digits, dots, hyphens and underscores, or a command's.
     """
+    if what == "machine" and text in RESERVED_NAMES:
+        raise BadNameError(
+            f"'{text}' cannot name a machine: confided invite {text} is a command", hint="choose another name"
+        )
     if len(text) > MAX_NAME_CHARS or not _NAME.fullmatch(text):
         shown = "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_NAME_CHARS])
         raise BadNameError(
@@ -55,8 +62,24 @@ def parse_ttl(text: str) -> float:
     Raises:
         BadNameError: it is none, or longer than 30 days.
     """
-    match = _SPAN.fullmatch(text.strip().lower())
-    seconds = int(match[1]) * _SPAN_S[match[2]] if match else 0
+    seconds = _span(text)
     if not 0 < seconds <= LONGEST_TTL_S:
         raise BadNameError(f"'{text[:20]}' is not a time to live", hint="use 90s, 15m, 1h or 2d; at most 30d")
-    return float(seconds)
+    return seconds
+
+
+def parse_span(text: str) -> float:
+    """Seconds of a time such as `1h`, `2d` or `90d`, of at most ten years.
+
+    Raises:
+        BadNameError: it is none.
+    """
+    seconds = _span(text)
+    if not 0 < seconds <= LONGEST_SPAN_S:
+        raise BadNameError(f"'{text[:20]}' is not a length of time", hint="use 1h, 2d or 90d; at most 3650d")
+    return seconds
+
+
+def _span(text: str) -> float:
+    match = _SPAN.fullmatch(text.strip().lower())
+    return float(int(match[1]) * _SPAN_S[match[2]]) if match else 0.0

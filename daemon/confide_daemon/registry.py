@@ -1,119 +1,48 @@
 """The registry: who may connect (callers), who may still join (invites), and which space each of them sees.
 
 An encrypted SQLite file that several processes use at once: the daemon, and each `confided invite`, `callers` or `revoke` that a person
-runs beside it. Every change is one transaction; a process that wants to know of the others' changes watches `version`.
+runs beside it. Every change is one transaction, the row of the audit log that tells of it included; a process that wants to know of
+changes watches `version`. Invites have a module of their own, `confide_daemon.invites`.
 """
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 
-from confide_daemon.errors import StorageError, TakenError
-from confide_daemon.store.connection import connect, storage_errors
-
-Scope = Literal["read", "write", "admin"]
-SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
-
-SCHEMA_VERSION = 1
-# Space ids name files and appear in logs, so they say nothing of the space's name.
-SPACE_ID_BYTES = 8
-# A used or expired invite is remembered this long, to tell the one who comes late what happened.
-INVITE_MEMORY_S = 7 * 24 * 3600
-
-_SCHEMA = """
-CREATE TABLE spaces (
-  name TEXT PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
-  created_at REAL NOT NULL
-) STRICT;
-CREATE TABLE callers (
-  public_key BLOB PRIMARY KEY CHECK (length(public_key) = 32),
-  alias TEXT NOT NULL,
-  space TEXT NOT NULL REFERENCES spaces (name),
-  scope TEXT NOT NULL CHECK (scope IN ('read', 'write', 'admin')),
-  added_by TEXT NOT NULL CHECK (added_by IN ('invite', 'line', 'file')),
-  added_at REAL NOT NULL,
-  revoked_at REAL
-) STRICT;
-CREATE UNIQUE INDEX callers_alias ON callers (alias) WHERE revoked_at IS NULL;
-CREATE TABLE invites (
-  invite_id BLOB PRIMARY KEY,
-  psk BLOB NOT NULL,
-  alias TEXT NOT NULL,
-  space TEXT NOT NULL,
-  scope TEXT NOT NULL CHECK (scope IN ('read', 'write', 'admin')),
-  created_at REAL NOT NULL,
-  expires_at REAL NOT NULL
-) STRICT;
-CREATE TABLE used_invites (
-  invite_id BLOB PRIMARY KEY,
-  psk BLOB NOT NULL,
-  alias TEXT NOT NULL,
-  public_key BLOB NOT NULL,
-  used_at REAL NOT NULL
-) STRICT;
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """One enrolled key.
-
-    Attributes:
-        space_id: names the space's database file.
-        added_at, revoked_at: seconds since the epoch.
-    """
-
-    public_key: bytes
-    alias: str
-    space: str
-    space_id: str
-    scope: Scope
-    added_by: str
-    added_at: float
-    revoked_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class UsedInvite:
-    """An invite that has served: when, and by which key."""
-
-    alias: str
-    public_key: bytes
-    used_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A join that succeeded."""
-
-    caller: Caller
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A join that did not: `used` says by whom, else the invite is `expired`, or its name is `taken` by now."""
-
-    reason: Literal["used", "expired", "taken"]
-    used: UsedInvite | None = None
+from confide_daemon import schema
+from confide_daemon.audit import record
+from confide_daemon.enrolled import (
+    Caller,
+    caller_now,
+    describe,
+    insert_caller,
+    named_now,
+    require_free,
+    select_callers,
+    to_json,
+)
+from confide_daemon.errors import TakenError
+from confide_daemon.grants import Grants
+from confide_daemon.store.connection import connect, storage_errors, transaction
 
 
 class Registry:
     """The open registry. Safe to use from several threads and, through the file, from several processes."""
 
-    def __init__(self, database: apsw.Connection, clock: Callable[[], float]) -> None:
-        self._database = database
-        self._clock = clock
-        self._lock = threading.Lock()
+    def __init__(self, writer: apsw.Connection, reader: apsw.Connection, clock: Callable[[], float]) -> None:
+        self._database = writer
+        # Reads have a connection of their own: a handshake must not wait for a write, and only another connection sees our own.
+        self._reader = reader
+        self.clock = clock
+        self._write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
 
     @classmethod
     def open(cls, path: Path, key: bytes, *, clock: Callable[[], float] = time.time) -> Registry:
@@ -122,212 +51,186 @@ class Registry:
         Raises:
             StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
         """
-        registry = cls(connect(path, key, writer=True), clock)
+        writer = connect(path, key, writer=True)
         try:
-            registry._migrate()
+            with storage_errors("upgrade the registry"), transaction(writer):
+                schema.migrate(writer)
+            return cls(writer, connect(path, key, writer=False), clock)
         except BaseException:
-            registry.close()
+            writer.close()
             raise
-        return registry
 
     def close(self) -> None:
         """Close the file; the object is of no use after it."""
-        with self._lock:
+        with self._read_lock, self._write_lock:
+            self._reader.close()
             self._database.close()
 
     def version(self) -> int:
-        """A number that changes when another process has changed the registry. It costs a microsecond."""
-        with self._lock:
-            return int(self._database.pragma("data_version"))
+        """A number that changes when anybody, this process included, has changed the registry. It costs a microsecond."""
+        with self._read_lock:
+            return int(self._reader.pragma("data_version"))
 
     # Callers
 
     def caller(self, public_key: bytes) -> Caller | None:
-        """The caller with this key, also a revoked one."""
-        rows = self._callers("WHERE public_key = ?", public_key)
-        return rows[0] if rows else None
+        """The caller with this key, also one that may not connect (any more)."""
+        return self._first("WHERE public_key = ?", public_key)
 
     def caller_named(self, alias: str) -> Caller | None:
         """The caller that has this name and is not revoked."""
-        rows = self._callers("WHERE alias = ? AND revoked_at IS NULL", alias)
-        return rows[0] if rows else None
+        return self._first("WHERE alias = ? AND revoked_at IS NULL", alias)
+
+    def predecessor(self, public_key: bytes) -> Caller | None:
+        """The caller whose key may be replaced by this one."""
+        return self._first("WHERE successor = ? AND revoked_at IS NULL", public_key)
 
     def callers(self) -> list[Caller]:
         """All callers that are not revoked, by name."""
-        return self._callers("WHERE revoked_at IS NULL ORDER BY alias")
+        with self.reading() as database:
+            return select_callers(database, "WHERE revoked_at IS NULL ORDER BY alias")
 
-    def add_caller(self, public_key: bytes, alias: str, *, space: str, scope: Scope, added_by: str) -> Caller:
-        """Enroll a key; its space is made where it does not exist. A key that was revoked is enrolled anew.
+    def add_caller(
+        self, public_key: bytes, grants: Grants, *, space: str, added_by: str, expires_at: float | None = None
+    ) -> Caller:
+        """Enroll a key under the name in its grants; its space is made where it does not exist. A revoked key is enrolled anew.
 
         Raises:
             TakenError: the key is enrolled already, or the name is taken.
         """
-        with self._transaction():
-            known = self._caller_now(public_key)
+        with self.transaction() as database:
+            known = caller_now(database, public_key)
             if known is not None and known.revoked_at is None:
                 raise TakenError(f"this key is enrolled already, as {known.alias}")
-            self._require_free(alias)
-            self._insert_caller(public_key, alias, space, scope, added_by)
-            return self._one_caller(public_key)
+            require_free(database, grants.alias)
+            now = self.clock()
+            made = insert_caller(
+                database, public_key, grants, space=space, added_by=added_by, now=now, expires_at=expires_at
+            )
+            detail = f"by {added_by}; {describe(grants, expires_at)}"
+            record(database, now, "added", alias=grants.alias, public_key=public_key, detail=detail)
+            return made
 
     def revoke(self, alias: str) -> Caller | None:
         """Take a caller's rights away for good; None if no caller has this name."""
-        with self._transaction():
-            rows = self._select_callers("WHERE alias = ? AND revoked_at IS NULL", alias)
-            if not rows:
+        with self.transaction() as database:
+            caller = named_now(database, alias)
+            if caller is None:
                 return None
-            self._database.execute(
-                "UPDATE callers SET revoked_at = ? WHERE public_key = ?", (self._clock(), rows[0].public_key)
+            now = self.clock()
+            # Without its successor, which must not come in either.
+            database.execute(
+                "UPDATE callers SET revoked_at = ?, successor = NULL WHERE public_key = ?", (now, caller.public_key)
             )
-            return rows[0]
+            record(database, now, "revoked", alias=alias, public_key=caller.public_key)
+            return caller
 
-    # Invites
+    def approve(self, alias: str) -> Caller | None:
+        """Let a caller in that waits for it; one that does not is left as it is. None if no caller has this name."""
+        with self.transaction() as database:
+            caller = named_now(database, alias)
+            if caller is None or caller.approved_at is not None:
+                return caller
+            now = self.clock()
+            database.execute("UPDATE callers SET approved_at = ? WHERE public_key = ?", (now, caller.public_key))
+            record(database, now, "approved", alias=alias, public_key=caller.public_key)
+            return named_now(database, alias)
 
-    def add_invite(self, invite_id: bytes, psk: bytes, alias: str, *, space: str, scope: Scope, ttl_s: float) -> float:
-        """Remember an invite and return when it expires. An unused one for the same name is replaced.
+    def rename(self, alias: str, wanted: str) -> Caller | None:
+        """Give a caller another name; None if none has this one.
 
         Raises:
-            TakenError: a caller has this name.
+            TakenError: another caller has the wanted name.
         """
-        with self._transaction():
-            self._require_free(alias)
-            now = self._clock()
-            self._database.execute("DELETE FROM invites WHERE alias = ?", (alias,))
-            self._database.execute("DELETE FROM invites WHERE expires_at < ?", (now - INVITE_MEMORY_S,))
-            self._database.execute("DELETE FROM used_invites WHERE used_at < ?", (now - INVITE_MEMORY_S,))
-            self._database.execute(
-                "INSERT INTO invites VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (invite_id, psk, alias, space, scope, now, now + ttl_s),
+        with self.transaction() as database:
+            caller = named_now(database, alias)
+            if caller is None or alias == wanted:
+                return caller
+            require_free(database, wanted)
+            database.execute("UPDATE callers SET alias = ? WHERE public_key = ?", (wanted, caller.public_key))
+            detail = f"was {alias}"
+            record(database, self.clock(), "renamed", alias=wanted, public_key=caller.public_key, detail=detail)
+            return named_now(database, wanted)
+
+    def grant(self, alias: str, change: Callable[[Caller], tuple[Grants, float | None]]) -> Caller | None:
+        """Give a caller the grants and the end that `change` makes of its present ones; None if no caller has this name."""
+        with self.transaction() as database:
+            caller = named_now(database, alias)
+            if caller is None:
+                return None
+            grants, expires_at = change(caller)
+            database.execute(
+                "UPDATE callers SET scope = ?, projects = ?, sources = ?, expires_at = ? WHERE public_key = ?",
+                (grants.scope, to_json(grants.projects), to_json(grants.sources), expires_at, caller.public_key),
             )
-            return now + ttl_s
+            changed = caller_now(database, caller.public_key)
+            assert changed is not None
+            detail = describe(grants, expires_at)
+            record(database, self.clock(), "granted", alias=alias, public_key=caller.public_key, detail=detail)
+            return changed
 
-    def invite_psk(self, invite_id: bytes) -> bytes | None:
-        """The secret of an invite, also of a used or expired one.
+    # A caller's new key (PROTOCOL.md 7.10)
 
-        Only who holds the secret completes the handshake with it, so only they are told (sealed) what became of it; `join` lets nobody in.
+    def name_successor(self, public_key: bytes, successor: bytes, *, session: str) -> None:
+        """Note the key that may take this one's place, in place of one that was noted before.
+
+        Raises:
+            TakenError: it is, or was, a caller itself, or another's successor; or this caller is none any more.
         """
-        with self._reading():
-            rows: list[Any] = self._database.execute(
-                "SELECT psk FROM invites WHERE invite_id = :id UNION ALL SELECT psk FROM used_invites WHERE invite_id = :id",
-                {"id": invite_id},
-            ).fetchall()
-            return bytes(rows[0][0]) if rows else None
+        with self.transaction() as database:
+            caller = caller_now(database, public_key)
+            if caller is None or caller.revoked_at is not None:
+                raise TakenError("this machine's key is not enrolled any more")
+            named = select_callers(database, "WHERE successor = ? AND revoked_at IS NULL", successor)
+            if caller_now(database, successor) or any(other.public_key != public_key for other in named):
+                raise TakenError("the new key is known already", hint="make another one")
+            database.execute("UPDATE callers SET successor = ? WHERE public_key = ?", (successor, public_key))
+            now = self.clock()
+            record(database, now, "rotating", alias=caller.alias, public_key=public_key, session=session)
 
-    def used_invite(self, invite_id: bytes) -> UsedInvite | None:
-        """What became of an invite, if it was used."""
-        with self._reading():
-            return self._used(invite_id)
-
-    def join(self, invite_id: bytes, public_key: bytes) -> Joined | Refused:
-        """Spend the invite and enroll the key, in one transaction: of two joins that race, exactly one wins.
-
-        The key that has used an invite may come with it again: its first answer may have been lost on the way.
-        """
-        with self._transaction():
-            rows: list[Any] = self._database.execute(
-                "SELECT psk, alias, space, scope, expires_at FROM invites WHERE invite_id = ?", (invite_id,)
-            ).fetchall()
+    def succeed(self, successor: bytes) -> Caller | None:
+        """Put the successor in its caller's place, whose old key is gone with it; None if it is nobody's successor."""
+        with self.transaction() as database:
+            rows = select_callers(database, "WHERE successor = ? AND revoked_at IS NULL", successor)
             if not rows:
-                used = self._used(invite_id)
-                known = self._caller_now(public_key)
-                if used and used.public_key == public_key and known and known.revoked_at is None:
-                    return Joined(known)
-                return Refused("used", used) if used else Refused("expired")
-            psk, alias, space, scope, expires_at = rows[0]
-            if self._clock() >= expires_at:
-                return Refused("expired")
-            # Looked at before anything is deleted: a refusal must leave the machine as it was.
-            named = self._select_callers("WHERE alias = ? AND revoked_at IS NULL", alias)
-            if any(caller.public_key != public_key for caller in named):
-                return Refused("taken")
-            known = self._caller_now(public_key)
-            if known is not None and known.revoked_at is None:
-                # The machine had joined before: the invite moves it to a new name and space.
-                self._database.execute("DELETE FROM callers WHERE public_key = ?", (public_key,))
-            self._database.execute("DELETE FROM invites WHERE invite_id = ?", (invite_id,))
-            self._database.execute(
-                "INSERT INTO used_invites VALUES (?, ?, ?, ?, ?)", (invite_id, psk, alias, public_key, self._clock())
+                return caller_now(database, successor)  # another connection of it was first
+            old, now = rows[0], self.clock()
+            # The old row stays as a revoked one, so that the key is not taken in again by a line in `authorized/`.
+            database.execute("UPDATE callers SET revoked_at = ? WHERE public_key = ?", (now, old.public_key))
+            database.execute(
+                """INSERT INTO callers (public_key, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at,
+                     last_seen_at)
+                   SELECT successor, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at
+                   FROM callers WHERE public_key = ?""",
+                (old.public_key,),
             )
-            self._insert_caller(public_key, alias, space, scope, "invite")
-            return Joined(self._one_caller(public_key))
+            record(database, now, "rotated", alias=old.alias, public_key=successor)
+            return caller_now(database, successor)
 
     # Spaces
 
     def spaces(self) -> dict[str, str]:
         """The id of every space, by its name."""
-        with self._reading():
-            rows: list[Any] = self._database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
+        with self.reading() as database:
+            rows: list[Any] = database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
             return dict(rows)
 
-    # Inside a transaction or under the lock
-
-    def _caller_now(self, public_key: bytes) -> Caller | None:
-        """As `caller`, inside a transaction."""
-        rows = self._select_callers("WHERE public_key = ?", public_key)
-        return rows[0] if rows else None
-
-    def _one_caller(self, public_key: bytes) -> Caller:
-        return self._select_callers("WHERE public_key = ?", public_key)[0]
-
-    def _callers(self, where: str, *values: Any) -> list[Caller]:
-        with self._reading():
-            return self._select_callers(where, *values)
-
-    def _select_callers(self, where: str, *values: Any) -> list[Caller]:
-        # `where` is one of the literals above, never data.
-        query = f"SELECT public_key, alias, space, spaces.id, scope, added_by, added_at, revoked_at FROM callers JOIN spaces ON spaces.name = space {where}"  # noqa: S608, E501
-        return [Caller(*row) for row in self._database.execute(query, values)]
-
-    def _used(self, invite_id: bytes) -> UsedInvite | None:
-        rows: list[Any] = self._database.execute(
-            "SELECT alias, public_key, used_at FROM used_invites WHERE invite_id = ?", (invite_id,)
-        ).fetchall()
-        return UsedInvite(*rows[0]) if rows else None
-
-    def _require_free(self, alias: str) -> None:
-        if self._select_callers("WHERE alias = ? AND revoked_at IS NULL", alias):
-            raise TakenError(
-                f"there is a caller named {alias} already", hint=f"choose another name, or: confided revoke {alias}"
-            )
-
-    def _insert_caller(self, public_key: bytes, alias: str, space: str, scope: str, added_by: str) -> None:
-        now = self._clock()
-        self._database.execute(
-            "INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, secrets.token_hex(SPACE_ID_BYTES), now)
-        )
-        # A revoked row of the same key makes way: whoever runs the daemon has vouched for the key again.
-        self._database.execute("DELETE FROM callers WHERE public_key = ?", (public_key,))
-        self._database.execute(
-            "INSERT INTO callers VALUES (?, ?, ?, ?, ?, ?, NULL)", (public_key, alias, space, scope, added_by, now)
-        )
-
-    def _migrate(self) -> None:
-        with self._transaction():
-            version = int(self._database.pragma("user_version"))
-            if version > SCHEMA_VERSION:
-                raise StorageError(
-                    "cannot open the registry: it was written by a newer version of confide",
-                    hint="upgrade confide here",
-                )
-            if version == 0:
-                self._database.execute(_SCHEMA)
-                self._database.pragma("user_version", SCHEMA_VERSION)
+    # The file
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with self._lock, storage_errors("read the registry"):
-            yield
+    def reading(self) -> Iterator[apsw.Connection]:
+        """The connection to read from; SQLite's errors become StorageError."""
+        with self._read_lock, storage_errors("read the registry"):
+            yield self._reader
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock, storage_errors("write to the registry"):
-            # Immediate: the write lock is taken before the first read, so what was read still holds when it is written.
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                # A full disk has rolled back already.
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """The connection to write to: all that is done inside, or nothing. SQLite's errors become StorageError."""
+        # Immediate: the write lock is taken before the first read, so what was read still holds when it is written.
+        with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
+            yield self._database
+
+    def _first(self, where: str, *values: Any) -> Caller | None:
+        with self.reading() as database:
+            rows = select_callers(database, where, *values)
+            return rows[0] if rows else None

@@ -30,6 +30,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys import format_daemon_key
 from confide_crypto.limits import DEFAULT_TIMERS, Handshakes, Timers, websocket_options
 from confide_daemon import __version__, address
+from confide_daemon.audit import AuditLog
 from confide_daemon.callers import Callers
 from confide_daemon.config import DaemonConfig
 from confide_daemon.copies import Change
@@ -85,12 +86,16 @@ class Daemon:
         self._refusals = Refusals()
         self._strangers = Strangers(self._refusals)
         self._rates = Rates()
+        self._audit = AuditLog(state.registry)
+        self._leaving: set[asyncio.Task[None]] = set()
         self._callers = Callers(
             state.registry,
             state.folder.authorized,
             sessions_of=lambda key: self._open[key],
             max_sessions=config.server.max_sessions_per_caller,
             is_full=lambda: self._open.total() >= config.server.max_sessions,
+            is_live=self._is_live,
+            on_refused=self._audit.refused,
         )
 
     def stop(self) -> None:
@@ -105,6 +110,7 @@ class Daemon:
         """
         server = await self._listen(listen)
         url = _url(server)
+        auditing = asyncio.create_task(self._audit.run())
         try:
             await self._write_address(url)
             log.info("confided %s listens on %s", __version__, url.removeprefix("confide://"))
@@ -118,6 +124,9 @@ class Daemon:
             server.close()
             await server.wait_closed()
             await self._spaces.close()
+            auditing.cancel()
+            await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
+            await self._audit.flush()
             self._refusals.report(is_last=True)
             log.info("confided ended")
 
@@ -126,6 +135,15 @@ class Daemon:
         for session in self._sessions:
             if session is not origin and session.caller.space_id == space_id:
                 session.announce(change)
+
+    async def name_successor(self, public_key: bytes, successor: bytes, session_id: str) -> None:
+        """Note the key that may take a caller's place (PROTOCOL.md 7.10).
+
+        Raises:
+            TakenError: it is known already.
+            StorageError: it cannot be written down.
+        """
+        await asyncio.to_thread(self._state.registry.name_successor, public_key, successor, session=session_id)
 
     async def _listen(self, listen: Listen) -> WebsocketServer:
         limit_http()
@@ -185,11 +203,11 @@ class Daemon:
         """Run the session of an admitted connection."""
         caller = self._callers.current(connection.peer_key)
         is_too_many = (
-            self._open[connection.peer_key] > self._config.server.max_sessions_per_caller
+            self._open[connection.peer_key] > self._callers.most_sessions(connection.peer_key, connection.hello)
             or self._open.total() > self._config.server.max_sessions
         )
         if caller is None or is_too_many:
-            await connection.close("revoked" if caller is None else "busy")
+            await connection.close(self._callers.why_closed(connection.peer_key) if caller is None else "busy")
             return
         try:
             space = await self._spaces.get(caller.space_id)
@@ -198,27 +216,43 @@ class Daemon:
             await _explain(connection, error)
             return
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
-        if self._callers.current(connection.peer_key) is None:
-            await connection.close("revoked")
+        caller = self._callers.current(connection.peer_key)
+        if caller is None:
+            await connection.close(self._callers.why_closed(connection.peer_key))
             return
         with self._rates.of(connection.peer_key) as rate:
             await self._run(
-                Session(connection, caller, space, self, rate=rate, min_score=self._config.search.min_score)
+                Session(
+                    connection,
+                    caller,
+                    space,
+                    self,
+                    rate=rate,
+                    min_score=self._config.search.min_score,
+                    max_age_s=self._config.server.max_session_s,
+                )
             )
 
     async def _run(self, session: Session) -> None:
         connection = session.connection
         self._sessions.add(session)
+        self._audit.connected(session.caller.alias, connection.peer_key, connection.session_id)
+        ending = "closed"
         try:
             await session.run()
         except ConfideError as error:
+            ending = "lost"
             log.info("session %s: %s", connection.session_id, type(error).__name__)
         except Exception as error:
+            ending = "broken"
             # One broken session must not go unseen, nor its text (which may quote content) be written down.
             log.error("session %s broke: %s", connection.session_id, type(error).__name__)
             await connection.close("internal")
         finally:
             self._sessions.discard(session)
+            self._audit.ended(
+                session.caller.alias, connection.peer_key, connection.session_id, session.ended_by or ending
+            )
 
     async def _write_address(self, url: str) -> None:
         key = format_daemon_key(self._keys.in_force().current.static_key)
@@ -243,6 +277,7 @@ class Daemon:
             if now != version:
                 version = now
                 await self._apply_registry()
+            self._end_expired()
             self._refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
@@ -262,14 +297,37 @@ class Daemon:
             log.error("the key files cannot be used, so the keys stay as they were: %s", error)
 
     async def _apply_registry(self) -> None:
-        """Give every session its caller's rights as they are now; end those of revoked callers."""
-        for session in list(self._sessions):
-            caller = self._callers.current(session.connection.peer_key)
-            if caller is None or caller.space_id != session.caller.space_id:
-                log.info("session %s: %s was revoked", session.connection.session_id, session.caller.alias)
-                await session.connection.close("revoked")
-            else:
+        """Give every session its caller's rights as they are now."""
+        callers = await asyncio.to_thread(self._callers.all_current)
+        for session in self._sessions:
+            caller = callers.get(session.connection.peer_key)
+            if caller is not None and caller.space_id == session.caller.space_id:
                 session.caller = caller
+            else:
+                self._shut_out(session, self._callers.why_closed(session.connection.peer_key))
+
+    def _end_expired(self) -> None:
+        now = self._state.registry.clock()
+        for session in self._sessions:
+            if session.caller.closed(now) == "expired":
+                self._shut_out(session, "expired")
+
+    def _shut_out(self, session: Session, word: str) -> None:
+        """End a session, beside all others: one that does not read its goodbye must not hold up the rest."""
+        if session.ended_by is None:
+            log.info("session %s: %s is shut out: %s", session.connection.session_id, session.caller.alias, word)
+            session.ended_by = word
+            task = asyncio.create_task(session.shut_out(word))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    def _is_live(self, public_key: bytes, session_id: str) -> bool:
+        return any(
+            session.connection.session_id == session_id
+            and session.connection.peer_key == public_key
+            and session.ended_by is None
+            for session in self._sessions
+        )
 
     async def _close_sessions(self) -> None:
         closing = [asyncio.create_task(session.close("shutdown")) for session in self._sessions]

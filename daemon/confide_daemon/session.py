@@ -20,16 +20,19 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from confide_crypto.body import Body
 from confide_crypto.connection import Connection
-from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.limits import MAX_MESSAGE
+from confide_crypto.rotation import verify_rotation
+from confide_crypto.texts import MAX_TEXT_BYTES, receive_text, send_text
 from confide_daemon import __version__
 from confide_daemon.copies import Change, Copies
-from confide_daemon.documents import MAX_TEXT_BYTES
-from confide_daemon.errors import ToolsetError
+from confide_daemon.enrolled import Caller
+from confide_daemon.errors import GrantError, TakenError, ToolsetError
 from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
+from confide_daemon.grants import Grants
 from confide_daemon.rates import Rate
-from confide_daemon.registry import Caller
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools import calls
 from confide_daemon.tools.catalogue import catalogue, fingerprint
@@ -44,6 +47,8 @@ MAX_PROJECTS = 8
 MAX_LABEL_CHARS = 128
 SCAN_DEADLINE_S = 600.0
 DRAIN_DEADLINE_S = 5.0
+# For a CLOSE to a caller that is shut out; one that does not read is cut off.
+GOODBYE_S = 0.5
 
 Incoming = SessionMessage | Exception
 _Result = TypeVar("_Result")
@@ -56,12 +61,24 @@ class Host(Protocol):
         """Let the other connections of the space have a new revision."""
         ...
 
+    async def name_successor(self, public_key: bytes, successor: bytes, session_id: str) -> None:
+        """Note the key that may take a caller's place."""
+        ...
+
 
 class Session:
     """One authenticated connection, from its welcome to its close."""
 
     def __init__(
-        self, connection: Connection, caller: Caller, space: Space, host: Host, *, rate: Rate, min_score: float
+        self,
+        connection: Connection,
+        caller: Caller,
+        space: Space,
+        host: Host,
+        *,
+        rate: Rate,
+        min_score: float,
+        max_age_s: float,
     ) -> None:
         self.connection = connection
         self.caller = caller
@@ -69,20 +86,31 @@ class Session:
         self._host = host
         self._rate = rate
         self._min_score = min_score
+        self._max_age_s = max_age_s
         self._toolsets: tuple[str, ...] = ("core",)
         self._project: str | None = None
         self._client: dict[str, str] = {}
         self._running: set[asyncio.Task[Any]] = set()
         self._is_closing = False
-        self._copies = Copies(self._ask, space, caller.alias, self._publish)
-        self._exchange = Exchange(space, self._copies, caller.alias, lambda: self.may_write, self._publish)
+        self.ended_by: str | None = None
+        """Why the caller is shut out, once it is; from then on it may do nothing."""
+        self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
+        self._exchange = Exchange(space, self._copies, lambda: self.grants, self._publish)
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
 
     @property
-    def may_write(self) -> bool:
-        """Whether the caller's scope allows writing, as it is now."""
-        return self.caller.scope != "read"
+    def grants(self) -> Grants:
+        """What the caller may do, as it is now; nothing once its access has ended."""
+        return self.caller.grants.without_any() if self.ended_by else self.caller.grants
+
+    async def shut_out(self, code: str) -> None:
+        """Close the session of a caller that may not connect any more, within a second, whatever is under way."""
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await self.connection.close(code)
+        except TimeoutError:
+            self.connection.abort()
 
     async def run(self) -> None:
         """Serve until the peer closes.
@@ -98,8 +126,11 @@ class Session:
                     group.create_task(self._serve_mcp()),
                     group.create_task(self._forward()),
                     group.create_task(self._copies.run()),
+                    group.create_task(self._expire()),
                 ]
-                await self.connection.serve(on_message=self._on_message, on_request=self._on_request)
+                await self.connection.serve(
+                    on_message=self._on_message, on_request=self._on_request, on_stream=self._on_stream
+                )
                 for task in beside:
                     task.cancel()
         except BaseExceptionGroup as failures:
@@ -119,6 +150,11 @@ class Session:
                 while self._running:
                     await asyncio.wait(self._running)
         await self.connection.close(code)
+
+    async def _expire(self) -> None:
+        # A client moves to fresh keys long before (PROTOCOL.md 7.9); one that does not has to come again.
+        await asyncio.sleep(self._max_age_s)
+        await self.close("expired")
 
     def announce(self, change: Change) -> None:
         """Another connection of the space has made this revision."""
@@ -154,10 +190,18 @@ class Session:
                 return catalogue(_toolsets(body))
             except ToolsetError as error:
                 raise as_request_error(error) from error
+        if op == "rotate":
+            return await self._rotate(body)
         project = project_of(body)
         if project not in self._copies.projects:
             raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         return await self._tracked(self._exchange.handle(op, body))
+
+    async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        if op != "put":
+            raise RequestError("invalid", "this request takes no body", "do the versions of confide and confided fit?")
+        self._exchange.check_put(params)  # before megabytes are taken in for nothing; all of it is checked again below
+        return await self._on_request(op, {**params, "text": await receive_text(body)})
 
     async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
         project, toolsets = project_of(body), _toolsets(body)
@@ -165,7 +209,9 @@ class Session:
             raise RequestError("invalid", f"a connection attaches at most {MAX_PROJECTS} projects")
         try:
             digest = fingerprint(toolsets)
-        except ToolsetError as error:
+            if project != GLOBAL_PROJECT:  # which every machine attaches unasked; without a grant it only stays empty
+                self.grants.require_project(project)
+        except (ToolsetError, GrantError) as error:
             raise as_request_error(error) from error
         self._toolsets = toolsets
         self._client = {key: text_of(body, key)[:MAX_LABEL_CHARS] for key in ("machine", "proxyVersion") if key in body}
@@ -180,7 +226,23 @@ class Session:
             "catalogue": digest,
         }
 
+    async def _rotate(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Note the caller's new key, which is in force from its first handshake on (PROTOCOL.md 7.10)."""
+        old_key, session_id = self.connection.peer_key, self.connection.session_id
+        new_key = verify_rotation(body, old_key, session_id)
+        try:
+            await self._host.name_successor(old_key, new_key, session_id)
+        except TakenError as error:
+            raise RequestError("conflict", str(error), error.hint) from error
+        except ConfideError as error:
+            raise as_request_error(error) from error
+        log.info("session %s: %s will have a new key", session_id, self.caller.alias)
+        return {}
+
     async def _ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        if op == "apply" and isinstance(body["text"], str):
+            params = {key: value for key, value in body.items() if key != "text"}
+            return await send_text(self.connection, op, params, body["text"], timeout_s=timeout_s)
         return await self.connection.request(op, body, timeout_s=timeout_s)
 
     # MCP
@@ -215,8 +277,7 @@ class Session:
         surroundings = ToolContext(
             space=self._space,
             machine=machine,
-            alias=self.caller.alias,
-            may_write=self.may_write,
+            rights=lambda: self.grants,
             project=self._project,
             attached=frozenset(self._copies.projects),
             facts=self._facts(),

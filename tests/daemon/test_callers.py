@@ -17,6 +17,7 @@ from confide_crypto.keys import Identity, fingerprint_words, format_public_key
 from confide_daemon import enrollment
 from confide_daemon.callers import drop_ins
 from confide_daemon.config import DaemonConfig, ServerConfig
+from confide_daemon.enrollment import Rights
 from confide_daemon.errors import BadNameError, TakenError
 
 
@@ -28,7 +29,8 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
 
 async def test_a_join_by_invite(daemon: Serving) -> None:
     identity = Identity.generate()
-    async with Machine(await daemon.connect(identity, invite=daemon.invite("laptop", scope="admin"))) as laptop:
+    invite = daemon.invite("laptop", scope="admin", needs_approval=False)
+    async with Machine(await daemon.connect(identity, invite=invite)) as laptop:
         welcome = laptop.connection.welcome
         assert (welcome["caller"], welcome["space"], welcome["scope"]) == ("laptop", "laptop", "admin")
         assert laptop.connection.peer_key == daemon.state.identity.public_key
@@ -227,7 +229,7 @@ async def test_scopes(daemon: Serving) -> None:
 async def test_a_pasted_key_line_enrolls_its_machine(daemon: Serving) -> None:
     identity = Identity.generate()
     line = format_public_key(identity.public_key, "laptop")
-    caller = enrollment.add_line(daemon.state.registry, line, name=None, space=None, scope="read")
+    caller = enrollment.add_line(daemon.state.registry, line, name=None, space=None, rights=Rights("read"))
     assert (caller.alias, caller.space, caller.scope) == ("laptop", "laptop", "read")
     async with Machine(await daemon.connect(identity)) as laptop:
         assert laptop.connection.welcome["scope"] == "read"

@@ -21,13 +21,14 @@ from confide_crypto.connection import Connection, connect
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys import Identity
+from confide_crypto.limits import DEFAULT_TIMERS, Timers
 from confide_daemon.config import DaemonConfig
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.enrollment import make_invite
+from confide_daemon.enrollment import Rights, make_invite
+from confide_daemon.grants import Grants, Scope
 from confide_daemon.index import IndexSettings
 from confide_daemon.paths import DataFolder
-from confide_daemon.registry import Scope
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State, create, open_state
@@ -53,14 +54,42 @@ class Serving:
         """Of the one socket."""
         return int(self.url.rsplit(":", 1)[1])
 
-    def invite(self, name: str, *, space: str | None = None, scope: str = "write", ttl_s: float = 900.0) -> Invite:
-        """A fresh invite."""
-        return make_invite(self.state, name, space=space, scope=scope, ttl_s=ttl_s, url=self.url).invite
+    def invite(
+        self,
+        name: str,
+        *,
+        space: str | None = None,
+        ttl_s: float = 900.0,
+        needs_approval: bool | None = None,
+        **rights: str,
+    ) -> Invite:
+        """A fresh invite; `rights` are the fields of `enrollment.Rights`."""
+        said = Rights(**rights)
+        return make_invite(
+            self.state, name, space=space, rights=said, ttl_s=ttl_s, url=self.url, needs_approval=needs_approval
+        ).invite
 
-    def enroll(self, name: str, *, space: str | None = None, scope: Scope = "write") -> Identity:
+    def enroll(
+        self,
+        name: str,
+        *,
+        space: str | None = None,
+        scope: Scope = "write",
+        projects: set[str] | None = None,
+        sources: set[str] | None = None,
+        expires_at: float | None = None,
+    ) -> Identity:
         """An identity that is a caller already."""
         identity = Identity.generate()
-        self.state.registry.add_caller(identity.public_key, name, space=space or name, scope=scope, added_by="line")
+        grants = Grants(
+            name,
+            scope,
+            None if projects is None else frozenset(projects),
+            None if sources is None else frozenset(sources),
+        )
+        self.state.registry.add_caller(
+            identity.public_key, grants, space=space or name, added_by="line", expires_at=expires_at
+        )
         return identity
 
     async def connect(self, identity: Identity, *, invite: Invite | None = None) -> Connection:
@@ -75,13 +104,14 @@ async def serving(
     config: DaemonConfig | None = None,
     embedder: EmbedderHandle | None = None,
     idle_exit_s: float | None = None,
+    timers: Timers = DEFAULT_TIMERS,
 ) -> AsyncIterator[Serving]:
     """Serve on a free loopback port until the block ends."""
     data = DataFolder(folder)
     create(data)
     state = open_state(data)
     handle = embedder or EmbedderHandle.ready(HashedEmbedder())
-    daemon = Daemon(state, config or DaemonConfig(), Spaces(state, IndexSettings(), handle))
+    daemon = Daemon(state, config or DaemonConfig(), Spaces(state, IndexSettings(), handle), timers=timers)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     run = asyncio.create_task(daemon.run(Listen("127.0.0.1", 0, idle_exit_s), on_ready=ready.set_result))
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from confide_daemon.errors import ToolError
+from confide_daemon.grants import Grants
 from confide_daemon.space import PutResult, Space
 
 GLOBAL_PROJECT = "global"
@@ -72,8 +72,7 @@ class ToolContext:
     """One tool call's surroundings.
 
     Attributes:
-        alias: the caller's name, recorded as the author of what it writes.
-        may_write: whether the caller's scope allows writing.
+        rights: the caller's grants at the moment when it is asked.
         project: the project of the connection; None if it attached none.
         attached: all projects of the connection, the global one included if its folder is kept there.
         min_score: where the agent gives none.
@@ -81,24 +80,16 @@ class ToolContext:
 
     space: Space
     machine: Machine
-    alias: str
-    may_write: bool
+    rights: Callable[[], Grants]
     project: str | None
     attached: frozenset[str]
     facts: ConnectionFacts
     min_score: float
 
-    def require_write(self) -> None:
-        """Refuse a caller that may only read.
-
-        Raises:
-            ToolError: it may.
-        """
-        if not self.may_write:
-            raise ToolError(
-                "this machine may read the memory but not write it",
-                hint="ask whoever runs the daemon for the write scope",
-            )
+    @property
+    def grants(self) -> Grants:
+        """What the caller may do now. Ask again after every wait."""
+        return self.rights()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from confide_daemon.documents import source_of
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.space import DocumentText
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
@@ -49,6 +50,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Read a part of a document.
 
     Raises:
+        GrantError: the caller does not reach it.
         ToolError: `fromLine` is past the end.
         NotFoundError: there is no such document or revision; its hint names the nearest.
     """
@@ -77,16 +79,17 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _find(context: ToolContext, arguments: dict[str, Any]) -> DocumentText:
-    """The document in the named project, or else in this one and then in the global one."""
-    path, revision = arguments["path"], arguments.get("revision")
+    """The document in the named project, or else in this one and then in the global one, as far as the caller reaches them."""
+    path, revision, grants = arguments["path"], arguments.get("revision"), context.grants
     project = arguments.get("project")
-    first = project or context.project or GLOBAL_PROJECT
-    try:
-        return await context.space.read(first, path, revision=revision)
-    except NotFoundError as missing:
-        if project is not None or first == GLOBAL_PROJECT:
-            raise
+    grants.require_source(source_of(path))
+    wanted = [project] if project else list(dict.fromkeys((context.project or GLOBAL_PROJECT, GLOBAL_PROJECT)))
+    grants.projects_among(wanted)
+    missing: NotFoundError | None = None
+    for name in filter(grants.has_project, wanted):
         try:
-            return await context.space.read(GLOBAL_PROJECT, path, revision=revision)
-        except NotFoundError:
-            raise missing from None
+            return await context.space.read(name, path, revision=revision)
+        except NotFoundError as error:
+            missing = missing or error
+    assert missing is not None
+    raise missing

@@ -6,13 +6,14 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from confide_daemon import grants
 from confide_daemon.errors import ToolError
 from confide_daemon.space import Hit, SearchQuery, SearchResult
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
 from confide_daemon.tools.definition import NUMBER, TEXT, TEXTS, Definition, record
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
-SOURCES = ["memory", "sessions"]
+SOURCES = list(grants.SOURCES)
 SCOPES = ["all", "project", "global"]
 _SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
@@ -92,14 +93,15 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Search the caller's space.
 
     Raises:
+        GrantError: the caller reaches nothing of what is asked for.
         ToolError: a date that is none, or a project and a scope that exclude each other.
     """
     query = SearchQuery(
         text=arguments["query"],
-        projects=_projects(context, arguments),
+        projects=context.grants.projects_among(_projects(context, arguments)),
         max_results=arguments["maxResults"],
         min_score=float(arguments.get("minScore", context.min_score)),
-        sources=frozenset(arguments["sources"]) if arguments.get("sources") else None,
+        sources=_sources(context, arguments.get("sources")),
         path=arguments.get("path"),
         since=_moment("since", arguments.get("since")),
         until=_moment("until", arguments.get("until")),
@@ -126,6 +128,13 @@ def _projects(context: ToolContext, arguments: dict[str, Any]) -> frozenset[str]
     if context.project is None:
         return None
     return frozenset({context.project}) if scope == "project" else frozenset({context.project, GLOBAL_PROJECT})
+
+
+def _sources(context: ToolContext, asked: list[str] | None) -> frozenset[str] | None:
+    """The sources to search, None for all: those that are named, else all that the caller reaches."""
+    for source in asked or ():
+        context.grants.require_source(source)
+    return frozenset(asked) if asked else context.grants.sources
 
 
 def _moment(name: str, text: str | None) -> datetime | None:

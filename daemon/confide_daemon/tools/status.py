@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from confide_daemon import __version__
@@ -50,8 +51,12 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
-    """Describe the caller's whole space."""
-    status = await context.space.status(None)
+    """Describe the caller's space, as far as it reaches: files and pieces are counted there only."""
+    grants = context.grants
+    status = await context.space.status(grants.projects)
+    reached = {name: count for name, count in status.sources.items() if grants.has_source(name)}
+    chunks, files = (sum(getattr(count, unit) for count in reached.values()) for unit in ("chunks", "files"))
+    status = replace(status, sources=reached, chunks=chunks, files=files)
     structured = _structured(context, status, await context.machine.backlog() or {})
     return ToolResult(structured, _text(structured))
 
@@ -78,7 +83,7 @@ def _structured(context: ToolContext, status: SpaceStatus, backlog: Mapping[str,
         # Whoever reads this has been answered through it.
         "link": {
             "state": "up",
-            "caller": context.alias,
+            "caller": context.grants.alias,
             "machine": facts.machine or None,
             "space": facts.space,
             "scope": facts.scope,

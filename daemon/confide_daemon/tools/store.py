@@ -69,18 +69,22 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Write to the document, then bring the new revision to the caller's disk.
 
     Raises:
-        ToolError: the caller may only read, the project is not one of its connection, or the path is not one of memory.
+        GrantError: the caller may not write there.
+        ToolError: the project is not one of its connection, or the path is not one of memory.
         InvalidPathError, InvalidTextError, TooLargeError, StorageError: from the space.
     """
-    context.require_write()
+    context.grants.require_scope()
     project = _project(context, arguments.get("project"))
     path = _path(arguments.get("path"))
     content, heading = arguments["content"], arguments.get("heading")
+    context.grants.require_write(project, path)
     await context.machine.flush(project, path)
+    grants = context.grants
+    grants.require_write(project, path)  # a machine that answers late must not outlast its grant
     if arguments["mode"] == "append":
-        result = await context.space.append(project, path, content, heading=heading, author=context.alias)
+        result = await context.space.append(project, path, content, heading=heading, author=grants.alias)
     else:
-        result = await context.space.replace(project, path, content, heading=heading, author=context.alias)
+        result = await context.space.replace(project, path, content, heading=heading, author=grants.alias)
     written = await context.machine.write_back(project, path, result, result.previous_hash)
     return _answer(project, path, result, written)
 

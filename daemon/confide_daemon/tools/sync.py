@@ -49,15 +49,19 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Scan, rebuild if asked to, and wait for the vectors, reporting progress.
 
     Raises:
-        ToolError: a caller that may only read asks for new vectors.
+        GrantError: the caller does not reach the source, or asks for new vectors and may not write everywhere.
     """
     started = time.monotonic()
     warnings: list[str] = []
     if arguments["reembed"]:
-        context.require_write()
-    before = await context.space.status(None)
+        context.grants.require_scope()
+        context.grants.require_every_project("computing the vectors anew")
+    source = arguments.get("source")
+    if source:
+        context.grants.require_source(source)
+    before = await context.space.status(context.grants.projects)
     scanned: Mapping[str, Any] = {}
-    if arguments.get("source") != "sessions":
+    if source != "sessions":
         await context.machine.progress(0, None, "comparing files")
         answer = await context.machine.scan(force=arguments["force"])
         if answer is None:
@@ -68,7 +72,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     embedded, is_complete = await _wait_indexed(context)
     if not is_complete:
         warnings.append("some pieces still wait for their vectors; they are found by keywords meanwhile")
-    after = await context.space.status(None)
+    after = await context.space.status(context.grants.projects)
     structured = {
         "filesScanned": _count(scanned, "filesScanned"),
         "filesSent": _count(scanned, "sent"),

@@ -1,0 +1,223 @@
+"""The audit log: who came, who was refused, and what was changed about callers, in the registry's own file.
+
+What an operator changes is written in the transaction that changes it. What the running daemon sees goes through `AuditLog`, whose one
+writer works in batches beside the event loop, so that no handshake ever waits for it. The log is bounded, each kind of row by itself, and
+refusals are counted rather than listed: a flood cannot wash anything else out.
+
+No content, no address, and no word of a stranger's making is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import apsw
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys import fingerprint_words
+
+if TYPE_CHECKING:
+    from confide_daemon.registry import Registry
+
+log = logging.getLogger(__name__)
+
+Event = Literal[
+    "connected",
+    "ended",
+    "refused",
+    "invited",
+    "uninvited",
+    "joined",
+    "added",
+    "approved",
+    "renamed",
+    "granted",
+    "rotating",
+    "rotated",
+    "revoked",
+]
+# Rows kept of each kind. Sessions are the many, and what was changed is what is looked for a year later.
+KEPT = {"change": 5000, "session": 4000, "refusal": 1000}
+_KINDS = {"connected": "session", "ended": "session", "refused": "refusal"}
+
+MAX_WAITING = 4096
+PAUSE_S = 0.25
+"""Between two batches: one transaction for all that came meanwhile."""
+FLUSH_DEADLINE_S = 5.0
+REFUSAL_SPAN_S = 60.0
+KEYS_PER_SPAN = 20
+"""Keys that are refused in a minute and get a row of their own; all others share one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row.
+
+    Attributes:
+        at, last_at: seconds since the epoch; they differ where the row counts several refusals.
+        caller: the name it had then.
+        fingerprint: the six words of its key.
+        session: its id, as it stands in the daemon's log.
+        detail: what exactly, in our own words.
+        count: how many such events the row stands for.
+    """
+
+    at: float
+    last_at: float
+    event: str
+    caller: str | None
+    fingerprint: str | None
+    session: str | None
+    detail: str | None
+    count: int
+
+
+def record(
+    database: apsw.Connection,
+    at: float,
+    event: Event,
+    *,
+    alias: str | None = None,
+    public_key: bytes | None = None,
+    session: str | None = None,
+    detail: str | None = None,
+) -> int:
+    """Write a row, inside the caller's transaction, and drop the oldest one over the bound. Returns its number."""
+    kind = _KINDS.get(event, "change")
+    words = fingerprint_words(public_key) if public_key else None
+    database.execute(
+        "INSERT INTO audit (kind, at, last_at, event, caller, fingerprint, session, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (kind, at, at, event, alias, words, session, detail),
+    )
+    number = database.last_insert_rowid()
+    database.execute(
+        "DELETE FROM audit WHERE kind = ?1 AND id <= (SELECT id FROM audit WHERE kind = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+        (kind, KEPT[kind]),
+    )
+    return number
+
+
+def entries(registry: Registry, *, since: float = 0.0, alias: str | None = None) -> list[Entry]:
+    """The rows since a time (seconds since the epoch), oldest first; of one caller, also under names that it had before.
+
+    Raises:
+        StorageError: the registry cannot be read.
+    """
+    known = registry.caller_named(alias) if alias else None
+    words = fingerprint_words(known.public_key) if known else None
+    with registry.reading() as database:
+        rows = database.execute(
+            """SELECT at, last_at, event, caller, fingerprint, session, detail, count FROM audit
+               WHERE last_at >= :since AND (:alias IS NULL OR caller = :alias OR fingerprint = :words) ORDER BY id""",
+            {"since": since, "alias": alias, "words": words},
+        )
+        return [Entry(*row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    at: float
+    event: Event
+    alias: str | None
+    public_key: bytes
+    session: str | None
+    detail: str | None
+
+
+class AuditLog:
+    """What the running daemon sees, on its way to the log. `run` writes it; the other methods only queue and never wait."""
+
+    def __init__(self, registry: Registry, *, clock: Callable[[], float] = time.time) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._waiting: deque[_Seen] = deque()
+        self._dropped = 0
+        self._arrived = asyncio.Event()
+        # Of the minute at hand: which row counts the refusals of which key.
+        self._counting: dict[tuple[bytes | None, str | None], int] = {}
+        self._counting_until = 0.0
+
+    def connected(self, alias: str, public_key: bytes, session: str) -> None:
+        """A session has begun."""
+        self._add("connected", alias, public_key, session, None)
+
+    def ended(self, alias: str, public_key: bytes, session: str, word: str) -> None:
+        """A session has ended; `word` is ours: done, lost, revoked, …"""
+        self._add("ended", alias, public_key, session, word)
+
+    def refused(self, public_key: bytes, reason: str) -> None:
+        """A proven key may not come in."""
+        self._add("refused", None, public_key, None, reason)
+
+    async def run(self) -> None:
+        """Write what is queued, until cancelled; `flush` writes the rest."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            await self._write()
+            await asyncio.sleep(PAUSE_S)
+
+    async def flush(self) -> None:
+        """Write what still waits, within a few seconds."""
+        try:
+            async with asyncio.timeout(FLUSH_DEADLINE_S):
+                await self._write()
+        except TimeoutError:
+            log.error("the audit log could not be written in time")
+
+    def _add(self, event: Event, alias: str | None, public_key: bytes, session: str | None, detail: str | None) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self._dropped += 1
+            return
+        self._waiting.append(_Seen(self._clock(), event, alias, public_key, session, detail))
+        self._arrived.set()
+
+    async def _write(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            log.error("%d rows of the audit log were dropped: they came faster than the disk takes them", dropped)
+        if not batch:
+            return
+        try:
+            await asyncio.to_thread(self._store, batch)
+        except ConfideError as error:
+            # The daemon serves on: its operator sees the disk's trouble in the log and in every store that fails.
+            log.error("%d rows of the audit log are lost: %s", len(batch), error)
+            self._counting.clear()
+
+    def _store(self, batch: list[_Seen]) -> None:
+        with self._registry.transaction() as database:
+            for seen in batch:
+                if seen.event == "refused":
+                    self._count(database, seen)
+                else:
+                    values: dict[str, Any] = {"alias": seen.alias, "session": seen.session, "detail": seen.detail}
+                    record(database, seen.at, seen.event, public_key=seen.public_key, **values)
+                    database.execute(
+                        "UPDATE callers SET last_seen_at = ? WHERE public_key = ?", (seen.at, seen.public_key)
+                    )
+
+    def _count(self, database: apsw.Connection, seen: _Seen) -> None:
+        """One more refusal: of a key that was refused in this minute in its row, of one too many in the row that they share."""
+        if seen.at >= self._counting_until:
+            self._counting.clear()
+            self._counting_until = seen.at + REFUSAL_SPAN_S
+        key: bytes | None = seen.public_key
+        if (key, seen.detail) not in self._counting and len(self._counting) >= KEYS_PER_SPAN:
+            key = None
+        number = self._counting.get((key, seen.detail))
+        if number is not None:
+            database.execute("UPDATE audit SET count = count + 1, last_at = ? WHERE id = ?", (seen.at, number))
+            return
+        row: Any = database.execute("SELECT alias FROM callers WHERE public_key = ?", (key,)).fetchone()
+        detail = seen.detail if key else f"{seen.detail}; many keys"
+        self._counting[key, seen.detail] = record(
+            database, seen.at, "refused", alias=row and row[0], public_key=key, detail=detail
+        )

@@ -1,0 +1,217 @@
+"""The commands about invites: make one and see who joins with it, list the open ones, take one back."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from confide_crypto.errors import ConfideError
+from confide_daemon import config, paths
+from confide_daemon.machines import confirm
+from confide_daemon.options import (
+    Config,
+    Data,
+    Expires,
+    Json,
+    Projects,
+    Scope,
+    Sources,
+    Space,
+    can_ask,
+    clock,
+    opened,
+    rights_of,
+    say,
+    show,
+)
+
+if TYPE_CHECKING:
+    from confide_daemon.enrollment import MadeInvite
+    from confide_daemon.invites import OpenInvite
+
+_MAKE = "make"
+
+
+class _MakesByDefault(TyperGroup):
+    """`confided invite NAME` is what people type; only `ls` and `rm` are commands of their own, and so no names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands or args[0] == _MAKE:
+            args = [_MAKE, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return "" if name == _MAKE else name, command, rest
+
+
+class _Make(TyperCommand):
+    """A command without a word of its own."""
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_usage(ctx.command_path.rstrip(), " ".join(self.collect_usage_pieces(ctx)))
+
+
+invite_app = typer.Typer(
+    cls=_MakesByDefault, help="Invite a machine; list the open invites (ls), take one back (rm).", no_args_is_help=False
+)
+
+
+@invite_app.command(_MAKE, cls=_Make, hidden=True, epilog="Also: confided invite ls, confided invite rm NAME.")
+def invite(
+    name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
+    config_file: Config = None,
+    data: Data = None,
+    space: Space = None,
+    scope: Scope = None,
+    projects: Projects = None,
+    sources: Sources = None,
+    expires: Expires = None,
+    ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is good for.")] = "15m",
+    approve: Annotated[
+        bool | None,
+        typer.Option(
+            "--approve/--no-approve",
+            help="Whoever joins has to be approved before it gets in.",
+            show_default="for --scope admin",
+        ),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="The address that the machine will use: confide://host:port.")
+    ] = None,
+    qr: Annotated[bool, typer.Option("--qr", help="Show the string as a QR code too.")] = False,
+    wait: Annotated[
+        bool | None,
+        typer.Option("--wait/--no-wait", help="Wait and show who joined.", show_default="wait in a terminal"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the one string with which a machine joins, once; then wait and show who did."""
+    from confide_daemon import enrollment
+    from confide_daemon.names import parse_ttl
+
+    found = paths.find(config=config_file, data=data)
+    settings = config.load(found.config, must_exist=config_file is not None)
+    rights = rights_of(scope, projects, sources, expires)
+    with opened(config_file, data) as state:
+        address = enrollment.public_url(state, settings, url)
+        made = enrollment.make_invite(
+            state, name, space=space, rights=rights, ttl_s=parse_ttl(ttl), url=address, needs_approval=approve
+        )
+        text = made.invite.to_string()
+        if as_json:
+            show({"invite": text, **facts(made.entry)})
+        else:
+            typer.echo(text)
+            say(f"On {name}: confide join '…'   (good once, until {clock(made.entry.expires_at)})")
+            _advise(state, address)
+        if qr:
+            _show_code(text)
+        sys.stdout.flush()
+        if sys.stdout.isatty() if wait is None else wait:
+            _await_join(state, made, as_json=as_json)
+
+
+@invite_app.command("ls")
+def invite_ls(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """List the invites that can still be used; their strings are shown only once, when they are made."""
+    from confide_daemon.invites import Invites
+
+    with opened(config_file, data) as state:
+        entries = Invites(state.registry).open_ones()
+    if as_json:
+        show([facts(entry) for entry in entries])
+        return
+    if not entries:
+        say("no invite is open; make one with: confided invite laptop")
+    for entry in entries:
+        told = facts(entry)
+        parts = [entry.alias, entry.space, entry.grants.scope]
+        parts += [f"{kind} {','.join(told[kind])}" for kind in ("projects", "sources") if told[kind] is not None]
+        parts += ["to be approved"] if entry.needs_approval else []
+        parts += [f"access until {clock(entry.caller_expires_at)}"] if entry.caller_expires_at else []
+        typer.echo("  ".join([*parts, f"good until {clock(entry.expires_at)}"]))
+
+
+@invite_app.command("rm")
+def invite_rm(
+    name: Annotated[str, typer.Argument(help="The machine that the invite was made for.")],
+    config_file: Config = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Take an open invite back: nobody joins with it any more."""
+    from confide_daemon import enrollment
+
+    with opened(config_file, data) as state:
+        gone = enrollment.take_back(state.registry, name)
+    show({"removed": gone.alias}) if as_json else typer.echo(f"removed: the invite for {gone.alias}")
+
+
+def facts(entry: OpenInvite) -> dict[str, Any]:
+    """An invite as --json shows it, without its secret. Times are seconds since 1970; null is all or never."""
+    grants = entry.grants
+    return {
+        "name": entry.alias,
+        "space": entry.space,
+        "scope": grants.scope,
+        "projects": None if grants.projects is None else sorted(grants.projects),
+        "sources": None if grants.sources is None else sorted(grants.sources),
+        "createdAt": entry.created_at,
+        "expiresAt": entry.expires_at,
+        "callerExpiresAt": entry.caller_expires_at,
+        "approve": entry.needs_approval,
+    }
+
+
+def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
+    """Show who joins; where that is to be approved, ask right here if somebody can be asked."""
+    from confide_crypto.keys import fingerprint_words
+    from confide_daemon import enrollment
+
+    used = enrollment.wait_for_join(state.registry, made)
+    if used is None:
+        if time.time() < made.entry.expires_at:
+            raise ConfideError(f"nobody joined: the invite for {made.entry.alias} was taken back or replaced")
+        hint = f"make a new one: confided invite {made.entry.alias}"
+        raise ConfideError(f"nobody joined: the invite for {made.entry.alias} has expired", hint=hint)
+    words = fingerprint_words(used.public_key)
+    caller = state.registry.caller(used.public_key)
+    is_waiting = caller is not None and caller.approved_at is None
+    if is_waiting and not as_json and can_ask():
+        confirm(caller)
+        enrollment.approve(state.registry, caller.alias)
+        typer.echo(f"approved: {caller.alias}  {words}")
+        return
+    if as_json:
+        show({"joined": used.alias, "fingerprint": words, "approved": not is_waiting})
+    else:
+        typer.echo(f"joined: {used.alias}  {words}")
+    if is_waiting:
+        say(f"It waits. Compare the words with those on the machine, then: confided callers approve {used.alias}")
+
+
+def _show_code(text: str) -> None:
+    import segno
+
+    # To stderr like everything that is not data, so that a pipe gets the string alone.
+    segno.make(text, error="m", micro=False).terminal(out=sys.stderr, compact=True)
+    say("")
+
+
+def _advise(state: Any, url: str) -> None:
+    """Say what would keep this invite from working."""
+    from confide_daemon.health import answers
+
+    if any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost")):
+        name, port = socket.gethostname() or "this-host", url.rstrip("/").rpartition(":")[2]
+        say(
+            f"note: {url} can be reached from this machine only; others need --url, as in --url confide://{name}:{port}"
+        )
+    if not answers(state.folder.address):
+        say("note: confided is not running here; start it with: confided serve")

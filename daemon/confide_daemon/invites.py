@@ -1,0 +1,228 @@
+"""Invites in the registry: made by the operator, spent once by the machine that joins with one.
+
+The token is never here: only the invite's public id and its one-time secret (PROTOCOL.md 5.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import apsw
+
+from confide_daemon.audit import record
+from confide_daemon.enrolled import (
+    Caller,
+    caller_now,
+    describe,
+    from_json,
+    insert_caller,
+    named_now,
+    require_free,
+    to_json,
+)
+from confide_daemon.grants import Grants
+from confide_daemon.registry import Registry
+
+# A used or expired invite is remembered this long, to tell the one who comes late what happened.
+INVITE_MEMORY_S = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInvite:
+    """An invite that waits to be used, without its secret. Times are seconds since the epoch.
+
+    Attributes:
+        grants: what the caller will have, and its name.
+        caller_expires_at: when the caller's access will end, None for never.
+        needs_approval: the join only enters the key; the operator lets it in.
+    """
+
+    invite_id: bytes
+    grants: Grants
+    space: str
+    created_at: float
+    expires_at: float
+    caller_expires_at: float | None = None
+    needs_approval: bool = False
+
+    @property
+    def alias(self) -> str:
+        """What the machine will be called."""
+        return self.grants.alias
+
+
+@dataclass(frozen=True, slots=True)
+class UsedInvite:
+    """An invite that has served: when, and by which key."""
+
+    alias: str
+    public_key: bytes
+    used_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A join that succeeded; the caller may still have to be approved."""
+
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A join that did not: `used` says by whom, else the invite is `expired`, or its name is `taken` by now."""
+
+    reason: Literal["used", "expired", "taken"]
+    used: UsedInvite | None = None
+
+
+_COLUMNS = (
+    "invite_id, alias, scope, projects, sources, space, created_at, expires_at, caller_expires_at, needs_approval"
+)
+
+
+class Invites:
+    """The registry's invites. As safe as the registry itself."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def add(
+        self,
+        invite_id: bytes,
+        psk: bytes,
+        grants: Grants,
+        *,
+        space: str,
+        ttl_s: float,
+        caller_expires_at: float | None = None,
+        needs_approval: bool = False,
+    ) -> OpenInvite:
+        """Remember an invite. An unused one for the same name is replaced.
+
+        Raises:
+            TakenError: a caller has this name.
+        """
+        with self._registry.transaction() as database:
+            require_free(database, grants.alias)
+            now = self._registry.clock()
+            made = OpenInvite(invite_id, grants, space, now, now + ttl_s, caller_expires_at, needs_approval)
+            database.execute("DELETE FROM invites WHERE alias = ?", (grants.alias,))
+            database.execute("DELETE FROM invites WHERE expires_at < ?", (now - INVITE_MEMORY_S,))
+            database.execute("DELETE FROM used_invites WHERE used_at < ?", (now - INVITE_MEMORY_S,))
+            database.execute(
+                f"INSERT INTO invites (psk, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
+                (
+                    psk,
+                    invite_id,
+                    grants.alias,
+                    grants.scope,
+                    to_json(grants.projects),
+                    to_json(grants.sources),
+                    space,
+                    now,
+                    made.expires_at,
+                    caller_expires_at,
+                    needs_approval,
+                ),
+            )
+            detail = describe(grants, caller_expires_at) + ("; to be approved" if needs_approval else "")
+            record(database, now, "invited", alias=grants.alias, detail=detail)
+            return made
+
+    def open_ones(self) -> list[OpenInvite]:
+        """Those that can still be used, by name."""
+        with self._registry.reading() as database:
+            return _select(database, "WHERE expires_at > ? ORDER BY alias", self._registry.clock())
+
+    def remove(self, alias: str) -> OpenInvite | None:
+        """Take the invite for this name back; None if there is none that can still be used."""
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            found = _select(database, "WHERE alias = ? AND expires_at > ?", alias, now)
+            if not found:
+                return None
+            database.execute("DELETE FROM invites WHERE alias = ?", (alias,))
+            record(database, now, "uninvited", alias=alias)
+            return found[0]
+
+    def psk(self, invite_id: bytes) -> bytes | None:
+        """The secret of an invite, also of a used or expired one.
+
+        Only who holds the secret completes the handshake with it, so only they are told (sealed) what became of it; `join` lets nobody in.
+        """
+        with self._registry.reading() as database:
+            rows: list[Any] = database.execute(
+                "SELECT psk FROM invites WHERE invite_id = :id UNION ALL SELECT psk FROM used_invites WHERE invite_id = :id",
+                {"id": invite_id},
+            ).fetchall()
+            return bytes(rows[0][0]) if rows else None
+
+    def used(self, invite_id: bytes) -> UsedInvite | None:
+        """What became of an invite, if it was used."""
+        with self._registry.reading() as database:
+            return _used(database, invite_id)
+
+    def join(self, invite_id: bytes, public_key: bytes) -> Joined | Refused:
+        """Spend the invite and enroll the key, in one transaction: of two joins that race, exactly one wins.
+
+        The key that has used an invite may come with it again: its first answer may have been lost on the way.
+        """
+        with self._registry.transaction() as database:
+            found = _select(database, "WHERE invite_id = ?", invite_id)
+            known = caller_now(database, public_key)
+            if not found:
+                used = _used(database, invite_id)
+                if used and used.public_key == public_key and known and known.revoked_at is None:
+                    return Joined(known)
+                return Refused("used", used) if used else Refused("expired")
+            invite, now = found[0], self._registry.clock()
+            if now >= invite.expires_at:
+                return Refused("expired")
+            # Looked at before anything is deleted: a refusal must leave the machine as it was.
+            named = named_now(database, invite.alias)
+            if named is not None and named.public_key != public_key:
+                return Refused("taken")
+            database.execute(
+                "INSERT INTO used_invites SELECT invite_id, psk, alias, ?, ? FROM invites WHERE invite_id = ?",
+                (public_key, now, invite_id),
+            )
+            database.execute("DELETE FROM invites WHERE invite_id = ?", (invite_id,))
+            # A machine that had joined before is moved to its new name and space.
+            caller = insert_caller(
+                database,
+                public_key,
+                invite.grants,
+                space=invite.space,
+                added_by="invite",
+                now=now,
+                expires_at=invite.caller_expires_at,
+                is_approved=not invite.needs_approval,
+            )
+            detail = "waits for approval" if invite.needs_approval else None
+            record(database, now, "joined", alias=invite.alias, public_key=public_key, detail=detail)
+            return Joined(caller)
+
+
+def _select(database: apsw.Connection, where: str, *values: Any) -> list[OpenInvite]:
+    # `where` is one of the literals above, never data.
+    rows = database.execute(f"SELECT {_COLUMNS} FROM invites {where}", values)  # noqa: S608
+    return [
+        OpenInvite(
+            bytes(invite_id),
+            Grants(alias, scope, from_json(projects), from_json(sources)),
+            space,
+            created_at,
+            expires_at,
+            caller_expires_at,
+            bool(needs_approval),
+        )
+        for invite_id, alias, scope, projects, sources, space, created_at, expires_at, caller_expires_at, needs_approval in rows
+    ]
+
+
+def _used(database: apsw.Connection, invite_id: bytes) -> UsedInvite | None:
+    rows: list[Any] = database.execute(
+        "SELECT alias, public_key, used_at FROM used_invites WHERE invite_id = ?", (invite_id,)
+    ).fetchall()
+    return UsedInvite(*rows[0]) if rows else None
