@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typer.core import TyperCommand
 
 from confide_crypto.enroll import Invite
-from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.keys import fingerprint_words, format_public_key, parse_daemon_key
 from confide_proxy import joined, projects, setup
 from confide_proxy import paths as places
@@ -133,16 +133,30 @@ async def _join(invite: Invite) -> None:
 
     here = _require_here()
     identity = await asyncio.to_thread(joined.identity, here.paths.identity)
-    connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
+    try:
+        connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
+    except DeniedError as error:
+        if error.reason == "disabled":
+            # Joined, and the invite is spent: with the pin in place, this machine is in as soon as it is approved.
+            joined.save(here.paths.link, Joined(invite.websocket_url, invite.daemon_static))
+            hint = "read the six words to the daemon's owner, who compares and approves them; then test the link with: confide status"
+            raise DeniedError(error.reason, error.fingerprint, hint=hint) from None
+        raise
     alias = str(connection.welcome.get("caller", "this machine"))
     new = connection.successor
     static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
     joined.save(here.paths.link, Joined(invite.websocket_url, static, key))
     await connection.close()
     out.print(f"joined as [bold]{alias}[/]  {fingerprint_words(identity.public_key)}")
-    async with Client(here.paths, here.config, projects.identify(Path())) as client:
-        status = await client.call("memory_status", {})
-    out.print(f"the link works: {status['totalFiles']} files, {status['totalChunks']} pieces in this space")
+    try:
+        async with Client(here.paths, here.config, projects.identify(Path())) as client:
+            status = await client.call("memory_status", {})
+        out.print(f"the link works: {status['totalFiles']} files, {status['totalChunks']} pieces in this space")
+    except RequestError as error:
+        if error.code != "denied":
+            raise
+        # A machine that reaches some projects only may well be joined from the folder of none of them.
+        out.print(f"the link works, but for this folder {error}", markup=False)
     out.print("\nnow let your agent start it:  confide setup claude-code --write", markup=False)
 
 
