@@ -28,7 +28,6 @@ from tests.support.strangers import (
 from tests.support.wire import Wire
 
 from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
-from confide_daemon.grants import Grants
 from confide_daemon.strangers import MAX_STRANGERS
 
 ROUNDS = 3
@@ -294,6 +293,7 @@ def test_a_first_message_replayed_a_thousand_times_costs_no_more_than_the_limit(
 
 def test_slow_senders_are_given_seconds(target: Target) -> None:
     """One byte a second, at every stage: HTTP, the frame's head, message 1, and silence before message 3."""
+    time.sleep(0.5)  # 25 handshakes: those of other tests have used them up
     first = frame(target.handshake().message1())
     half = target.handshake()
     # Bytes sent at once, bytes sent one a second, seconds until the daemon must have given up (5 s to message 1, 10 s in all).
@@ -327,7 +327,8 @@ def test_slow_senders_are_given_seconds(target: Target) -> None:
             thread.start()
         for thread in threads:
             thread.join(30)
-    assert [seconds <= limit + 4 for seconds, (_, _, limit) in zip(lived, stages, strict=True)] == [True] * len(stages)
+    for seconds, (_, _, limit) in zip(lived, stages, strict=True):
+        assert limit - 1.5 <= seconds <= limit + 4
 
 
 # Somebody who is let in, and then misbehaves.

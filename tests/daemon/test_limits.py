@@ -1,0 +1,234 @@
+"""Bounds on those who are let in: how fast, how many, how long in silence; and what the log says of those who are not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.programs import CONFIDED, Daemon, Machine, running_daemon, wait_until
+from tests.support.serving import Machine as Connected
+from tests.support.serving import machine, serving
+from tests.support.wire import Wire
+
+from confide_crypto.connection import connect
+from confide_crypto.errors import BusyError, ConnectionLost, DeniedError, HandshakeError, RequestError
+from confide_crypto.limits import Timers
+from confide_daemon.config import DaemonConfig, ServerConfig
+from confide_daemon.rates import BURST, REQUESTS_PER_S, Rates
+from confide_daemon.strangers import Refusals
+
+NO_MODEL = '[embedding]\nprovider = "none"\n'
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# How fast
+
+
+async def test_a_greedy_caller_slows_down_itself_and_nobody_else(tmp_path: Path) -> None:
+    """Two connections of one key ask as fast as they can: all is answered, at the rate, and others are answered at once."""
+    async with serving(tmp_path / "data") as daemon, machine(daemon, "modest") as modest:
+        await modest.attach()
+        key = daemon.enroll("greedy")
+        async with Connected(await daemon.connect(key)) as first, Connected(await daemon.connect(key)) as second:
+            count, extra = 0, 300
+            started = time.monotonic()
+
+            async def ask(greedy: Connected) -> None:
+                nonlocal count
+                while count < BURST + extra:
+                    count += 1
+                    await greedy.attach()
+
+            async with asyncio.TaskGroup() as group:
+                askers = [group.create_task(ask(greedy)) for greedy in (first, second) for _ in range(8)]
+                waits = []
+                while not all(asker.done() for asker in askers):
+                    asked = time.monotonic()
+                    await modest.put("MEMORY.md", f"line {len(waits)}\n", base=len(waits))
+                    waits.append(time.monotonic() - asked)
+                    await asyncio.sleep(0.05)
+            took = time.monotonic() - started
+        assert took >= extra / REQUESTS_PER_S * 0.9
+        assert len(waits) >= 10
+        assert max(waits) < 2
+
+
+async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
+    clock = Clock()
+    rates = Rates(per_second=0.5, burst=2, clock=clock)
+    with rates.of(b"greedy") as rate, rates.of(b"modest") as other:
+        await rate.pass_request()
+        await rate.pass_request()
+        waiting = [asyncio.create_task(rate.pass_request()) for _ in range(2)]  # 2 s and 4 s from now
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError) as refused:
+            await rate.pass_request()
+        assert refused.value.code == "busy"
+        assert refused.value.hint
+        async with asyncio.timeout(1):
+            await other.pass_request()  # another caller has a rate of its own
+        clock.now += 8
+        async with asyncio.timeout(1):
+            await rate.pass_request()
+        for task in waiting:
+            task.cancel()
+
+
+async def test_connecting_again_does_not_fill_a_rate() -> None:
+    clock = Clock()
+    rates = Rates(per_second=1, burst=3, clock=clock)
+    with rates.of(b"greedy") as rate:
+        for _ in range(3):
+            await rate.pass_request()
+    for number in range(500):  # many others come and go meanwhile
+        with rates.of(b"other %d" % number):
+            pass
+    with rates.of(b"greedy") as again, pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await again.pass_message()
+    assert len(rates) < 200
+    clock.now += 60
+    with rates.of(b"greedy") as rested:
+        async with asyncio.timeout(1):
+            await rested.pass_message()
+
+
+def test_a_first_sync_of_thousands_of_files_succeeds(tmp_path: Path) -> None:
+    """Over the burst, so the daemon makes the proxy wait; the proxy need not know."""
+    (tmp_path / "server-home").mkdir()
+    (tmp_path / "server-home" / "daemon.toml").write_text(NO_MODEL)
+    count = int(BURST) + 400
+    with running_daemon(tmp_path) as daemon:
+        laptop = Machine(tmp_path, "laptop")
+        laptop.run("join", daemon.invite("laptop"))
+        for number in range(count):
+            laptop.write(f"memory/notes/{number}.md", f"# Note {number}\n\nThe word is w{number}.\n")
+        told = laptop.json("sync")
+        assert (told["filesScanned"], told["filesSent"], told["skipped"]) == (count, count, [])
+        with Wire(laptop) as wire:
+            wire.open()
+            assert f"w{count - 1}" in str(wire.tool("memory_search", {"query": f"w{count - 1}"}))
+
+
+# How many
+
+
+async def test_a_full_daemon_says_so_and_spends_no_invite(tmp_path: Path) -> None:
+    config = DaemonConfig(server=ServerConfig(max_sessions=2))
+    async with serving(tmp_path / "data", config=config) as daemon:
+        invite = daemon.invite("late")
+        key = daemon.enroll("third")
+        async with machine(daemon, "first") as first:
+            await first.attach()
+            async with machine(daemon, "second") as second:
+                with pytest.raises(DeniedError, match="takes no more connections") as refused:
+                    await daemon.connect(key)
+                assert (refused.value.reason, refused.value.exit_code) == ("busy", 6)
+                assert "as many machines are connected as it serves" in (refused.value.hint or "")
+                with pytest.raises(DeniedError):
+                    await daemon.connect(key, invite=invite)
+                await second.attach()
+            async with asyncio.timeout(10):
+                while True:
+                    try:
+                        joined = await daemon.connect(key, invite=invite)
+                    except DeniedError:
+                        await asyncio.sleep(0.05)  # the second one's goodbye is under way
+                    else:
+                        break
+            await joined.close()
+            await first.put("MEMORY.md", "still here\n")
+
+
+async def test_a_peer_that_falls_silent_is_dropped(tmp_path: Path) -> None:
+    """Its keepalives are inside the channel; without them it is gone after the idle limit (here 0.4 s in place of 90)."""
+    quick, mute = Timers(keepalive_s=0.1, idle_s=0.4), Timers(keepalive_s=600, idle_s=600)
+    async with serving(tmp_path / "data", timers=quick) as daemon:
+        static = daemon.state.identity.static_key
+        silent = Connected(await connect(daemon.url, daemon.enroll("silent"), static, timers=mute))
+        alive = Connected(await connect(daemon.url, daemon.enroll("alive"), static, timers=quick))
+        await silent.attach()
+        await alive.attach()
+        assert isinstance(await silent.ended_within(10), ConnectionLost)
+        await asyncio.sleep(1)
+        await alive.put("MEMORY.md", "still here\n")
+        await alive.connection.close()
+        assert await alive.ended_within(10) is None
+        for each in (silent, alive):
+            each._received.close()
+
+
+# File descriptors
+
+
+def test_the_daemon_serves_fewer_where_it_may_open_fewer_files_and_says_so(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    told = serve_with_limit(daemon, 700)
+    assert "only " in told
+    assert "sessions at once, not 4096: this process may open 700 files" in told
+
+
+def test_the_daemon_refuses_to_start_where_it_could_serve_hardly_anybody(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    told = serve_with_limit(daemon, 300, code=3)
+    assert "this process may open 300 files" in told
+    assert "hint: raise the limit: ulimit -n" in told
+
+
+def serve_with_limit(daemon: Daemon, files: int, *, code: int = 0) -> str:
+    """Serve under a hard limit of open files until it listens or ends; all that it said."""
+    command = f"ulimit -n {files}; exec '{CONFIDED}' serve --listen 127.0.0.1:0 --data '{daemon.data}'"
+    process = subprocess.Popen(
+        ["bash", "-c", command], env=daemon.env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until(
+            "it to serve or end", lambda: process.poll() is not None or (daemon.data / "daemon.address").exists()
+        )
+        process.terminate()
+        _, told = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == code, told
+    return told
+
+
+# What the log says
+
+
+def test_refusals_are_told_once_a_minute_however_many_there_are(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    refusals = Refusals(clock=clock)
+    for number in range(10_000):
+        refusals.note((BusyError(), HandshakeError("x"), DeniedError("unknown", f"words-{number}"))[number % 3])
+        refusals.count("cut at once")
+        refusals.report()
+    assert (
+        len(caplog.records) <= 20
+    )  # a few proven keys by their words: the operator looks for them when a machine joins
+    clock.now += 61
+    refusals.report()
+    assert caplog.messages[-1].startswith("refused 19,990 handshakes in 61 s: ")
+    assert "10,000 cut at once" in caplog.messages[-1]
+    lines = len(caplog.records)
+    clock.now += 61
+    refusals.report()
+    refusals.report(is_last=True)
+    assert len(caplog.records) == lines  # nothing to tell
+    refusals.note(TimeoutError())
+    refusals.report(is_last=True)
+    assert "1 failed" in caplog.messages[-1]
