@@ -15,6 +15,7 @@ from confide_daemon.errors import StorageError, TakenError
 from confide_daemon.grants import Grants
 from confide_daemon.invites import Invites, Joined, Refused
 from confide_daemon.registry import Registry
+from confide_daemon.store.connection import connect
 
 KEY = bytes(range(32))
 INVITE = b"i" * 16
@@ -205,3 +206,210 @@ def test_a_refused_join_leaves_the_machine_as_it_was(registry: Registry) -> None
     registry.add_caller(BOB, Grants("desk"), space="laptop", added_by="line")
     assert isinstance(Invites(registry).join(INVITE, ALICE), Refused)
     assert registry.caller(ALICE) == mine
+
+
+# What a version 1 left behind
+
+VERSION_1 = """
+CREATE TABLE spaces (name TEXT PRIMARY KEY, id TEXT NOT NULL UNIQUE, created_at REAL NOT NULL) STRICT;
+CREATE TABLE callers (
+  public_key BLOB PRIMARY KEY CHECK (length(public_key) = 32),
+  alias TEXT NOT NULL,
+  space TEXT NOT NULL REFERENCES spaces (name),
+  scope TEXT NOT NULL CHECK (scope IN ('read', 'write', 'admin')),
+  added_by TEXT NOT NULL CHECK (added_by IN ('invite', 'line', 'file')),
+  added_at REAL NOT NULL,
+  revoked_at REAL
+) STRICT;
+CREATE UNIQUE INDEX callers_alias ON callers (alias) WHERE revoked_at IS NULL;
+CREATE TABLE invites (
+  invite_id BLOB PRIMARY KEY, psk BLOB NOT NULL, alias TEXT NOT NULL, space TEXT NOT NULL,
+  scope TEXT NOT NULL CHECK (scope IN ('read', 'write', 'admin')), created_at REAL NOT NULL, expires_at REAL NOT NULL
+) STRICT;
+CREATE TABLE used_invites (
+  invite_id BLOB PRIMARY KEY, psk BLOB NOT NULL, alias TEXT NOT NULL, public_key BLOB NOT NULL, used_at REAL NOT NULL
+) STRICT;
+INSERT INTO spaces VALUES ('home', '0011223344556677', 1000.0);
+INSERT INTO callers VALUES (CAST('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' AS BLOB), 'laptop', 'home', 'admin', 'invite', 1000.0, NULL);
+INSERT INTO callers VALUES (CAST('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' AS BLOB), 'old', 'home', 'read', 'line', 1000.0, 2000.0);
+INSERT INTO invites VALUES (CAST('iiiiiiiiiiiiiiii' AS BLOB), CAST('the-psk-of-this-invite-is-secret' AS BLOB), 'desk', 'home', 'write',
+                            999000.0, 1001000.0);
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_file_of_version_1_keeps_its_callers_invites_and_rights(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "registry.db"
+    old = connect(path, KEY, writer=True)
+    old.execute(VERSION_1)
+    old.close()
+    for _ in range(2):  # the second time there is nothing left to do
+        registry = Registry.open(path, KEY, clock=clock)
+        laptop = registry.caller(ALICE)
+        assert laptop is not None
+        assert laptop.grants == Grants("laptop", "admin", None, None)
+        assert (laptop.space_id, laptop.added_at, laptop.expires_at) == ("0011223344556677", 1000.0, None)
+        assert laptop.closed(clock.now) is None
+        revoked = registry.caller(BOB)
+        assert revoked is not None
+        assert revoked.closed(clock.now) == "revoked"
+        registry.close()
+    registry = Registry.open(path, KEY, clock=clock)
+    outcome = Invites(registry).join(INVITE, b"c" * 32)
+    assert isinstance(outcome, Joined)
+    assert outcome.caller.grants == Grants("desk")
+    assert outcome.caller.closed(clock.now) is None
+    registry.close()
+
+
+def test_an_upgrade_that_breaks_in_the_middle_leaves_the_file_as_it_was(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "registry.db"
+    old = connect(path, KEY, writer=True)
+    old.execute(VERSION_1 + "CREATE TABLE audit (something TEXT);")  # in the way of the last step
+    old.close()
+    with pytest.raises(StorageError, match="upgrade the registry"):
+        Registry.open(path, KEY, clock=clock)
+    again = connect(path, KEY, writer=True)
+    assert again.pragma("user_version") == 1
+    again.execute("DROP TABLE audit")
+    again.close()
+    registry = Registry.open(path, KEY, clock=clock)
+    assert registry.caller_named("laptop") is not None
+    registry.close()
+
+
+# What a caller may do, and for how long
+
+
+def test_grants_come_with_the_invite_and_can_be_changed(registry: Registry, clock: Clock) -> None:
+    wanted = Grants("laptop", "read", frozenset({"app", "ümlaut"}), frozenset({"memory"}))
+    Invites(registry).add(INVITE, PSK, wanted, space="laptop", ttl_s=900, caller_expires_at=clock.now + 500)
+    outcome = Invites(registry).join(INVITE, ALICE)
+    assert isinstance(outcome, Joined)
+    assert outcome.caller.grants == wanted
+    changed = registry.grant("laptop", lambda was: (Grants(was.alias, "write", frozenset(), None), None))
+    assert changed is not None
+    assert changed == registry.caller(ALICE)
+    assert (changed.grants, changed.expires_at) == (Grants("laptop", "write", frozenset(), None), None)
+    assert registry.grant("nobody", lambda was: (was.grants, None)) is None
+
+
+def test_an_access_ends_with_its_time(registry: Registry, clock: Clock) -> None:
+    caller = registry.add_caller(ALICE, Grants("laptop"), space="l", added_by="line", expires_at=clock.now + 60)
+    assert caller.closed(clock.now + 59) is None
+    assert caller.closed(clock.now + 60) == "expired"
+
+
+def test_who_joins_with_an_invite_to_be_approved_waits(registry: Registry, clock: Clock) -> None:
+    Invites(registry).add(INVITE, PSK, Grants("laptop"), space="laptop", ttl_s=900, needs_approval=True)
+    for _ in range(2):  # also when it comes again with the same invite
+        outcome = Invites(registry).join(INVITE, ALICE)
+        assert isinstance(outcome, Joined)
+        assert outcome.caller.closed(clock.now) == "disabled"
+    approved = registry.approve("laptop")
+    assert approved is not None
+    assert approved.closed(clock.now) is None
+    clock.now += 60
+    assert registry.approve("laptop") == approved  # again changes nothing
+    assert registry.approve("nobody") is None
+
+
+def test_a_caller_gets_another_name(registry: Registry) -> None:
+    registry.add_caller(ALICE, Grants("laptop", "read"), space="home", added_by="line")
+    registry.add_caller(BOB, Grants("desk"), space="home", added_by="line")
+    renamed = registry.rename("laptop", "work")
+    assert renamed is not None
+    assert (renamed.alias, renamed.grants.alias, renamed.public_key) == ("work", "work", ALICE)
+    assert registry.caller_named("laptop") is None
+    with pytest.raises(TakenError, match="desk already"):
+        registry.rename("work", "desk")
+    assert registry.rename("laptop", "other") is None
+
+
+def test_an_open_invite_is_listed_without_its_secret_and_can_be_taken_back(registry: Registry, clock: Clock) -> None:
+    invite(registry)
+    (listed,) = Invites(registry).open_ones()
+    assert listed.alias == "laptop"
+    assert PSK not in repr(listed).encode()
+    assert Invites(registry).remove("laptop") == listed
+    assert Invites(registry).remove("laptop") is None
+    assert Invites(registry).join(INVITE, ALICE) == Refused("expired")
+    invite(registry)
+    clock.now += 900
+    assert Invites(registry).open_ones() == []
+    assert Invites(registry).remove("laptop") is None
+
+
+# A caller's new key
+
+
+def test_a_successor_takes_the_place_of_the_old_key_with_everything_it_had(registry: Registry, clock: Clock) -> None:
+    grants = Grants("laptop", "read", frozenset({"app"}), frozenset({"memory"}))
+    old = registry.add_caller(ALICE, grants, space="home", added_by="line", expires_at=clock.now + 500)
+    registry.name_successor(ALICE, BOB, session="s")
+    registry.name_successor(ALICE, BOB, session="s")  # a client that got no answer asks again
+    assert registry.caller(BOB) is None
+    heir = registry.predecessor(BOB)
+    assert heir is not None
+    assert heir.public_key == ALICE
+    new = registry.succeed(BOB)
+    assert new is not None
+    assert (new.public_key, new.grants, new.space_id, new.expires_at) == (BOB, grants, old.space_id, old.expires_at)
+    gone = registry.caller(ALICE)
+    assert gone is not None
+    assert gone.closed(clock.now) == "rotated"
+    assert [caller.public_key for caller in registry.callers()] == [BOB]
+    assert registry.succeed(BOB) == new  # a second connection of the new key, at the same moment
+    assert registry.succeed(b"c" * 32) is None
+
+
+def test_another_s_key_cannot_be_named_as_a_successor(registry: Registry) -> None:
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    registry.add_caller(BOB, Grants("desk"), space="home", added_by="line")
+    third, fourth = b"c" * 32, b"d" * 32
+    with pytest.raises(TakenError, match="known already"):
+        registry.name_successor(ALICE, BOB, session="s")
+    registry.name_successor(BOB, third, session="s")
+    with pytest.raises(TakenError, match="known already"):
+        registry.name_successor(ALICE, third, session="s")
+    registry.name_successor(BOB, fourth, session="s")  # another in its place, which sets the third free
+    assert registry.predecessor(third) is None
+    registry.revoke("desk")
+    with pytest.raises(TakenError, match="known already"):  # a revoked key does not come back this way
+        registry.name_successor(ALICE, BOB, session="s")
+    with pytest.raises(TakenError, match="not enrolled"):
+        registry.name_successor(BOB, third, session="s")
+
+
+def test_with_a_caller_its_successor_is_shut_out(registry: Registry, clock: Clock) -> None:
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    registry.name_successor(ALICE, BOB, session="s")
+    registry.revoke("laptop")
+    assert registry.predecessor(BOB) is None
+    assert registry.succeed(BOB) is None
+    gone = registry.caller(ALICE)
+    assert gone is not None
+    assert gone.closed(clock.now) == "revoked"
+
+
+def test_a_successor_that_is_enrolled_by_hand_is_nobody_s_successor(registry: Registry) -> None:
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    registry.name_successor(ALICE, BOB, session="s")
+    registry.add_caller(BOB, Grants("desk"), space="home", added_by="line")
+    assert registry.predecessor(BOB) is None
+    known = registry.caller(BOB)
+    assert known is not None
+    assert known.alias == "desk"
+
+
+def test_a_reader_does_not_wait_for_a_writer_and_hears_of_it(registry: Registry) -> None:
+    """A handshake looks a caller up while another thread is in the middle of a transaction."""
+    before = registry.version()
+    with registry.transaction() as database:
+        database.execute("INSERT INTO spaces VALUES ('x', 'y', 0.0)")
+        found: list[object] = []
+        looking = threading.Thread(target=lambda: found.append(registry.caller(ALICE)))
+        looking.start()
+        looking.join(10)
+        assert found == [None]
+    assert registry.version() != before

@@ -1,0 +1,187 @@
+"""The audit log: what is in it, what is not, and that nobody can wash it out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.serving import Machine, serving
+
+from confide_crypto.errors import DeniedError
+from confide_crypto.keys import Identity, fingerprint_words
+from confide_daemon import audit
+from confide_daemon.audit import AuditLog, Entry, entries
+from confide_daemon.errors import TakenError
+from confide_daemon.grants import Grants
+from confide_daemon.invites import Invites
+from confide_daemon.registry import Registry
+
+KEY = bytes(range(32))
+ALICE, BOB = b"a" * 32, b"b" * 32
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def registry(tmp_path: Path, clock: Clock) -> Iterator[Registry]:
+    opened = Registry.open(tmp_path / "registry.db", KEY, clock=clock)
+    yield opened
+    opened.close()
+
+
+def brief(entry: Entry) -> tuple[str, str | None]:
+    return entry.event, entry.caller
+
+
+def test_every_change_is_written_with_who_and_what(registry: Registry, clock: Clock) -> None:
+    invites = Invites(registry)
+    wanted = Grants("laptop", "read", frozenset({"app"}))
+    invites.add(b"i" * 16, b"p" * 32, wanted, space="laptop", ttl_s=900, needs_approval=True)
+    invites.join(b"i" * 16, ALICE)
+    registry.approve("laptop")
+    clock.now += 60
+    registry.rename("laptop", "work")
+    registry.grant("work", lambda was: (Grants(was.alias, "write"), None))
+    registry.name_successor(ALICE, BOB, session="5e55")
+    registry.succeed(BOB)
+    registry.revoke("work")
+    invites.add(b"j" * 16, b"p" * 32, Grants("desk"), space="desk", ttl_s=900)
+    invites.remove("desk")
+    found = entries(registry)
+    assert [brief(entry) for entry in found] == [
+        ("invited", "laptop"),
+        ("joined", "laptop"),
+        ("approved", "laptop"),
+        ("renamed", "work"),
+        ("granted", "work"),
+        ("rotating", "work"),
+        ("rotated", "work"),
+        ("revoked", "work"),
+        ("invited", "desk"),
+        ("uninvited", "desk"),
+    ]
+    by_event = {entry.event: entry for entry in found[:8]}
+    assert by_event["invited"].detail == "scope read; projects app; to be approved"
+    assert by_event["joined"].fingerprint == fingerprint_words(ALICE)
+    assert by_event["renamed"].detail == "was laptop"
+    assert by_event["granted"].detail == "scope write"
+    assert by_event["rotating"].session == "5e55"
+    assert by_event["rotated"].fingerprint == fingerprint_words(BOB)
+    assert entries(registry, since=clock.now)[0].event == "renamed"
+
+
+def test_a_change_that_fails_is_not_in_it(registry: Registry) -> None:
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    with pytest.raises(TakenError):
+        registry.add_caller(BOB, Grants("laptop"), space="home", added_by="line")
+    assert [brief(entry) for entry in entries(registry)] == [("added", "laptop")]
+
+
+def test_one_caller_s_rows_include_those_under_its_earlier_name(registry: Registry) -> None:
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    registry.add_caller(BOB, Grants("desk"), space="home", added_by="line")
+    registry.rename("laptop", "work")
+    assert [brief(entry) for entry in entries(registry, alias="work")] == [("added", "laptop"), ("renamed", "work")]
+
+
+async def test_refusals_of_a_key_are_counted_in_one_row_a_minute(registry: Registry, clock: Clock) -> None:
+    log = AuditLog(registry, clock=clock)
+    for _ in range(300):
+        log.refused(ALICE, "unknown")
+        clock.now += 0.1
+    await log.flush()
+    for _ in range(300):
+        log.refused(ALICE, "unknown")
+        clock.now += 0.15
+    await log.flush()
+    first, second = entries(registry)
+    assert first.count + second.count == 600
+    assert first.fingerprint == second.fingerprint == fingerprint_words(ALICE)
+    assert first.last_at - first.at <= 60 <= second.at - first.at
+
+
+async def test_a_flood_of_strange_keys_washes_nothing_out(registry: Registry, clock: Clock) -> None:
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    log = AuditLog(registry, clock=clock)
+    log.connected("laptop", ALICE, "5e55")
+    for number in range(3000):
+        log.refused(number.to_bytes(32, "big"), "unknown")
+    await log.flush()
+    found = entries(registry)
+    assert len(found) <= 2 + audit.KEYS_PER_SPAN + 1
+    assert {"added", "connected"} <= {entry.event for entry in found}
+    assert sum(entry.count for entry in found if entry.event == "refused") == 3000
+
+
+async def test_the_log_is_bounded_each_kind_by_itself(
+    registry: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "KEPT", {"change": 3, "session": 4, "refusal": 2})
+    log = AuditLog(registry, clock=clock)
+    for number in range(10):
+        registry.add_caller(bytes([number]) * 32, Grants(f"m{number}"), space="home", added_by="line")
+        log.connected(f"m{number}", bytes([number]) * 32, f"session{number}")
+        log.refused(bytes([100 + number]) * 32, "unknown")
+    await log.flush()
+    by_kind = [entry.event for entry in entries(registry)]
+    assert (by_kind.count("added"), by_kind.count("connected"), by_kind.count("refused")) == (3, 4, 2)
+    assert [entry.caller for entry in entries(registry) if entry.event == "connected"] == ["m6", "m7", "m8", "m9"]
+
+
+async def test_a_writer_that_cannot_write_loses_rows_and_nothing_else(registry: Registry, clock: Clock) -> None:
+    log = AuditLog(registry, clock=clock)
+    with registry.transaction() as database:
+        database.execute("ALTER TABLE audit RENAME TO elsewhere")
+    log.refused(ALICE, "unknown")
+    await log.flush()
+    with registry.transaction() as database:
+        database.execute("ALTER TABLE elsewhere RENAME TO audit")
+    log.refused(ALICE, "unknown")
+    await log.flush()
+    (row,) = entries(registry)
+    assert row.count == 1
+
+
+async def test_what_a_daemon_sees_is_in_it(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as daemon:
+        registry = daemon.state.registry
+        stranger = Identity.generate()
+        with pytest.raises(DeniedError):
+            await daemon.connect(stranger)
+        identity = daemon.enroll("laptop")
+        async with Machine(await daemon.connect(identity)) as laptop:
+            await laptop.attach("proj")
+            session_id = laptop.connection.session_id
+        registry.revoke("laptop")
+        with pytest.raises(DeniedError):
+            await daemon.connect(identity)
+
+        async def has_all() -> list[Entry]:
+            while True:
+                found = entries(registry)
+                if [entry.event for entry in found].count("refused") == 2:
+                    return found
+                await asyncio.sleep(0.05)
+
+        found = await asyncio.wait_for(has_all(), 10)
+    unknown, revoked = (entry for entry in found if entry.event == "refused")
+    assert (unknown.detail, unknown.caller) == ("unknown", None)
+    assert unknown.fingerprint == fingerprint_words(stranger.public_key)
+    assert (revoked.detail, revoked.caller) == ("revoked", "laptop")
+    sessions = [entry for entry in found if entry.session == session_id]
+    assert [(entry.event, entry.caller) for entry in sessions] == [("connected", "laptop"), ("ended", "laptop")]
