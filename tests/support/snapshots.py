@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
@@ -21,8 +23,11 @@ _T = TypeVar("_T")
 CLIENT_EPHEMERAL: Final = KeyPair.from_secret(bytes(range(96, 128)))
 DAEMON_EPHEMERAL: Final = KeyPair.from_secret(bytes(range(128, 160)))
 KEM_KEY: Final = MLKEM768PrivateKey.from_seed_bytes(bytes(range(64)))
-KEM_ANSWER: Final = KEM_KEY.public_key().encapsulate()
-"""Shared secret and ciphertext; the library offers no seed for it, so they are new in every process."""
+_FROZEN: Final = json.loads((Path(__file__).parents[1] / "vectors" / "confide" / "frozen.json").read_text())[
+    "handshakes"
+][0]
+KEM_ANSWER: Final = (bytes.fromhex(_FROZEN["kem_secret"]), bytes.fromhex(_FROZEN["kem_ciphertext"]))
+"""Shared secret and ciphertext of an encapsulation to `KEM_KEY`: frozen, since the library offers no seed to make it again."""
 
 
 class Encapsulated:
@@ -42,7 +47,7 @@ def again(original: _T) -> _T:
 
 
 def _twin(value: Any) -> Any:
-    kind = type(value)
+    kind: Any = type(value)
     if kind is dict:
         return {key: _twin(item) for key, item in value.items()}
     if kind in (list, tuple, set):
