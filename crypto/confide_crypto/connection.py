@@ -41,6 +41,7 @@ from confide_crypto.limits import (
     Timers,
     websocket_options,
 )
+from confide_crypto.requests import printable
 from confide_crypto.session import Connection
 from confide_crypto.succession import Rotation, Succession, successor_in
 
@@ -230,7 +231,7 @@ def _read_welcome(data: bytes, daemon_static: bytes, own_words: str) -> tuple[by
                 return peer_key, welcome
         case {"error": {"code": "denied", "reason": str(reason), **rest}}:
             hint = rest.get("hint")
-            raise DeniedError(reason, own_words, hint=hint if isinstance(hint, str) else None)
+            raise DeniedError(printable(reason), own_words, hint=printable(hint) if isinstance(hint, str) else None)
     raise broken
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from confide_crypto.errors import ProtocolViolation, RequestError
 from confide_crypto.limits import MAX_MESSAGE
 
+_MAX_SENTENCE: Final = 1000
 _INTERNAL: Final = RequestError("internal", "the request failed on the other side", "its log says why")
 
 
@@ -61,17 +62,24 @@ def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:
             return result
         case {"error": {"code": str(code), "message": str(message), **rest}}:
             hint = rest.get("hint")
-            return RequestError(code, message, hint if isinstance(hint, str) else None)
+            return RequestError(printable(code), printable(message), printable(hint) if isinstance(hint, str) else None)
     raise ProtocolViolation("the peer broke the protocol: an answer that is neither ok nor error")
 
 
-def _encode(body: dict[str, Any]) -> bytes:
+def printable(text: str) -> str:
+    """A peer's word or sentence as it may be shown: one line, and nothing in it that steers a terminal or cannot be written."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MAX_SENTENCE])
+
+
+def _encode(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _decode(payload: bytes) -> dict[str, Any]:
     try:
         body = json.loads(payload.decode())
+        if b"\\u" in payload:
+            _encode(body)  # a lone surrogate is no text: nobody could write it to a file, or hash it
     except (ValueError, RecursionError):
         raise ProtocolViolation("the peer broke the protocol: not JSON") from None
     if not isinstance(body, dict):
