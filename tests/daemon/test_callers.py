@@ -233,3 +233,74 @@ async def test_a_pasted_key_line_enrolls_its_machine(daemon: Serving) -> None:
     assert (caller.alias, caller.space, caller.scope) == ("laptop", "laptop", "read")
     async with Machine(await daemon.connect(identity)) as laptop:
         assert laptop.connection.welcome["scope"] == "read"
+
+
+# Approval
+
+
+async def test_who_joins_with_an_invite_to_be_approved_waits_for_it(daemon: Serving) -> None:
+    identity, invite = Identity.generate(), daemon.invite("laptop", needs_approval=True)
+    for attempt in (invite, None, invite):
+        with pytest.raises(DeniedError, match="waits for approval") as refused:
+            await daemon.connect(identity, invite=attempt)
+        assert refused.value.reason == "disabled"
+        assert fingerprint_words(identity.public_key) in str(refused.value)
+        assert "confided callers approve laptop" in (refused.value.hint or "")
+    with pytest.raises(DeniedError) as late:
+        await daemon.connect(Identity.generate(), invite=invite)
+    assert late.value.reason == "invite"
+    enrollment.approve(daemon.state.registry, "laptop")
+    async with Machine(await daemon.connect(identity)) as laptop:
+        await laptop.attach("proj")
+
+
+async def test_an_admin_is_to_be_approved_unless_it_is_said_not_to_be(daemon: Serving) -> None:
+    with pytest.raises(DeniedError) as refused:
+        await daemon.connect(Identity.generate(), invite=daemon.invite("boss", scope="admin"))
+    assert refused.value.reason == "disabled"
+    async with Machine(await daemon.connect(Identity.generate(), invite=daemon.invite("laptop", scope="write"))):
+        pass
+
+
+# One connection in place of another
+
+
+async def test_a_connection_that_replaces_a_live_one_is_let_in_over_the_limit(tmp_path: Path) -> None:
+    config = DaemonConfig(server=ServerConfig(max_sessions_per_caller=2))
+    async with serving(tmp_path / "few", config=config) as daemon:
+        identity, other = daemon.enroll("laptop"), daemon.enroll("desktop")
+
+        async def replacing(session_id: str) -> Machine:
+            static = daemon.state.identity.static_key
+            return Machine(await connect(daemon.url, identity, static, hello={"replaces": session_id}))
+
+        async with (
+            Machine(await daemon.connect(identity)) as one,
+            Machine(await daemon.connect(identity)) as two,
+            Machine(await daemon.connect(other)) as foreign,
+        ):
+            for machine in (one, two, foreign):
+                await machine.attach("proj")
+            for wrong in ("00" * 16, foreign.connection.session_id, ""):
+                with pytest.raises(DeniedError) as refused:
+                    await replacing(wrong)
+                assert refused.value.reason == "busy"
+            async with await replacing(one.connection.session_id) as third:
+                await third.attach("proj")
+                with pytest.raises(DeniedError):  # one more, not one more for each that is asked
+                    await replacing(one.connection.session_id)
+                with pytest.raises(DeniedError):
+                    await replacing(two.connection.session_id)
+
+
+async def test_a_session_that_ended_replaces_nothing(tmp_path: Path) -> None:
+    config = DaemonConfig(server=ServerConfig(max_sessions_per_caller=1))
+    async with serving(tmp_path / "few", config=config) as daemon:
+        identity = daemon.enroll("laptop")
+        async with Machine(await daemon.connect(identity)) as gone:
+            await gone.attach("proj")
+        async with Machine(await daemon.connect_in_time(identity)) as one:
+            await one.attach("proj")
+            hello = {"replaces": gone.connection.session_id}
+            with pytest.raises(DeniedError):
+                await connect(daemon.url, identity, daemon.state.identity.static_key, hello=hello)

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from confide_crypto.connection import Connection, connect
 from confide_crypto.enroll import Invite
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys import Identity
 from confide_crypto.limits import DEFAULT_TIMERS, Timers
 from confide_daemon.config import DaemonConfig
@@ -95,6 +95,17 @@ class Serving:
     async def connect(self, identity: Identity, *, invite: Invite | None = None) -> Connection:
         """A bare connection."""
         return await connect(self.url, identity, self.state.identity.static_key, invite=invite)
+
+    async def connect_in_time(self, identity: Identity) -> Connection:
+        """The same, for a key whose last connection the daemon may still count."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    return await self.connect(identity)
+                except DeniedError as error:
+                    if error.reason != "busy":
+                        raise
+                await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
