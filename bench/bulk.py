@@ -78,10 +78,10 @@ async def parts(length: int) -> AsyncIterator[bytes]:
 async def send_plain(port: int, length: int) -> float:
     """MB/s, one way."""
     async with dial_websocket(f"ws://127.0.0.1:{port}/", proxy=None, **websocket_options()) as ws:
-        frame = bytes(FRAME)
         started = time.perf_counter()
-        for _ in range(length // FRAME):
-            await ws.send(frame)
+        async for part in parts(length):
+            for begin in range(0, PART - FRAME + 1, FRAME):
+                await ws.send(part[begin : begin + FRAME])
         await ws.send(b"")
         taken = int(await ws.recv())
         return taken / (time.perf_counter() - started) / 1e6

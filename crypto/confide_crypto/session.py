@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from confide_crypto.body import Body
 from confide_crypto.channel import MAX_PAYLOAD, Channel, FrameType
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.inbox import Inbox, OnMessage, OnRequest, OnStream
-from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, Timers
+from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
 from confide_crypto.outbox import Outbox
 from confide_crypto.requests import decode_answer, encode_request
 
@@ -60,6 +61,7 @@ class Connection:
         self._was_served = False
         self._is_serving = False
         self._ended: ConnectionLost | None = None
+        _keep_unsent_short(ws)
 
     @property
     def is_going_away(self) -> bool:
@@ -297,6 +299,15 @@ class Connection:
                 await self._ws.close(code)
         except TimeoutError:
             self._ws.transport.abort()
+
+
+def _keep_unsent_short(ws: WebSocket) -> None:
+    """Let the kernel hold little that is not on its way yet: megabytes of a body there would go before every message (PROTOCOL.md 6.5)."""
+    sock = ws.transport.get_extra_info("socket")
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if sock is not None and option is not None:
+        with contextlib.suppress(OSError):  # not on this platform: large uploads delay calls more there
+            sock.setsockopt(socket.IPPROTO_TCP, option, WRITE_LIMIT)
 
 
 async def _refuse_stream(_op: str, _body: dict[str, Any], _data: Body) -> dict[str, Any]:

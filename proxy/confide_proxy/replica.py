@@ -22,6 +22,8 @@ from confide_proxy.patience import Patient
 
 PUTS_AT_ONCE = 4
 _PUT_DEADLINE_S = 60.0
+_PUT_BYTES_S = 30_000
+"""A large file gets more time: the daemon indexes it before it answers, and others may be before it."""
 _COMPARE_DEADLINE_S = 60.0
 _FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
 """Answers that are about one file: it is skipped and reported, and the others go on."""
@@ -248,7 +250,8 @@ class Replica:
 
     async def _put(self, path: str, content: Content, base: int) -> None:
         params = {"project": self.folder.project, "path": path, "hash": content.hash, "base": base}
-        answer = await send_text(self._link, "put", params, content.text, timeout_s=_PUT_DEADLINE_S)
+        deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
+        answer = await send_text(self._link, "put", params, content.text, timeout_s=deadline_s)
         merged = answer.get("text")
         if isinstance(merged, str):
             if not self.folder.is_memory(path):
