@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.limits import BODY_STALL_S
+
+_JOINED: Final = 16 * 1024
+"""Pieces that wait are joined up to here: each costs some 40 bytes by itself, so tiny ones would weigh twenty times their credit."""
 
 
 class Body:
@@ -68,7 +72,10 @@ class Body:
         if self._is_unwanted:
             self._give_credit(len(piece))
             return
-        self._pieces.append(piece)
+        if self._pieces and len(self._pieces[-1]) + len(piece) <= _JOINED:
+            self._pieces[-1] += piece
+        else:
+            self._pieces.append(piece)
         self._has_news.set()
 
     def complete(self) -> None:
