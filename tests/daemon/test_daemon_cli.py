@@ -20,100 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.confided import Confided
 from tests.support.programs import CONFIDED, wait_until
-from tests.support.serving import Machine
 
-from confide_crypto.connection import connect
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import RequestError
-from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
+from confide_crypto.keys import Identity, format_public_key
 from confide_daemon.tools.catalogue import catalogue
 
-COMMANDS = ["init", "serve", "invite", "callers", "revoke", "key", "reindex", "status", "doctor"]
-NO_MODEL = '[embedding]\nprovider = "hashed"\n'
-
-
-class Confided:
-    """`confided` on one CONFIDE_HOME."""
-
-    def __init__(self, home: Path) -> None:
-        home.mkdir()
-        self.home = home
-        self.data = home / "daemon"
-        self.env = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("CONFIDE")},
-            "CONFIDE_HOME": str(home),
-            "COLUMNS": "200",
-            "NO_COLOR": "1",
-        }
-        (home / "daemon.toml").write_text(NO_MODEL)
-        self.processes: list[subprocess.Popen[str]] = []
-
-    def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command; its exit code must be `code`."""
-        done = subprocess.run(
-            [CONFIDED, *arguments], env=self.env, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
-        assert "Traceback" not in done.stderr
-        return done
-
-    def json(self, *arguments: str) -> Any:
-        """Run a command with --json."""
-        return json.loads(self.run(*arguments, "--json").stdout)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a process whose stderr goes to a file."""
-        with (self.home / "log").open("a") as log:
-            process = subprocess.Popen(
-                [CONFIDED, *arguments],
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self.processes.append(process)
-        return process
-
-    def serve(self, *arguments: str) -> subprocess.Popen[str]:
-        """Serve on a free port; returns once it listens."""
-        process = self.start("serve", *(arguments or ("--listen", "127.0.0.1:0")))
-        wait_until("the daemon to listen", lambda: self._listens(process))
-        return process
-
-    def _listens(self, process: subprocess.Popen[str]) -> bool:
-        assert process.poll() is None, self.log
-        return self.address is not None and self.address["pid"] == process.pid
-
-    @property
-    def address(self) -> dict[str, Any] | None:
-        """What daemon.address holds."""
-        try:
-            found: dict[str, Any] = json.loads((self.data / "daemon.address").read_text())
-        except (OSError, ValueError):
-            return None
-        return found
-
-    @property
-    def log(self) -> str:
-        """What all processes have logged."""
-        return (self.home / "log").read_text()
-
-    def end(self) -> None:
-        """End what still runs."""
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait(30)
-            if process.stdout is not None:
-                process.stdout.close()
-
-    async def connect(self, identity: Identity, *, invite: Invite | None = None) -> Machine:
-        """A machine connected to the running daemon."""
-        assert self.address is not None
-        static = parse_daemon_key(self.address["key"])
-        return Machine(await connect(self.address["url"], identity, static, invite=invite))
+COMMANDS = ["init", "serve", "invite", "callers", "revoke", "audit", "key", "reindex", "status", "doctor"]
 
 
 @pytest.fixture
@@ -129,16 +44,20 @@ def ready(confided: Confided) -> Confided:
     return confided
 
 
-def enrolled(program: Confided, name: str = "laptop") -> Identity:
-    identity = Identity.generate()
-    program.run("callers", "add", format_public_key(identity.public_key, name))
-    return identity
-
-
 # Help and mistakes
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["callers", "add"], ["key", "show"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        *([name] for name in COMMANDS),
+        *(["callers", name] for name in ("add", "approve", "grant", "rename", "show")),
+        ["invite", "ls"],
+        ["invite", "rm"],
+        ["key", "show"],
+    ],
+)
 def test_every_command_has_help(confided: Confided, command: list[str]) -> None:
     text = confided.run(*command, "--help").stdout
     assert "Usage: confided" in text
@@ -159,7 +78,17 @@ def test_a_mistyped_command_is_answered_with_the_nearest(confided: Confided) -> 
 
 
 @pytest.mark.parametrize(
-    "command", [["invite", "x"], ["callers"], ["key", "show"], ["status"], ["serve"], ["revoke", "x"]]
+    "command",
+    [
+        ["invite", "x"],
+        ["invite", "ls"],
+        ["callers"],
+        ["key", "show"],
+        ["status"],
+        ["serve"],
+        ["revoke", "x"],
+        ["audit"],
+    ],
 )
 def test_before_init_every_command_says_what_to_do(confided: Confided, command: list[str]) -> None:
     assert "hint: run: confided init" in confided.run(*command, code=4).stderr
@@ -297,7 +226,7 @@ def test_what_an_invite_cannot_be(ready: Confided, arguments: list[str], code: i
 
 
 def test_a_key_line_is_added_listed_and_revoked(ready: Confided) -> None:
-    enrolled(ready)
+    ready.enroll()
     assert re.search(r"^laptop  laptop  write  (\w+-){5}\w+  line ", ready.run("callers").stdout)
     assert "did you mean laptop?" in ready.run("revoke", "laptpo", code=7).stderr
     assert ready.run("revoke", "laptop").stdout.startswith("revoked: laptop  ")
@@ -313,7 +242,7 @@ def test_what_is_no_key_line(ready: Confided, line: str) -> None:
 
 
 async def test_a_machine_stores_and_finds_after_a_restart(ready: Confided) -> None:
-    identity = enrolled(ready)
+    identity = ready.enroll()
     first = ready.serve()
     async with await ready.connect(identity) as laptop:
         await laptop.attach("proj")
@@ -330,7 +259,7 @@ async def test_a_machine_stores_and_finds_after_a_restart(ready: Confided) -> No
 
 
 async def test_what_was_acknowledged_before_a_kill_is_there_after_it(ready: Confided) -> None:
-    identity = enrolled(ready)
+    identity = ready.enroll()
     process = ready.serve()
     acknowledged: list[int] = []
     laptop = await ready.connect(identity)
@@ -363,7 +292,7 @@ async def test_what_was_acknowledged_before_a_kill_is_there_after_it(ready: Conf
 
 async def test_a_full_disk_is_said_and_loses_nothing(ready: Confided) -> None:
     """The limit on the size of a file stands in for a full disk: SQLite's writes fail in the same place."""
-    identity = enrolled(ready)
+    identity = ready.enroll()
     process = ready.serve()
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
     stored: dict[str, str] = {}
@@ -399,7 +328,7 @@ async def test_a_full_disk_is_said_and_loses_nothing(ready: Confided) -> None:
 
 
 async def test_revoke_from_the_command_line_ends_the_live_connection(ready: Confided) -> None:
-    identity = enrolled(ready)
+    identity = ready.enroll()
     ready.serve()
     laptop = await ready.connect(identity)
     await laptop.attach("proj")
@@ -509,7 +438,7 @@ def test_one_that_ends_is_followed_by_the_one_that_waits(confided: Confided) -> 
 
 
 async def test_reindex_rebuilds_every_space(ready: Confided) -> None:
-    identity = enrolled(ready)
+    identity = ready.enroll()
     process = ready.serve()
     async with await ready.connect(identity) as laptop:
         await laptop.attach("proj")
@@ -522,7 +451,7 @@ async def test_reindex_rebuilds_every_space(ready: Confided) -> None:
 
 
 def test_doctor_finds_nothing_wrong_and_then_something(ready: Confided) -> None:
-    enrolled(ready)
+    ready.enroll()
     assert all(check["ok"] for check in ready.json("doctor"))
     (ready.home / "daemon.toml").write_text('[embedding]\nfolder = "/nowhere"\n')
     said = ready.run("doctor", code=1)

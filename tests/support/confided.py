@@ -1,0 +1,107 @@
+"""The program `confided` on a home of its own: what an operator runs, and machines that connect to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.support.programs import CONFIDED, wait_until
+from tests.support.serving import Machine
+
+from confide_crypto.connection import connect
+from confide_crypto.enroll import Invite
+from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
+
+NO_MODEL = '[embedding]\nprovider = "hashed"\n'
+
+
+class Confided:
+    """`confided` on one CONFIDE_HOME."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir()
+        self.home = home
+        self.data = home / "daemon"
+        self.env = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("CONFIDE")},
+            "CONFIDE_HOME": str(home),
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+        }
+        (home / "daemon.toml").write_text(NO_MODEL)
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a command; its exit code must be `code`."""
+        done = subprocess.run(
+            [CONFIDED, *arguments], env=self.env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    def json(self, *arguments: str) -> Any:
+        """Run a command with --json."""
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a process whose stderr goes to a file."""
+        with (self.home / "log").open("a") as log:
+            process = subprocess.Popen(
+                [CONFIDED, *arguments],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def serve(self, *arguments: str) -> subprocess.Popen[str]:
+        """Serve on a free port; returns once it listens."""
+        process = self.start("serve", *(arguments or ("--listen", "127.0.0.1:0")))
+        wait_until("the daemon to listen", lambda: self._listens(process))
+        return process
+
+    def _listens(self, process: subprocess.Popen[str]) -> bool:
+        assert process.poll() is None, self.log
+        return self.address is not None and self.address["pid"] == process.pid
+
+    @property
+    def address(self) -> dict[str, Any] | None:
+        """What daemon.address holds."""
+        try:
+            found: dict[str, Any] = json.loads((self.data / "daemon.address").read_text())
+        except (OSError, ValueError):
+            return None
+        return found
+
+    @property
+    def log(self) -> str:
+        """What all processes have logged."""
+        return (self.home / "log").read_text()
+
+    def end(self) -> None:
+        """End what still runs."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(30)
+            if process.stdout is not None:
+                process.stdout.close()
+
+    async def connect(self, identity: Identity, *, invite: Invite | None = None) -> Machine:
+        """A machine connected to the running daemon."""
+        assert self.address is not None
+        static = parse_daemon_key(self.address["key"])
+        return Machine(await connect(self.address["url"], identity, static, invite=invite))
+
+    def enroll(self, name: str = "laptop", *options: str) -> Identity:
+        """An identity whose key line was added."""
+        identity = Identity.generate()
+        self.run("callers", "add", format_public_key(identity.public_key, name), *options)
+        return identity
