@@ -6,7 +6,7 @@ import importlib
 import platform
 import sys
 
-BENCHES = ("start", "echo", "search", "search_scale", "saved")
+BENCHES = ("start", "echo", "search", "search_scale", "saved", "handshake", "hostile", "idle_callers")
 
 
 def main() -> None:

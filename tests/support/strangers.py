@@ -80,6 +80,10 @@ class Stranger:
         """Leave without a word."""
         self._socket.close()
 
+    def finish(self) -> None:
+        """Send no more, and go on listening."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def send(self, data: bytes) -> bool:
         """Send raw bytes; False once the daemon has hung up."""
         try:

@@ -1,0 +1,211 @@
+"""What an enrolled caller feels of an attack by strangers, and what the daemon weighs before, during and after it.
+
+    python -m bench hostile
+
+The attackers are processes of their own on the same two cores, at the lowest priority: they stand for other machines. Every round measures
+tool calls in quiet and under each attack, one after the other. The budget: the 99th percentile under attack within 3 times the quiet one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tests.support.programs import Daemon, running_daemon
+from tests.support.serving import Machine
+from tests.support.strangers import Stranger, frame, http_request
+
+from confide_crypto.connection import connect
+from confide_crypto.handshake import ClientHandshake
+from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
+
+ROUNDS = 3
+MEASURE_S = 5.0
+SETTLE_S = 1.5
+PAUSE_S = 0.008
+"""Between two calls, so that the caller stays below the 200 a second that are its own."""
+HALF_OPEN = 500
+SLOW = 100
+MAX_RATIO = 3.0
+MAX_RSS_GROWTH_MIB = 16.0
+
+Counted = Any
+"""A number in shared memory (`multiprocessing.RawValue`): connections made."""
+Attack = Callable[[int, bytes, Counted], None]
+
+
+def hold(port: int, _static: bytes, count: Counted) -> None:
+    """500 websockets that say nothing and 100 senders of one byte a second; each that is cut comes back."""
+    waiting: list[tuple[Stranger, Iterator[int]]] = []
+    request = http_request()
+    while True:
+        kept = []
+        for stranger, rest in waiting:
+            try:
+                if stranger.is_cut() or not stranger.send(bytes([next(rest)])):
+                    raise ConnectionError
+                kept.append((stranger, rest))
+            except StopIteration:
+                kept.append((stranger, rest))
+            except OSError:
+                stranger.close()
+        waiting = kept
+        while len(waiting) < HALF_OPEN + SLOW:
+            stranger = Stranger(port)
+            count.value += 1
+            is_slow = sum(1 for _ in waiting) % (HALF_OPEN + SLOW) < SLOW
+            if not is_slow:
+                stranger.send(request)
+            waiting.append((stranger, iter(request if is_slow else b"")))
+        time.sleep(1)
+
+
+def flood(port: int, static: bytes, count: Counted) -> None:
+    """Garbage and one recorded message 1 in turn, each on a new connection, as fast as it goes."""
+    recorded = ClientHandshake(Identity.generate(), static).write_message1()
+    messages = (recorded, os.urandom(len(recorded)), os.urandom(2000), b"x")
+    number = 0
+    while True:
+        number += 1
+        with suppress(OSError), Stranger(port) as stranger:
+            stranger.send(http_request() + frame(messages[number % len(messages)]))
+            stranger.finish()
+            stranger.seconds_until_cut()
+        count.value += 1
+
+
+def knock(port: int, _static: bytes, count: Counted) -> None:
+    """Connections that are closed as soon as they are there, as fast as it goes."""
+    while True:
+        with suppress(OSError):
+            Stranger(port).close()
+        count.value += 1
+
+
+ATTACKS: dict[str, tuple[Attack, ...]] = {
+    "quiet": (),
+    "500 half-open, 100 slow": (hold,),
+    "flood of message 1": (flood, flood),
+    "flood of connections": (knock,),
+    "all of them": (hold, flood, knock),
+}
+
+
+def run_low(attack: Attack, port: int, static: bytes, count: Counted) -> None:
+    """An attacker's process."""
+    os.nice(19)
+    attack(port, static, count)
+
+
+@contextmanager
+def under(attacks: Sequence[Attack], port: int, static: bytes) -> Iterator[list[Counted]]:
+    """The attackers, until the block ends; what each has counted."""
+    context = multiprocessing.get_context("spawn")
+    counts = [context.RawValue(ctypes.c_long) for _ in attacks]
+    processes = [
+        context.Process(target=run_low, args=(attack, port, static, count), daemon=True)
+        for attack, count in zip(attacks, counts, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield counts
+    finally:
+        for process in processes:
+            process.kill()
+            process.join(5)
+
+
+async def call_for(client: Any, seconds: float) -> list[float]:
+    """Milliseconds of tool calls, one after the other."""
+    times = []
+    end = time.perf_counter() + seconds
+    while (started := time.perf_counter()) < end:
+        await client.call_tool("memory_search", {"query": f"parcel {len(times)}"})
+        times.append((time.perf_counter() - started) * 1e3)
+        await asyncio.sleep(PAUSE_S)
+    return times
+
+
+async def run_rounds(
+    daemon: Daemon, process: psutil.Process
+) -> tuple[dict[str, list[list[float]]], dict[str, list[float]], list[float]]:
+    """Times of every scene and round, the attackers' connections a second, and the daemon's MiB after each scene."""
+    static = parse_daemon_key(daemon.run("key", "show").strip())
+    caller = Identity.generate()
+    daemon.run("callers", "add", format_public_key(caller.public_key, "caller"))
+    times: dict[str, list[list[float]]] = {name: [] for name in ATTACKS}
+    made: dict[str, list[float]] = {name: [] for name in ATTACKS}
+    weights = []
+    async with Machine(await connect(f"ws://127.0.0.1:{daemon.port}/", caller, static)) as machine:
+        await machine.attach()
+        await machine.put("MEMORY.md", "The parcel API listens on port 8010.\n")
+        async with machine.mcp() as client:
+            await call_for(client, 1)
+            for _ in range(ROUNDS):
+                for name, attack in ATTACKS.items():
+                    with under(attack, daemon.port, static) as counts:
+                        await asyncio.sleep(SETTLE_S)
+                        before = sum(count.value for count in counts)
+                        times[name].append(await call_for(client, MEASURE_S))
+                        made[name].append((sum(count.value for count in counts) - before) / MEASURE_S)
+                    await asyncio.sleep(0.5)
+                    weights.append(process.memory_info().rss / 2**20)
+    return times, made, weights
+
+
+def main(_arguments: Sequence[str] = ()) -> int:
+    """Print the table; 1 if a budget is not met."""
+    with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
+        root = Path(folder)
+        (root / "server-home").mkdir()
+        (root / "server-home" / "daemon.toml").write_text('[embedding]\nprovider = "none"\n')
+        with running_daemon(root) as daemon:
+            assert daemon._process is not None
+            process = psutil.Process(daemon._process.pid)
+            times, made, weights = asyncio.run(run_rounds(daemon, process))
+            logged = daemon.log.stat().st_size
+    return show(times, made, weights, logged)
+
+
+def show(times: dict[str, list[list[float]]], made: dict[str, list[float]], weights: list[float], logged: int) -> int:
+    """Medians over the rounds, and the ratio to the quiet of the same round."""
+    quiet = [p99(row) for row in times["quiet"]]
+    worst = 0.0
+    print(f"{'a caller`s tool calls under':26} {'p50':>9} {'p99':>9} {'p99 / quiet':>12} {'attackers, conn/s':>18}")
+    for name, rows in times.items():
+        ratio = statistics.median(p99(row) / base for row, base in zip(rows, quiet, strict=True))
+        worst = max(worst, ratio)
+        p50 = statistics.median(statistics.median(row) for row in rows)
+        print(
+            f"{name:26} {p50:6.2f} ms {statistics.median(map(p99, rows)):6.2f} ms {ratio:11.2f}x {statistics.median(made[name]):18,.0f}"
+        )
+    print(f"the p99 must be <= {MAX_RATIO:g}x the quiet one")
+    growth = weights[-1] - weights[len(ATTACKS) - 1]
+    print(
+        f"resident memory: {weights[0]:.0f} MiB in quiet, {weights[len(ATTACKS) - 1]:.0f} MiB after the first round of attacks,"
+    )
+    print(
+        f"  {weights[-1]:.0f} MiB after the last (growth must be <= {MAX_RSS_GROWTH_MIB:.0f} MiB); log: {logged:,} bytes"
+    )
+    return 0 if worst <= MAX_RATIO and growth <= MAX_RSS_GROWTH_MIB else 1
+
+
+def p99(values: list[float]) -> float:
+    """The 99th percentile."""
+    return statistics.quantiles(values, n=100)[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
