@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from tests.support.channels import channel_pair
 
 from confide_crypto.channel import (
@@ -241,72 +240,3 @@ def test_arbitrary_frames_from_a_key_holder_never_do_anything_else_than_the_rule
             daemon.seal(MSG, 0, b"")
     else:
         assert isinstance(event, Event)
-
-
-class Adversary(RuleBasedStateMachine):
-    """Two channels, and somebody on the wire who drops, reorders, repeats, edits and cuts.
-
-    What is delivered is a prefix of what was sent, and after the first failure nothing is.
-    """
-
-    records = Bundle("records")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.client, self.daemon = welcomed()
-        self.sent: list[bytes] = []
-        self.delivered: list[bytes] = []
-        self.is_dead = False
-
-    @rule(target=records, size=st.sampled_from([0, 5, 300, 5000]))
-    def send(self, size: int) -> bytes:
-        data = str(len(self.sent)).encode().ljust(size, b".")
-        self.sent.append(data)
-        return self.client.seal(MSG, 0, data)
-
-    def give(self, record: bytes) -> None:
-        try:
-            event = self.daemon.receive(record)
-        except ProtocolViolation:
-            self.is_dead = True
-            return
-        assert not self.is_dead, "a plaintext after the first failure"
-        assert isinstance(event, Message)
-        self.delivered.append(event.data)
-
-    @rule(record=records)
-    def deliver_and_keep(self, record: bytes) -> None:
-        self.give(record)
-
-    @rule(record=consumes(records))
-    def deliver(self, record: bytes) -> None:
-        self.give(record)
-
-    @rule(record=consumes(records))
-    def drop(self, record: bytes) -> None:
-        pass
-
-    @rule(record=records, place=st.integers(0, 10**6), bit=st.integers(0, 7))
-    def edit(self, record: bytes, place: int, bit: int) -> None:
-        changed = bytearray(record)
-        changed[place % len(record)] ^= 1 << bit
-        self.give(bytes(changed))
-
-    @rule(record=records, length=st.integers(0, 5000))
-    def cut(self, record: bytes, length: int) -> None:
-        if length < len(record):
-            self.give(record[:length])
-
-    @rule(record=records)
-    def reflect(self, record: bytes) -> None:
-        client, _ = welcomed()
-        with pytest.raises(ProtocolViolation):
-            client.receive(record)
-
-    @invariant()
-    def delivered_is_a_prefix_of_sent(self) -> None:
-        assert self.delivered == self.sent[: len(self.delivered)]
-
-
-TestAdversary = Adversary.TestCase
-TestAdversary.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
