@@ -78,11 +78,8 @@ def _read_answer(payload: bytes) -> None:
     except ProtocolViolation:
         return
     if isinstance(answer, RequestError):
-        for text in (answer.code, answer.message):
-            if not isinstance(text, str):
-                raise AssertionError("an error without its form")
-        if answer.hint is not None and not isinstance(answer.hint, str):
-            raise AssertionError("a hint that is no text")
+        if not all(text.isprintable() for text in (answer.code, answer.message, answer.hint or "")):
+            raise AssertionError("a sentence that is not for a terminal")
     elif not isinstance(answer, dict):
         raise AssertionError("an answer without its form")
 
@@ -90,7 +87,11 @@ def _read_answer(payload: bytes) -> None:
 def _read_first(payload: bytes) -> None:
     try:
         key, welcome = _read_welcome(payload, HOST.static_key, "words")
-    except (HandshakeError, DeniedError):
+    except HandshakeError:
+        return
+    except DeniedError as denial:
+        if not f"{denial}{denial.hint}{denial.reason}".isprintable():
+            raise AssertionError("a denial that is not for a terminal") from None
         return
     if key != HOST.public_key:
         raise AssertionError("a daemon that has not signed for its static key")
