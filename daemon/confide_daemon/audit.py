@@ -187,9 +187,10 @@ class AuditLog:
             return
         try:
             await asyncio.to_thread(self._store, batch)
-        except ConfideError as error:
+        except Exception as error:
             # The daemon serves on: its operator sees the disk's trouble in the log and in every store that fails.
-            log.error("%d rows of the audit log are lost: %s", len(batch), error)
+            why = error if isinstance(error, ConfideError) else type(error).__name__
+            log.error("%d rows of the audit log are lost: %s", len(batch), why)
             self._counting.clear()
 
     def _store(self, batch: list[_Seen]) -> None:

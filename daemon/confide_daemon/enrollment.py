@@ -157,13 +157,13 @@ def grant(registry: Registry, alias: str, rights: Rights) -> Caller:
     return _known(registry, alias, registry.grant(alias, lambda was: rights.upon(was.grants, was.expires_at, now=now)))
 
 
-def approve(registry: Registry, alias: str) -> Caller:
-    """Let a caller in that waits for it.
+def approve(registry: Registry, caller: Caller) -> Caller:
+    """Let a caller in that waits for it, whose words were compared.
 
     Raises:
-        TakenError: there is no such caller.
+        TakenError: it is none any more.
     """
-    return _known(registry, alias, registry.approve(alias))
+    return _known(registry, caller.alias, registry.approve(caller.public_key))
 
 
 def rename(registry: Registry, alias: str, wanted: str) -> Caller:

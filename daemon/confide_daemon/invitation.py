@@ -185,7 +185,7 @@ def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
     is_waiting = caller is not None and caller.approved_at is None
     if is_waiting and not as_json and can_ask():
         confirm(caller)
-        enrollment.approve(state.registry, caller.alias)
+        enrollment.approve(state.registry, caller)
         typer.echo(f"approved: {caller.alias}  {words}")
         return
     if as_json:

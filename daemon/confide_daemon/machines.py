@@ -126,7 +126,7 @@ def callers_approve(
         if caller.approved_at is None and not yes:
             confirm(caller)
         is_new = caller.approved_at is None
-        caller = enrollment.approve(state.registry, name)
+        caller = enrollment.approve(state.registry, caller)
     if as_json:
         show(facts(caller))
     else:
@@ -193,7 +193,7 @@ def confirm(caller: Caller) -> None:
     """Ask at the terminal whether the words are those that the machine shows; ends the command where they are not.
 
     Raises:
-        DeniedError: nobody can be asked.
+        ConfideError: the answer is no, or nobody can be asked.
     """
     from confide_crypto.errors import ConfideError
     from confide_crypto.keys import fingerprint_words

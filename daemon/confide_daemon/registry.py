@@ -125,16 +125,20 @@ class Registry:
             record(database, now, "revoked", alias=alias, public_key=caller.public_key)
             return caller
 
-    def approve(self, alias: str) -> Caller | None:
-        """Let a caller in that waits for it; one that does not is left as it is. None if no caller has this name."""
+    def approve(self, public_key: bytes) -> Caller | None:
+        """Let the key in that waits for it; one that does not is left as it is. None if it is no caller's (any more).
+
+        By key, not by name: what a person has compared are this key's words.
+        """
         with self.transaction() as database:
-            caller = named_now(database, alias)
-            if caller is None or caller.approved_at is not None:
-                return caller
-            now = self.clock()
-            database.execute("UPDATE callers SET approved_at = ? WHERE public_key = ?", (now, caller.public_key))
-            record(database, now, "approved", alias=alias, public_key=caller.public_key)
-            return named_now(database, alias)
+            caller = caller_now(database, public_key)
+            if caller is None or caller.revoked_at is not None:
+                return None
+            if caller.approved_at is None:
+                now = self.clock()
+                database.execute("UPDATE callers SET approved_at = ? WHERE public_key = ?", (now, public_key))
+                record(database, now, "approved", alias=caller.alias, public_key=public_key)
+            return caller_now(database, public_key)
 
     def rename(self, alias: str, wanted: str) -> Caller | None:
         """Give a caller another name; None if none has this one.

@@ -276,7 +276,7 @@ class Daemon:
             now = self._state.registry.version()
             if now != version:
                 version = now
-                await self._apply_registry()
+                self._apply_registry()
             self._end_expired()
             self._refusals.report()
             if self._keys.is_stale():
@@ -296,9 +296,9 @@ class Daemon:
         except (ConfideError, OSError) as error:
             log.error("the key files cannot be used, so the keys stay as they were: %s", error)
 
-    async def _apply_registry(self) -> None:
-        """Give every session its caller's rights as they are now."""
-        callers = await asyncio.to_thread(self._callers.all_current)
+    def _apply_registry(self) -> None:
+        """Give every session its caller's rights as they are now. A read of milliseconds, which no busy thread may hold up."""
+        callers = self._callers.all_current()
         for session in self._sessions:
             caller = callers.get(session.connection.peer_key)
             if caller is not None and caller.space_id == session.caller.space_id:

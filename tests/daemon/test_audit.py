@@ -53,7 +53,7 @@ def test_every_change_is_written_with_who_and_what(registry: Registry, clock: Cl
     wanted = Grants("laptop", "read", frozenset({"app"}))
     invites.add(b"i" * 16, b"p" * 32, wanted, space="laptop", ttl_s=900, needs_approval=True)
     invites.join(b"i" * 16, ALICE)
-    registry.approve("laptop")
+    registry.approve(ALICE)
     clock.now += 60
     registry.rename("laptop", "work")
     registry.grant("work", lambda was: (Grants(was.alias, "write"), None))

@@ -243,6 +243,29 @@ async def test_a_grant_that_goes_while_the_machine_answers_counts(filled: Servin
         assert "too late" not in (await check.request("pull", {"project": "app", "path": "MEMORY.md"}))["text"]
 
 
+async def test_a_grant_that_goes_while_a_body_comes_counts(filled: Serving) -> None:
+    """The upload began with every right; what has come is not used when they are gone at its end."""
+    text = "too late " * 1000
+    async with machine(filled, "laptop", space="home") as laptop:
+        await laptop.attach("app", "web")
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield text[:4500].encode()
+            enrollment.grant(filled.state.registry, "laptop", Rights(projects="web"))
+            await asyncio.wait_for(_until_denied(laptop, "app"), DEADLINE_S)
+            yield text[4500:].encode()
+
+        body = {"project": "app", "path": "memory/late.md", "hash": text_hash(text), "base": 0}
+        error = await denied(laptop.connection.upload("put", body, slow(), timeout_s=DEADLINE_S))
+        assert "no grant for the project 'app'" in str(error)
+        allowed = {**body, "project": "web"}
+        assert (await laptop.connection.upload("put", allowed, text.encode(), timeout_s=DEADLINE_S))["revision"] == 1
+    async with machine(filled, "check", space="home") as check:
+        await check.attach("app")
+        with pytest.raises(RequestError, match="no such document"):
+            await check.request("pull", {"project": "app", "path": "memory/late.md"})
+
+
 async def test_what_a_renamed_caller_writes_bears_its_new_name(filled: Serving) -> None:
     async with machine(filled, "laptop", space="home") as laptop:
         await laptop.attach("app")

@@ -306,12 +306,12 @@ def test_who_joins_with_an_invite_to_be_approved_waits(registry: Registry, clock
         outcome = Invites(registry).join(INVITE, ALICE)
         assert isinstance(outcome, Joined)
         assert outcome.caller.closed(clock.now) == "disabled"
-    approved = registry.approve("laptop")
+    approved = registry.approve(ALICE)
     assert approved is not None
     assert approved.closed(clock.now) is None
     clock.now += 60
-    assert registry.approve("laptop") == approved  # again changes nothing
-    assert registry.approve("nobody") is None
+    assert registry.approve(ALICE) == approved  # again changes nothing
+    assert registry.approve(BOB) is None
 
 
 def test_a_caller_gets_another_name(registry: Registry) -> None:
