@@ -386,9 +386,10 @@ class Channel:
         return Answer(stream, data)
 
     def _request(self, flags: int, stream: int, payload: bytes) -> Event | None:
-        if (_REQ, stream) not in self._partial:
+        kind = _REQ | (flags & BULK) << 8  # what began without BULK cannot be gone on with it: the stream is in use then
+        if (kind, stream) not in self._partial:
             self._begin_request(stream)
-        data = self._join(_REQ, flags & MORE, stream, payload)
+        data = self._join(kind, flags & MORE, stream, payload)
         return None if data is None else Request(stream, data, is_bulk=bool(flags & BULK))
 
     def _begin_request(self, stream: int) -> None:

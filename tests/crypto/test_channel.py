@@ -240,3 +240,13 @@ def test_arbitrary_frames_from_a_key_holder_never_do_anything_else_than_the_rule
             daemon.seal(MSG, 0, b"")
     else:
         assert isinstance(event, Event)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_bulk_stands_in_every_frame_of_a_request_or_in_none(first: bool) -> None:
+    """PROTOCOL.md 6.3: two readers must not differ in how they will answer."""
+    client, daemon = welcomed()
+    stream = client.open_request()
+    daemon.receive(client.seal(REQ, stream, bytes(MAX_PAYLOAD), more=True, bulk=first))
+    with pytest.raises(ProtocolViolation):
+        daemon.receive(client.seal(REQ, stream, b"end", bulk=not first))
