@@ -386,7 +386,8 @@ class Channel:
         return Answer(stream, data)
 
     def _request(self, flags: int, stream: int, payload: bytes) -> Event | None:
-        kind = _REQ | (flags & BULK) << 8  # what began without BULK cannot be gone on with it: the stream is in use then
+        # What began without BULK is another message than one with it, and finds the stream in use.
+        kind = _REQ | (flags & BULK) << 8
         if (kind, stream) not in self._partial:
             self._begin_request(stream)
         data = self._join(kind, flags & MORE, stream, payload)
