@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from confide_crypto.bucket import TokenBucket
 from confide_crypto.errors import BusyError
 
 SUBPROTOCOL: Final = "confide.v1"
@@ -110,10 +110,7 @@ class Handshakes:
         burst: float = 2 * HANDSHAKES_PER_S,
     ) -> None:
         self._half_open_limit = half_open
-        self._per_second = per_second
-        self._burst = burst
-        self._tokens = burst
-        self._refilled = time.monotonic()
+        self._bucket = TokenBucket(per_second, burst)
         self.half_open = 0
 
     @contextmanager
@@ -123,12 +120,8 @@ class Handshakes:
         Raises:
             BusyError: no place is free; the caller closes with `CLOSE_BUSY`, at once.
         """
-        now = time.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._refilled) * self._per_second)
-        self._refilled = now
-        if self.half_open >= self._half_open_limit or self._tokens < 1.0:
+        if self.half_open >= self._half_open_limit or not self._bucket.take():
             raise BusyError
-        self._tokens -= 1.0
         self.half_open += 1
         try:
             yield

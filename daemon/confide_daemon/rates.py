@@ -7,11 +7,12 @@ back, so a greedy caller slows down itself and nobody else.
 from __future__ import annotations
 
 import asyncio
-import time
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from confide_crypto.bucket import TokenBucket
 from confide_crypto.errors import RequestError
 
 REQUESTS_PER_S: Final = 200.0
@@ -22,20 +23,21 @@ MAX_WAIT_S: Final = 5.0
 
 
 class Rate:
-    """One caller's token bucket. Tokens below zero are waits that have been promised."""
+    """One caller's, for all of its connections."""
 
-    def __init__(self, per_second: float, burst: float, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._clock = clock
-        self._tokens = burst
-        self._refilled = clock()
+    def __init__(self, bucket: TokenBucket) -> None:
+        self._bucket = bucket
         self.connections = 0
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nobody is connected, and a new one would be the same."""
+        return not self.connections and self._bucket.is_full
 
     async def pass_message(self) -> None:
         """Return when an MCP message may be handled, however long that takes: the ones behind it wait for it anyway."""
-        wait_s = self._take(float("inf"))
-        if wait_s > 0:
+        wait_s = self._bucket.borrow(math.inf)
+        if wait_s:
             await asyncio.sleep(wait_s)
 
     async def pass_request(self) -> None:
@@ -44,29 +46,11 @@ class Rate:
         Raises:
             RequestError: `busy`: it would have to wait for more than `MAX_WAIT_S`.
         """
-        wait_s = self._take(MAX_WAIT_S)
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing of it is used: a new one would be the same."""
-        self._refill()
-        return self._tokens >= self._burst
-
-    def _take(self, longest_s: float) -> float:
-        """Take a token and say how many seconds to wait before using it."""
-        self._refill()
-        wait_s = max(0.0, (1.0 - self._tokens) / self._per_second)
-        if wait_s > longest_s:
+        wait_s = self._bucket.borrow(MAX_WAIT_S)
+        if wait_s is None:
             raise RequestError("busy", "this machine asks faster than the daemon answers", "try again in a few seconds")
-        self._tokens -= 1.0
-        return wait_s
-
-    def _refill(self) -> None:
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._refilled) * self._per_second)
-        self._refilled = now
+        if wait_s:
+            await asyncio.sleep(wait_s)
 
 
 class Rates:
@@ -77,7 +61,7 @@ class Rates:
         *,
         per_second: float = REQUESTS_PER_S,
         burst: float = BURST,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._per_second = per_second
         self._burst = burst
@@ -91,7 +75,7 @@ class Rates:
         rate = self._rates.get(key)
         if rate is None:
             self._tidy()
-            rate = self._rates[key] = Rate(self._per_second, self._burst, self._clock)
+            rate = self._rates[key] = Rate(TokenBucket(self._per_second, self._burst, clock=self._clock))
         rate.connections += 1
         try:
             yield rate
@@ -105,5 +89,5 @@ class Rates:
         """Forget the ones that say nothing, now and then: it looks at all of them."""
         if len(self._rates) < self._tidy_at:
             return
-        self._rates = {key: rate for key, rate in self._rates.items() if rate.connections or not rate.is_full}
+        self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_unused}
         self._tidy_at = 2 * len(self._rates) + 64

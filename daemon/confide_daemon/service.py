@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -52,6 +53,9 @@ async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen) -> Non
         room = make_room(config.server.max_sessions, spaces=len(state.registry.spaces()))
         config = replace(config, server=replace(config.server, max_sessions=room))
         spaces = Spaces(state, models.index_settings(config), models.start(config.embedding))
+        # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
+        # connections leaves enough garbage for one every few seconds.
+        gc.freeze()
         await Daemon(state, config, spaces).run(where)
     finally:
         state.close()

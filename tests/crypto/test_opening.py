@@ -357,7 +357,7 @@ async def test_half_open_handshakes_are_bounded_and_the_next_client_is_told_to_w
 
 def test_handshakes_are_bounded_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("confide_crypto.limits.time.monotonic", lambda: now)
+    monkeypatch.setattr("confide_crypto.bucket.time.monotonic", lambda: now)
     handshakes = Handshakes(per_second=10, burst=5)
 
     def attempts() -> int:
