@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-from tests.support.freeze import Encapsulated
+from tests.support.snapshots import Encapsulated
 
 from confide_crypto import errors
 from confide_crypto.bech32m import decode
