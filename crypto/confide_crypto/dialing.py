@@ -31,6 +31,7 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
     Raises:
         UnreachableError: there is none: refused, no such name, tls, something else answers. `where` names the place to a person.
     """
+    import errno
     import socket
     import ssl
 
@@ -47,7 +48,7 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
             url, **websocket_options(), open_timeout=None, user_agent_header=None, proxy=None if is_local else True
         )
     except ConnectionRefusedError:
-        raise UnreachableError(where, "connection refused", hint="is confided running? try confide status") from None
+        raise _refused(where) from None
     except socket.gaierror:
         raise UnreachableError(where, "no such name", hint="check the address and the network") from None
     except ssl.SSLError as error:
@@ -68,6 +69,9 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
             where, "what answers there is not a websocket", hint="check the address and the port"
         ) from None
     except OSError as error:
+        # A name with two addresses, as localhost is: asyncio puts both refusals into one text.
+        if f"[Errno {errno.ECONNREFUSED}]" in str(error):
+            raise _refused(where) from None
         raise UnreachableError(where, (error.strerror or str(error) or type(error).__name__).lower()) from None
     if ws.subprotocol != SUBPROTOCOL:
         ws.transport.abort()
@@ -75,3 +79,7 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
             where, "a websocket answers there, but not a daemon of this version", hint="check the address"
         )
     return ws
+
+
+def _refused(where: str) -> UnreachableError:
+    return UnreachableError(where, "connection refused", hint="is confided running? try confide status")
