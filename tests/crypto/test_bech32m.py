@@ -81,3 +81,26 @@ def test_no_text_does_anything_but_fail_cleanly(text: str) -> None:
     except ValueError:
         return
     assert bech32m.encode(prefix, data) == text.lower()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 32, 49])
+def test_the_same_bytes_have_one_text(length: int) -> None:
+    """Unused bits of the last character are zero: with one set, and the right checksum, there would be two texts for the same bytes."""
+    prefix, values = bech32m.decode_values(bech32m.encode("confide", bytes(range(length))))
+    unused = 5 * len(values) - 8 * length
+    for rest in range(1, 1 << unused):
+        with pytest.raises(ValueError, match="bits left over"):
+            bech32m.decode(with_checksum(prefix, [*values[:-1], values[-1] | rest]))
+    if unused < 3:  # room for a whole character that adds no byte
+        with pytest.raises(ValueError, match="bits left over"):
+            bech32m.decode(with_checksum(prefix, [*values, 0]))
+
+
+def with_checksum(prefix: str, values: list[int]) -> str:
+    """Bech32m of any 5-bit values, found without the encoder: the checksum is linear, so its last six values are what is left."""
+    check = bech32m._polymod([*bech32m._expand(prefix), *values, 0, 0, 0, 0, 0, 0]) ^ bech32m._CONSTANT
+    return (
+        prefix
+        + "1"
+        + "".join(bech32m._CHARSET[value] for value in [*values, *(check >> 5 * (5 - i) & 31 for i in range(6))])
+    )

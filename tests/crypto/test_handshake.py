@@ -302,3 +302,8 @@ def test_failures_are_all_alike() -> None:
             DaemonHandshake(HOST).read_message1(wrong)
         texts.add(str(caught.value))
     assert texts == {"handshake failed"}
+
+
+def test_nothing_is_answered_before_message_1() -> None:
+    with pytest.raises(HandshakeError):
+        DaemonHandshake(HOST).write_message2()

@@ -150,3 +150,57 @@ def test_the_last_nonce_is_never_used_for_a_message() -> None:
     sending.nonce = 2**64 - 1
     with pytest.raises(NoiseError):
         sending.encrypt(b"")
+
+
+def test_a_key_pair_shows_no_secret() -> None:
+    pair = KeyPair.generate()
+    assert pair.secret.hex() not in repr(pair)
+    assert repr(pair.secret) not in f"{pair!r}{pair}"
+
+
+def test_a_dead_cipher_is_not_rekeyed() -> None:
+    client, daemon = pair()
+    daemon.read_message(client.write_message())
+    client.read_message(daemon.write_message())
+    daemon.read_message(client.write_message())
+    sending = client.split()[0]
+    sending.kill()
+    with pytest.raises(NoiseError, match="used up"):
+        sending.rekey()
+
+
+def test_a_message_over_65535_bytes_is_refused_by_both() -> None:
+    """Noise 3. The side that tried is of no more use: what it has hashed is on no wire."""
+    client, daemon = pair()
+    with pytest.raises(NoiseError, match="too long"):
+        client.write_message(bytes(65535 - 48 + 1))
+    with pytest.raises(NoiseError):
+        client.write_message()
+    client, daemon = pair()
+    assert daemon.read_message(client.write_message(bytes(65535 - 48))) == bytes(65535 - 48)
+
+
+@pytest.mark.parametrize("length", [0, 31, 47])
+def test_a_message_shorter_than_its_keys_and_tags_is_refused(length: int) -> None:
+    client, daemon = pair()
+    with pytest.raises(NoiseError):
+        daemon.read_message(client.write_message()[:length])
+
+
+def test_a_pattern_gets_the_keys_it_needs() -> None:
+    """No key is made up where one is missing: neither a static one nor a psk."""
+    ours, theirs = KeyPair.generate(), KeyPair.generate()
+    with pytest.raises(NoiseError, match="missing"):
+        HandshakeState(XK, "BLAKE2b", initiator=True, static=ours)
+    without = HandshakeState(XK, "BLAKE2b", initiator=True, remote_static=theirs.public)
+    daemon = HandshakeState(XK, "BLAKE2b", initiator=False, static=theirs)
+    daemon.read_message(without.write_message())
+    without.read_message(daemon.write_message())
+    with pytest.raises(NoiseError, match="missing"):
+        without.write_message()
+    client = HandshakeState(XKPSK3, "BLAKE2b", initiator=True, static=ours, remote_static=theirs.public)
+    daemon = HandshakeState(XKPSK3, "BLAKE2b", initiator=False, static=theirs)
+    daemon.read_message(client.write_message())
+    client.read_message(daemon.write_message())
+    with pytest.raises(NoiseError, match="psk is missing"):
+        client.write_message()

@@ -58,3 +58,9 @@ def test_anything_else_is_invalid_and_says_no_more(body: dict[str, Any]) -> None
         verify_rotation(body, OLD.public_key, SESSION)
     assert refused.value.code == "invalid"
     assert "both keys" in str(refused.value)
+
+
+def test_a_session_id_of_another_length_is_our_own_mistake() -> None:
+    """Both ends take it from the handshake; a caller of this function that has none must not get an answer."""
+    with pytest.raises(ValueError, match="16 bytes"):
+        verify_rotation(GOOD, OLD.public_key, SESSION[:-2])

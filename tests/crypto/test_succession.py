@@ -91,7 +91,7 @@ GOOD = STATEMENT.to_json()
     ],
 )
 def test_a_statement_of_another_form_is_none(body: Any) -> None:
-    with pytest.raises(ValueError, match="rotation statement|hexadecimal"):
+    with pytest.raises(ValueError, match=r"rotation statement|hexadecimal"):
         parse(body)
 
 
@@ -244,3 +244,9 @@ async def test_a_recorded_statement_moves_no_pin_of_another_key() -> None:
         connection = await connect(host.url, LAPTOP, later.static_key, daemon_key=later.public_key)
         assert connection.successor is None
         await connection.close()
+
+
+def test_the_old_key_ends_at_the_second_that_was_signed() -> None:
+    assert ROTATION.until == UNTIL
+    assert not ROTATION.is_over(UNTIL - 0.001)
+    assert ROTATION.is_over(UNTIL)
