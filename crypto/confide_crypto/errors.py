@@ -2,6 +2,7 @@
 
     ConfideError
     ├── KeyFileError           a key file, or the folder around it, is loose, foreign or damaged
+    ├── PassphraseError        a passphrase does not open the key, or cannot be used
     ├── KeyTextError           a pasted public key or pin is not one
     ├── InviteError            a pasted invite is not one
     ├── HandshakeError         the channel could not be set up
@@ -67,6 +68,12 @@ class KeyFileError(ConfideError):
         super().__init__(f"{path} {problem}", hint=hint)
         self.path = path
         self.problem = problem
+
+
+class PassphraseError(ConfideError):
+    """A passphrase does not open the key, or cannot be used."""
+
+    exit_code = EXIT_KEYS
 
 
 class KeyTextError(ConfideError):

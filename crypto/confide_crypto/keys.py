@@ -37,7 +37,8 @@ PUBLIC_KEY_WORD: Final = "confide-ed25519"
 _PUBLIC_PREFIX: Final = "confide"
 _DAEMON_PREFIX: Final = "confided"
 _SEED_PREFIX: Final = "confide-secret-key-"
-_PEM_START: Final = b"-----BEGIN PRIVATE KEY-----"
+SEALED_PREFIX: Final = "confide-sealed-key-"
+_PEM_START: Final = b"-----BEGIN "
 _STATIC_PERSON: Final = b"confide-static-1"
 _WORDS_PERSON: Final = b"confide-words-1"
 _WORD_BITS: Final = 11
@@ -67,17 +68,18 @@ class Identity:
         Raises:
             KeyFileError: others can read it, it is not ours, or it is damaged.
         """
-        data = read_private_file(path)
-        if data.lstrip().startswith(_PEM_START):
+        return cls.parse(path, read_private_file(path))
+
+    @classmethod
+    def parse(cls, path: Path, data: bytes) -> Identity:
+        """The identity in `data`, which was read from `path`. Raises as `load`."""
+        if is_pem(data):
             return cls(_seed_from_pem(path, data))
-        lines = [line for line in data.decode("ascii", "replace").splitlines() if line and not line.startswith("#")]
-        try:
-            prefix, seed = bech32m.decode(lines[0]) if len(lines) == 1 else ("", b"")
-        except ValueError:
-            prefix, seed = "", b""
+        prefix, seed = identity_line(path, data)
+        if prefix == SEALED_PREFIX:
+            raise KeyFileError(path, "is sealed with a passphrase, and cannot be used here like that")
         if prefix != _SEED_PREFIX or len(seed) != KEY_LENGTH:
-            hint = "restore it from a copy, or move it away and join again"
-            raise KeyFileError(path, "is not an identity file, or is damaged", hint=hint)
+            raise _no_identity(path)
         return cls(seed)
 
     def save(self, path: Path) -> None:
@@ -87,8 +89,15 @@ class Identity:
             FileExistsError: there is one; an identity is never overwritten.
             KeyFileError: it cannot be written.
         """
-        line = bech32m.encode(_SEED_PREFIX, self.seed).upper()
-        write_private_file(path, f"# Confide identity. Whoever has this file is this machine.\n{line}\n".encode())
+        write_private_file(path, self.to_file())
+
+    def to_file(self) -> bytes:
+        """The content of an identity file: a comment and the seed as text."""
+        return f"# Confide identity. Whoever has this file is this machine.\n{self.to_line()}\n".encode()
+
+    def to_line(self) -> str:
+        """The seed as text (PROTOCOL.md 2.3)."""
+        return bech32m.encode(_SEED_PREFIX, self.seed).upper()
 
     @property
     def public_key(self) -> bytes:
@@ -115,6 +124,31 @@ class Identity:
 
         secret = crypto_sign_seed_keypair(self.seed)[1]
         return bytes(crypto_sign(_labelled(label, data), secret)[:SIGNATURE_LENGTH])
+
+
+def is_pem(data: bytes) -> bool:
+    """Whether an identity file holds a PEM rather than a line of ours."""
+    return data.lstrip().startswith(_PEM_START)
+
+
+def identity_line(path: Path, data: bytes) -> tuple[str, bytes]:
+    """The prefix and the bytes of the one line of an identity file that is no comment (PROTOCOL.md 2.3).
+
+    Raises:
+        KeyFileError: there is no such line, or more than one, or it is damaged.
+    """
+    lines = [line for line in data.decode("ascii", "replace").splitlines() if line and not line.startswith("#")]
+    try:
+        if len(lines) == 1:
+            return bech32m.decode(lines[0])
+    except ValueError:
+        pass
+    raise _no_identity(path)
+
+
+def _no_identity(path: Path) -> KeyFileError:
+    hint = "restore it from a copy, or move it away and join again"
+    return KeyFileError(path, "is not an identity file, or is damaged", hint=hint)
 
 
 def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bool:
@@ -198,13 +232,27 @@ def _parse(text: str, prefix: str, what: str) -> bytes:
 
 
 def _seed_from_pem(path: Path, data: bytes) -> bytes:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+    if b"OPENSSH PRIVATE KEY" in data:
+        raise KeyFileError(
+            path,
+            "is a private key in OpenSSH's own form",
+            hint="make an Ed25519 key as PKCS#8: openssl genpkey -algorithm ed25519",
+        )
     try:
         key = load_pem_private_key(data, password=None)
-    except (ValueError, TypeError):
-        raise KeyFileError(path, "is a damaged or encrypted private key") from None
+    except TypeError:
+        decrypt = f"decrypt it first: (umask 077; openssl pkey -in {path} -out plain.pem), and delete plain.pem when it is imported"
+        raise KeyFileError(path, "is a private key that is encrypted", hint=decrypt) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise KeyFileError(
+            path, "is a damaged private key", hint="an unencrypted Ed25519 key as PKCS#8 PEM is taken"
+        ) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise KeyFileError(path, "is a private key of another kind than Ed25519")
+        raise KeyFileError(
+            path, "is a private key of another kind than Ed25519", hint="openssl genpkey -algorithm ed25519 makes one"
+        )
     return key.private_bytes_raw()

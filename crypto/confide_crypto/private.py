@@ -30,9 +30,7 @@ def make_private_dir(path: Path) -> None:
         status = path.stat()
     except OSError as error:
         raise _cannot(path, "be made", error) from error
-    if not stat.S_ISDIR(status.st_mode):
-        raise KeyFileError(path, "is not a folder")
-    _check_owner_and_mode(path, status, hint=f"chmod 700 {path}")
+    _check_dir(path, status)
 
 
 def check_private_file(path: Path) -> None:
@@ -96,6 +94,32 @@ def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> Non
         raise _cannot(path, "be written", error) from error
 
 
+def check_private_dir(path: Path) -> None:
+    """Refuse a folder that others can enter: whoever can write to it can put their own files in the place of ours.
+
+    Raises:
+        KeyFileError: it is no folder, belongs to somebody else, or its mode has group or other bits.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise _cannot(path, "be read", error) from error
+    _check_dir(path, status)
+
+
+def rename_private_file(path: Path, target: Path) -> None:
+    """Put a file in the place of another one in the same folder, and have that on the disk on return.
+
+    Raises:
+        KeyFileError: it cannot be done.
+    """
+    try:
+        path.replace(target)
+        _sync_dir(target.parent)
+    except OSError as error:
+        raise _cannot(path, "be renamed", error) from error
+
+
 def remove_private_file(path: Path) -> None:
     """Delete a file, where there is one, and have that on the disk on return.
 
@@ -111,17 +135,24 @@ def remove_private_file(path: Path) -> None:
         raise _cannot(path, "be deleted", error) from error
 
 
+def _check_dir(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISDIR(status.st_mode):
+        raise KeyFileError(path, "is not a folder", hint=f"move it away: mv {path} {path}.old")
+    _check_owner_and_mode(path, status, hint=f"chmod 700 {path}")
+
+
 def _check_file(path: Path, status: os.stat_result) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise KeyFileError(path, "is a link, so it could be swapped", hint="put the file itself in its place")
     if not stat.S_ISREG(status.st_mode):
-        raise KeyFileError(path, "is not a plain file")
+        raise KeyFileError(path, "is not a plain file", hint=f"move it away: mv {path} {path}.old")
     _check_owner_and_mode(path, status, hint=f"chmod 600 {path}, and if others could have read it make a new one")
 
 
 def _check_owner_and_mode(path: Path, status: os.stat_result, *, hint: str) -> None:
     if status.st_uid != os.geteuid():
-        raise KeyFileError(path, "belongs to another user", hint="run as its owner, or use another folder")
+        mend = f"if you know it as yours: sudo chown $(id -un) {path}; else move it away"
+        raise KeyFileError(path, "belongs to another user", hint=mend)
     if status.st_mode & _OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         raise KeyFileError(path, f"is open to other users (mode {mode:04o})", hint=hint)

@@ -20,13 +20,15 @@ from typer.core import TyperCommand
 
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
-from confide_crypto.keys import fingerprint_words, format_public_key, parse_daemon_key
+from confide_crypto.keys import fingerprint_words, parse_daemon_key
+from confide_proxy import identity as identities
 from confide_proxy import joined, projects, setup
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
 from confide_proxy.config import load as load_config
 from confide_proxy.errors import FolderError
 from confide_proxy.joined import Joined
+from confide_proxy.key_commands import key_app
 from confide_proxy.paths import Paths
 from confide_proxy.version import VERSION
 
@@ -38,7 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-key_app = typer.Typer(help="This machine's key.", no_args_is_help=True)
 app.add_typer(key_app, name="key")
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 app.add_typer(setup_app, name="setup")
@@ -97,6 +98,7 @@ class _TakesListItems(TyperCommand):
 
 @app.callback()
 def _global(
+    context: typer.Context,
     config: Annotated[Path | None, typer.Option("--config", help="The configuration file.", dir_okay=False)] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
@@ -105,7 +107,7 @@ def _global(
         out.print(f"confide {VERSION}")
         raise typer.Exit
     paths = places.find(config)
-    _here = Here(paths, load_config(paths.config))
+    context.obj = _here = Here(paths, load_config(paths.config))
 
 
 @app.command()
@@ -121,18 +123,19 @@ def join(
     invite: Annotated[
         str | None, typer.Argument(help="The string that `confided invite` printed; asked for if left out.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Join a daemon: make this machine's key, pin the daemon's, test the link."""
-    text = invite or typer.prompt("invite", hide_input=True)
-    _run(_join(Invite.parse(text.strip())))
+    text = invite or typer.prompt("invite", hide_input=True, err=as_json)
+    _run(_join(Invite.parse(text.strip()), as_json))
 
 
-async def _join(invite: Invite) -> None:
+async def _join(invite: Invite, as_json: bool) -> None:
     from confide_crypto.connection import connect
     from confide_proxy.client import Client
 
     here = _require_here()
-    identity = await asyncio.to_thread(joined.identity, here.paths.identity)
+    identity = await asyncio.to_thread(identities.identity, here.paths.identity)
     try:
         connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
     except DeniedError as error:
@@ -147,16 +150,25 @@ async def _join(invite: Invite) -> None:
     static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
     joined.save(here.paths.link, Joined(invite.websocket_url, static, key))
     await connection.close()
-    out.print(f"joined as [bold]{alias}[/]  {fingerprint_words(identity.public_key)}")
+    words = fingerprint_words(identity.public_key)
+    result: dict[str, Any] = {"name": alias, "words": words, "daemon": invite.websocket_url}
+    if not as_json:
+        out.print(f"joined as [bold]{alias}[/]  {words}")
     try:
         async with Client(here.paths, here.config, projects.identify(Path())) as client:
             status = await client.call("memory_status", {})
-        out.print(f"the link works: {status['totalFiles']} files, {status['totalChunks']} pieces in this space")
+        result |= {"files": status["totalFiles"], "pieces": status["totalChunks"]}
+        told = f"the link works: {status['totalFiles']} files, {status['totalChunks']} pieces in this space"
     except RequestError as error:
         if error.code != "denied":
             raise
         # A machine that reaches some projects only may well be joined from the folder of none of them.
-        out.print(f"the link works, but for this folder {error}", markup=False)
+        result["denied"] = str(error)
+        told = f"the link works, but for this folder {error}"
+    if as_json:
+        _print_json(result)
+        return
+    out.print(told, markup=False)
     out.print("\nnow let your agent start it:  confide setup claude-code --write", markup=False)
 
 
@@ -164,26 +176,18 @@ async def _join(invite: Invite) -> None:
 def pin(
     url: Annotated[str, typer.Argument(help="The daemon's address, as in ws://host:7733.")],
     daemon_key: Annotated[str, typer.Argument(help="What `confided key show` printed.")],
+    as_json: AsJson = False,
 ) -> None:
     """Pin a daemon by hand, where its operator added this machine's key line."""
     here = _require_here()
     address = _websocket_url(url)
     joined.save(here.paths.link, Joined(address, parse_daemon_key(daemon_key)))
-    identity = joined.identity(here.paths.identity)
+    words = fingerprint_words(identities.stored(here.paths.identity).public_key)
+    if as_json:
+        _print_json({"daemon": address, "words": words})
+        return
     out.print(f"pinned {address}", markup=False)
-    out.print(
-        f"this machine is {fingerprint_words(identity.public_key)}; test the link with: confide status", markup=False
-    )
-
-
-@key_app.command("show")
-def key_show() -> None:
-    """Print this machine's public key line, for `confided callers add`."""
-    import socket
-
-    identity = joined.identity(_require_here().paths.identity)
-    out.print(format_public_key(identity.public_key, socket.gethostname()), markup=False)
-    err.print(fingerprint_words(identity.public_key), markup=False)
+    out.print(f"this machine is {words}; test the link with: confide status", markup=False)
 
 
 @setup_app.command("claude-code")
@@ -320,6 +324,7 @@ def quickstart(
     write: Annotated[
         bool, typer.Option("--write/--no-write", help="Add the entry to this project's .mcp.json.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """One machine, no server: start a daemon here, join it, index this project, and say how to go on."""
     here = _require_here()
@@ -327,6 +332,11 @@ def quickstart(
         err.print("this machine has joined a daemon already; using that one", markup=False)
     result = _run(_sync(project, force=False))
     info = _run(_tool(project, "memory_status", {}))
+    if as_json:
+        changed = setup.merge(setup.claude_code_file(project.absolute(), for_user=False)) if write else False
+        counts = {"filesScanned": result["filesScanned"], "totalChunks": info["totalChunks"], "entryAdded": changed}
+        _print_json({"daemonVersion": info["daemonVersion"], **counts})
+        return
     out.print(f"a daemon answers, version {info['daemonVersion']}", markup=False)
     out.print(f"{result['filesScanned']} memory files compared, {info['totalChunks']} pieces indexed", markup=False)
     if write:

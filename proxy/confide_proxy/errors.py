@@ -2,6 +2,9 @@
 
 ConfideError (confide_crypto.errors)
 ├── ConfigError          the configuration file
+├── KeyLockedError       this machine's key is sealed with a passphrase, and locked
+├── KeyringError         the operating system's keyring cannot be used, or does not answer
+├── KeyChangeError       this machine's key cannot be moved, imported or rotated as things are
 ├── NotJoinedError       no daemon was joined and none may be started
 ├── DaemonStartError     the daemon on this machine did not come up
 ├── FolderError          a path that is not ours to read or write
@@ -24,6 +27,27 @@ class ConfigError(ConfideError):
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path} {problem}", hint=hint)
         self.path = path
+
+
+class KeyLockedError(ConfideError):
+    """The key is sealed with a passphrase, and not unlocked now."""
+
+    exit_code = 4
+
+    def __init__(self) -> None:
+        super().__init__("this machine's key is locked", hint="run confide key unlock")
+
+
+class KeyringError(ConfideError):
+    """The operating system's keyring cannot be used, or does not answer."""
+
+    exit_code = 4
+
+
+class KeyChangeError(ConfideError):
+    """This machine's key cannot be moved, imported or rotated as things are."""
+
+    exit_code = 4
 
 
 class NotJoinedError(ConfideError):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import KeyFileError, KeyTextError
 from confide_crypto.keys import (
     KEY_LENGTH,
-    Identity,
     format_daemon_key,
     parse_daemon_key,
     read_private_file,
@@ -88,19 +87,3 @@ def follow(path: Path, pinned: Joined, connection: Connection) -> None:
         return
     with contextlib.suppress(KeyFileError):  # an old pin on a disk that is full, or read-only, is as good as it was
         save(path, replace(pinned, daemon_key=connection.peer_key))
-
-
-def identity(path: Path) -> Identity:
-    """This machine's key, made at the first need.
-
-    Raises:
-        KeyFileError: others can read it, it is not ours, or it is damaged.
-    """
-    if path.exists():
-        return Identity.load(path)
-    made = Identity.generate()
-    try:
-        made.save(path)
-    except FileExistsError:
-        return Identity.load(path)  # another session was first
-    return made

@@ -22,11 +22,13 @@ from confide_crypto.errors import ConfideError, ConnectionLost, HandshakeError, 
 from confide_proxy import joined, ondemand
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, StateError
+from confide_proxy.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
     from confide_crypto.body import Body
     from confide_crypto.connection import Connection
+    from confide_crypto.keys import Identity
 
 log = logging.getLogger(__name__)
 
@@ -290,23 +292,35 @@ async def _end(connection: Connection, serving: asyncio.Task[None]) -> None:
     await asyncio.gather(serving, return_exceptions=True)  # whoever held it has heard of how it ended
 
 
-async def open_connection(paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None = None) -> Connection:
+async def open_connection(
+    paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None = None, *, keys: MachineKeys | None = None
+) -> Connection:
     """One connection to the daemon this machine has joined, or else to its own, started if need be.
 
     Args:
         paths: where this machine's key and pin are.
         config: whether and how to start a daemon here.
         hello: what to say to the daemon (PROTOCOL.md 4.3).
+        keys: this machine's, where the caller has opened or locked them.
 
     Raises:
         NotJoinedError, DaemonStartError: there is no daemon to connect to.
-        KeyFileError: the identity or the pin may not be used as it is.
+        KeyFileError, KeyLockedError, KeyringError: the identity or the pin may not be used as it is.
         UnreachableError, HandshakeError, DeniedError: from the connection attempt.
     """
+
+    async def dial(identity: Identity, is_settled: bool) -> Connection:
+        return await _dial(paths, config, hello, identity, is_settled)
+
+    return await (keys or MachineKeys(paths)).connect(dial)
+
+
+async def _dial(
+    paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None, identity: Identity, is_settled: bool
+) -> Connection:
     # Imported here: websockets and the handshake cost more than a start-up may, and the first answers do not need them.
     from confide_crypto.connection import connect
 
-    identity = await asyncio.to_thread(joined.identity, paths.identity)
     pinned = await asyncio.to_thread(joined.load, paths.link)
     if pinned is not None:
         connection = await connect(
@@ -327,7 +341,8 @@ async def open_connection(paths: Paths, config: ProxyConfig, hello: dict[str, An
     if not config.on_demand:
         raise NotJoinedError
     data = paths.daemon_data
-    await asyncio.to_thread(ondemand.authorize, data, identity)
+    if is_settled:  # a key that the daemon may not have heard of yet must not come in as another machine's
+        await asyncio.to_thread(ondemand.authorize, data, identity)
     address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
     try:
         return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S, hello=hello)

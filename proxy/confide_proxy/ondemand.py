@@ -26,6 +26,7 @@ from confide_crypto.keys import (
     parse_daemon_key,
     write_private_file,
 )
+from confide_crypto.private import remove_private_file
 from confide_proxy.errors import DaemonStartError
 
 ADDRESS_FILE = "daemon.address"
@@ -55,11 +56,20 @@ def read_address(data: Path) -> Address | None:
 def authorize(data: Path, identity: Identity) -> None:
     """Make the local daemon know this identity (file ownership is the proof)."""
     make_private_dir(data)
-    file = data / "authorized" / f"{identity.public_key.hex()[:16]}.pub"
+    file = _line_of(data, identity.public_key)
     if not file.exists():
         line = format_public_key(identity.public_key, (socket.gethostname() or "local")[:MAX_NAME])
         with suppress(FileExistsError):  # another session of this machine was first
             write_private_file(file, f"{line}\n".encode())
+
+
+def withdraw(data: Path, public_key: bytes) -> None:
+    """Take back the line of a key that is no longer this machine's. Raises KeyFileError."""
+    remove_private_file(_line_of(data, public_key))
+
+
+def _line_of(data: Path, public_key: bytes) -> Path:
+    return data / "authorized" / f"{public_key.hex()[:16]}.pub"
 
 
 async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S) -> Address:

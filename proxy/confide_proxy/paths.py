@@ -35,6 +35,16 @@ class Paths:
         return self.state / "identity.key"
 
     @property
+    def next_identity(self) -> Path:
+        """The seed that is about to become this machine's; there for a moment of a rotation only."""
+        return self.state / "identity.next.key"
+
+    @property
+    def identity_lock(self) -> Path:
+        """Held by whoever changes those two."""
+        return self.state / "identity.lock"
+
+    @property
     def link(self) -> Path:
         """Which daemon this machine has joined, and its pinned key."""
         return self.state / "link.json"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_proxy import catalogue as catalogues
 from confide_proxy.catalogue import Catalogue
+from confide_proxy.errors import KeyLockedError
 
 if TYPE_CHECKING:
     import asyncio
@@ -260,8 +261,10 @@ class Tunnel:
             self._dispatch(_key(identifier), call)
             return
         self._link.poke()
-        if self._link.reason is not None and not self._may_recover(self._link.reason):
-            self._give_up(_key(identifier), _sentence(self._link.reason))
+        reason = self._link.reason
+        # A key that is locked may have been unlocked a moment ago: the next attempt, made at once, finds out.
+        if reason is not None and not self._may_recover(reason) and not isinstance(reason, KeyLockedError):
+            self._give_up(_key(identifier), _sentence(reason))
             return
         self._arm(_key(identifier), call, RELINK_DEADLINE_S if self._was_up else FIRST_LINK_DEADLINE_S)
 
@@ -314,7 +317,7 @@ class Tunnel:
 
     def _may_recover(self, reason: ConfideError) -> bool:
         # A daemon on this machine, or a link that has been up, comes back within moments; a remote one that refused does not.
-        return self._was_up or isinstance(reason, ConnectionLost)
+        return isinstance(reason, ConnectionLost) or (self._was_up and not isinstance(reason, KeyLockedError))
 
     def _give_up_sent(self, identifier: str, reason: ConfideError) -> None:
         self._give_up(

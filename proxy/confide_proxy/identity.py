@@ -1,0 +1,173 @@
+"""This machine's key at rest: in a plain file, in the operating system's keyring, or under a passphrase (PROTOCOL.md 2.5).
+
+Whatever the form, `identity.key` names it and tells the public key; the seed itself comes from there, from the keyring, or from where
+`confide key unlock` has left it.
+"""
+
+from __future__ import annotations
+
+import enum
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from confide_crypto import bech32m
+from confide_crypto.errors import ConfideError, KeyFileError
+from confide_crypto.keys import KEY_LENGTH, SEALED_PREFIX, Identity, identity_line, is_pem
+from confide_crypto.private import check_private_dir, read_private_file, write_private_file
+from confide_proxy.errors import KeyLockedError
+
+if TYPE_CHECKING:
+    from confide_crypto.sealed import SealedKey
+
+_KEYRING_PREFIX: Final = "confide-keyring-key-"
+
+
+class Form(enum.StrEnum):
+    """How a key is kept."""
+
+    FILE = "file"
+    KEYRING = "keyring"
+    PASSPHRASE = "passphrase"  # noqa: S105 - the name of a form
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An identity file as it was read.
+
+    Attributes:
+        path: the file.
+        form: how it keeps the seed.
+        public_key: Ed25519, 32 bytes; known in every form.
+        identity: the seed, where the file itself holds it.
+        sealed: what the passphrase opens, where there is one.
+    """
+
+    path: Path
+    form: Form
+    public_key: bytes
+    identity: Identity | None = None
+    sealed: SealedKey | None = None
+
+    def open(self, passphrase: str | None = None) -> Identity:
+        """The seed.
+
+        Args:
+            passphrase: opens a sealed one, whether it is unlocked or not.
+
+        Raises:
+            KeyLockedError: it is sealed, not unlocked, and no passphrase was given.
+            PassphraseError: the passphrase is another one.
+            KeyringError: the keyring cannot be used, does not answer, or does not have it.
+        """
+        if self.identity is not None:
+            return self.identity
+        if self.sealed is None:
+            from confide_proxy import system_keyring
+
+            return system_keyring.load(self.public_key)
+        if passphrase is not None:
+            return self.sealed.open(passphrase)
+        from confide_proxy import unlocked
+
+        found = unlocked.find(self.public_key)
+        if found is None:
+            raise KeyLockedError
+        return found.identity
+
+    def forget(self) -> None:
+        """Take away what there is of the seed outside of the file: the keyring's entry, the unlocked copy.
+
+        Raises:
+            KeyringError: the keyring still has it.
+        """
+        if self.form is Form.KEYRING:
+            from confide_proxy import system_keyring
+
+            system_keyring.delete(self.public_key)
+        if self.form is Form.PASSPHRASE:
+            from confide_proxy import unlocked
+
+            unlocked.forget(self.public_key)
+
+
+def identity(path: Path) -> Identity:
+    """This machine's key, made at the first need as a plain file.
+
+    Raises:
+        KeyFileError: others can read it or its folder, it is not ours, or it is damaged.
+        KeyLockedError, KeyringError: as `Stored.open`.
+    """
+    return stored(path).open()
+
+
+def stored(path: Path) -> Stored:
+    """This machine's identity file, made at the first need. Raises KeyFileError."""
+    if not path.exists() and not path.is_symlink():
+        with suppress(FileExistsError):  # another session was first
+            Identity.generate().save(path)
+    return read(path)
+
+
+def read(path: Path) -> Stored:
+    """An identity file of this machine.
+
+    Raises:
+        KeyFileError: others can read it or its folder, it is not ours, or it is damaged.
+    """
+    check_private_dir(path.parent)
+    return parse(path, read_private_file(path))
+
+
+def parse(path: Path, data: bytes) -> Stored:
+    """What `data`, read from `path`, keeps. Raises KeyFileError."""
+    prefix, payload = ("", b"") if is_pem(data) else identity_line(path, data)
+    if prefix == SEALED_PREFIX:
+        from confide_crypto.sealed import SealedKey
+
+        sealed = SealedKey.parse(path, payload)
+        return Stored(path, Form.PASSPHRASE, sealed.public_key, sealed=sealed)
+    if prefix == _KEYRING_PREFIX and len(payload) == KEY_LENGTH:
+        return Stored(path, Form.KEYRING, payload)
+    plain = Identity.parse(path, data)
+    return Stored(path, Form.FILE, plain.public_key, identity=plain)
+
+
+def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = None, replace: bool = False) -> None:
+    """Keep a key in a form. The file is written last, when the seed is safe where it will be read from.
+
+    Args:
+        passphrase: for `Form.PASSPHRASE`.
+        replace: whether a file may be there.
+
+    Raises:
+        FileExistsError: it is, and `replace` is off.
+        KeyFileError, KeyringError, PassphraseError: it cannot be kept so.
+    """
+    match form:
+        case Form.FILE:
+            data = key.to_file()
+        case Form.KEYRING:
+            from confide_proxy import system_keyring
+
+            system_keyring.save(key)
+            marker = bech32m.encode(_KEYRING_PREFIX, key.public_key).upper()
+            where = f"service {system_keyring.SERVICE}, entry {system_keyring.entry(key.public_key)}"
+            data = f"# Confide identity, in this user's keyring: {where}\n{marker}\n".encode()
+        case Form.PASSPHRASE:
+            from confide_crypto.sealed import SealedKey
+
+            assert passphrase is not None
+            line = SealedKey.seal(key, passphrase).to_line()
+            data = f"# Confide identity, sealed with a passphrase: confide key unlock\n{line}\n".encode()
+    # Read as it will be read, before it takes the place of anything.
+    if parse(path, data).open(passphrase) != key:
+        raise KeyFileError(path, "would not hold the key that was written")
+    write_private_file(path, data, replace=replace)
+
+
+def forget_quietly(kept: Stored) -> None:
+    """`Stored.forget`, where what is left behind is of no use to anybody."""
+    with suppress(ConfideError):
+        kept.forget()

@@ -1,0 +1,138 @@
+"""This machine's seed in the operating system's keyring: the library `keyring`, asked in a thread that nobody waits on for long.
+
+A keyring that is locked may open a dialog that nobody sees, and an entry that was written may turn out to lie in a plain file. So every
+call has a deadline, and backends that keep nothing, or keep it in the open, are refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, KeyFileError
+from confide_crypto.keys import PUBLIC_KEY_WORD, Identity, format_public_key
+from confide_proxy.errors import KeyringError
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
+SERVICE: Final = "confide"
+DEADLINE_S: Final = 5.0
+"""Long enough for a keyring that has to be started; an agent's call waits for ten seconds at most."""
+_WAY_OUT: Final = "keep the key in a file (confide key move file) or under a passphrase (confide key move passphrase)"
+
+
+def entry(public_key: bytes) -> str:
+    """The name of this identity's entry: its public key as text."""
+    return format_public_key(public_key, "").removeprefix(f"{PUBLIC_KEY_WORD} ")
+
+
+def save(identity: Identity) -> None:
+    """Put a seed into the keyring, and see that it gives it back.
+
+    Raises:
+        KeyringError: it cannot be used, does not answer, or does not give back what it was given.
+    """
+    text = identity.to_line()
+    _ask(lambda backend: backend.set_password(SERVICE, entry(identity.public_key), text))
+    if load(identity.public_key) != identity:
+        raise KeyringError("the keyring does not give back what it was given", hint=_WAY_OUT)
+
+
+def load(public_key: bytes) -> Identity:
+    """The identity with this public key.
+
+    Raises:
+        KeyringError: the keyring cannot be used, does not answer, or does not have it.
+    """
+    name = entry(public_key)
+    text = _ask(lambda backend: backend.get_password(SERVICE, name))
+    gone = KeyringError(
+        f"the keyring has no entry {name} of the service {SERVICE}, where this machine's key should be",
+        hint="if the keyring is another one than it was, use that one again; else move identity.key away and join again",
+    )
+    if not isinstance(text, str):
+        raise gone
+    try:
+        identity = Identity.parse(Path(name), text.encode("ascii", "replace"))
+    except KeyFileError:
+        raise gone from None  # its text may quote nothing, but names a file that there is not
+    if identity.public_key != public_key:
+        raise gone
+    return identity
+
+
+def delete(public_key: bytes) -> None:
+    """Take a seed out of the keyring. Raises KeyringError as `load` does."""
+    _ask(lambda backend: backend.delete_password(SERVICE, entry(public_key)))
+
+
+class _Question(threading.Thread):
+    """One call of the keyring; a daemon thread, so that one that hangs holds up nobody's exit."""
+
+    def __init__(self, ask: Callable[[KeyringBackend], Any]) -> None:
+        super().__init__(name="keyring", daemon=True)
+        self._ask = ask
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.answer = self._ask(_backend())
+        except BaseException as error:
+            self.error = error
+
+
+_stuck: _Question | None = None
+
+
+def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
+    global _stuck
+    late = KeyringError(
+        f"the keyring did not answer within {DEADLINE_S:.0f} s; it may be locked, and ask for its password where nobody sees it",
+        hint=f"unlock it (log in on the desktop), or {_WAY_OUT}",
+    )
+    # An agent's session tries again and again: one call that hangs is waited for, not joined by others.
+    if _stuck is not None:
+        _stuck.join(DEADLINE_S)
+        if _stuck.is_alive():
+            raise late
+        _stuck = None
+    question = _Question(ask)
+    question.start()
+    question.join(DEADLINE_S)
+    if question.is_alive():
+        _stuck = question
+        raise late
+    if question.error is None:
+        return question.answer
+    if isinstance(question.error, ConfideError):
+        raise question.error
+    # The library's errors come from any backend and may say anything: the class is enough, and quotes no secret.
+    raise KeyringError(f"the keyring cannot be used: {type(question.error).__name__}", hint=_WAY_OUT) from None
+
+
+def _backend() -> KeyringBackend:
+    try:
+        import keyring
+    except ImportError:
+        raise KeyringError(
+            "the library for the keyring is not installed", hint="pip install 'confide[keyring]'"
+        ) from None
+    backend = keyring.get_keyring()
+    for each in getattr(backend, "backends", None) or [backend]:
+        _refuse_if_open(each)
+    return backend
+
+
+def _refuse_if_open(backend: KeyringBackend) -> None:
+    module, name = type(backend).__module__, type(backend).__name__
+    if module.startswith(("keyring.backends.fail", "keyring.backends.null", "keyring.backends.chainer")):
+        raise KeyringError("there is no keyring here, as on most machines without a desktop", hint=_WAY_OUT)
+    if module.startswith("keyrings.alt") or "plaintext" in name.lower():
+        raise KeyringError(
+            f"the keyring chosen here ({module}.{name}) keeps its entries in plain or home-made files, no safer than our own",
+            hint=_WAY_OUT,
+        )
