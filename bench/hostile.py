@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import multiprocessing
 import os
 import statistics
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +95,15 @@ def knock(port: int, _static: bytes, count: Counted) -> None:
         count.value += 1
 
 
+def burn(_port: int, _static: bytes, _count: Counted) -> None:
+    """No attack: the same processor time, spent on nothing. What it costs a call is the machine's doing."""
+    while True:
+        pass
+
+
 ATTACKS: dict[str, tuple[Attack, ...]] = {
     "quiet": (),
+    "two processes that spin": (burn, burn),
     "500 half-open, 100 slow": (hold,),
     "flood of message 1": (flood, flood),
     "flood of connections": (knock,),
@@ -129,7 +138,7 @@ def under(attacks: Sequence[Attack], port: int, static: bytes) -> Iterator[list[
 
 async def call_for(client: Any, seconds: float) -> list[float]:
     """Milliseconds of tool calls, one after the other."""
-    times = []
+    times: list[float] = []
     end = time.perf_counter() + seconds
     while (started := time.perf_counter()) < end:
         await client.call_tool("memory_search", {"query": f"parcel {len(times)}"})
@@ -138,68 +147,89 @@ async def call_for(client: Any, seconds: float) -> list[float]:
     return times
 
 
-async def run_rounds(
-    daemon: Daemon, process: psutil.Process
-) -> tuple[dict[str, list[list[float]]], dict[str, list[float]], list[float]]:
-    """Times of every scene and round, the attackers' connections a second, and the daemon's MiB after each scene."""
+@dataclass(slots=True)
+class Scene:
+    """What was measured under one attack, a value a round.
+
+    Attributes:
+        calls_ms: of each tool call.
+        arrivals: connections that the attackers made in a second.
+        load: percent of a core that the daemon used, the caller's own calls included.
+        weight: MiB of the daemon's resident memory behind it.
+    """
+
+    calls_ms: list[list[float]] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
+    weight: list[float] = field(default_factory=list)
+
+
+async def run_rounds(daemon: Daemon, process: psutil.Process) -> dict[str, Scene]:
+    """Every attack in every round."""
     static = parse_daemon_key(daemon.run("key", "show").strip())
     caller = Identity.generate()
     daemon.run("callers", "add", format_public_key(caller.public_key, "caller"))
-    times: dict[str, list[list[float]]] = {name: [] for name in ATTACKS}
-    made: dict[str, list[float]] = {name: [] for name in ATTACKS}
-    weights = []
+    scenes = {name: Scene() for name in ATTACKS}
     async with Machine(await connect(f"ws://127.0.0.1:{daemon.port}/", caller, static)) as machine:
         await machine.attach()
         await machine.put("MEMORY.md", "The parcel API listens on port 8010.\n")
         async with machine.mcp() as client:
             await call_for(client, 1)
             for _ in range(ROUNDS):
-                for name, attack in ATTACKS.items():
-                    with under(attack, daemon.port, static) as counts:
+                for name, scene in scenes.items():
+                    with under(ATTACKS[name], daemon.port, static) as counts:
                         await asyncio.sleep(SETTLE_S)
-                        before = sum(count.value for count in counts)
-                        times[name].append(await call_for(client, MEASURE_S))
-                        made[name].append((sum(count.value for count in counts) - before) / MEASURE_S)
+                        arrived, worked = sum(count.value for count in counts), cpu_s(process)
+                        scene.calls_ms.append(await call_for(client, MEASURE_S))
+                        scene.arrivals.append((sum(count.value for count in counts) - arrived) / MEASURE_S)
+                        scene.load.append((cpu_s(process) - worked) / MEASURE_S * 100)
                     await asyncio.sleep(0.5)
-                    weights.append(process.memory_info().rss / 2**20)
-    return times, made, weights
+                    scene.weight.append(process.memory_info().rss / 2**20)
+    return scenes
 
 
 def main(_arguments: Sequence[str] = ()) -> int:
     """Print the table; 1 if a budget is not met."""
+    gc.freeze()  # as the daemon does: the caller is not to be stopped by its own collector
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
         root = Path(folder)
         (root / "server-home").mkdir()
         (root / "server-home" / "daemon.toml").write_text('[embedding]\nprovider = "none"\n')
         with running_daemon(root) as daemon:
             assert daemon._process is not None
-            process = psutil.Process(daemon._process.pid)
-            times, made, weights = asyncio.run(run_rounds(daemon, process))
+            scenes = asyncio.run(run_rounds(daemon, psutil.Process(daemon._process.pid)))
             logged = daemon.log.stat().st_size
-    return show(times, made, weights, logged)
+    return show(scenes, logged)
 
 
-def show(times: dict[str, list[list[float]]], made: dict[str, list[float]], weights: list[float], logged: int) -> int:
+def show(scenes: dict[str, Scene], logged: int) -> int:
     """Medians over the rounds, and the ratio to the quiet of the same round."""
-    quiet = [p99(row) for row in times["quiet"]]
+    quiet = [p99(row) for row in scenes["quiet"].calls_ms]
     worst = 0.0
-    print(f"{'a caller`s tool calls under':26} {'p50':>9} {'p99':>9} {'p99 / quiet':>12} {'attackers, conn/s':>18}")
-    for name, rows in times.items():
-        ratio = statistics.median(p99(row) / base for row, base in zip(rows, quiet, strict=True))
+    print(
+        f"{'a caller`s tool calls under':26} {'p50':>9} {'p99':>9} {'p99/quiet':>10} {'arrivals/s':>11} {'daemon, % core':>15}"
+    )
+    for name, scene in scenes.items():
+        ratio = statistics.median(p99(row) / base for row, base in zip(scene.calls_ms, quiet, strict=True))
         worst = max(worst, ratio)
-        p50 = statistics.median(statistics.median(row) for row in rows)
-        print(
-            f"{name:26} {p50:6.2f} ms {statistics.median(map(p99, rows)):6.2f} ms {ratio:11.2f}x {statistics.median(made[name]):18,.0f}"
-        )
+        p50 = statistics.median(map(statistics.median, scene.calls_ms))
+        high = statistics.median(map(p99, scene.calls_ms))
+        arrivals, load = statistics.median(scene.arrivals), statistics.median(scene.load)
+        print(f"{name:26} {p50:6.2f} ms {high:6.2f} ms {ratio:9.2f}x {arrivals:11,.0f} {load:15.0f}")
     print(f"the p99 must be <= {MAX_RATIO:g}x the quiet one")
-    growth = weights[-1] - weights[len(ATTACKS) - 1]
+    weight = list(scenes.values())[-1].weight
+    first, last = weight[0], weight[-1]
     print(
-        f"resident memory: {weights[0]:.0f} MiB in quiet, {weights[len(ATTACKS) - 1]:.0f} MiB after the first round of attacks,"
+        f"resident memory: {scenes['quiet'].weight[0]:.0f} MiB in quiet, {first:.0f} after the first round of attacks, {last:.0f} after"
     )
-    print(
-        f"  {weights[-1]:.0f} MiB after the last (growth must be <= {MAX_RSS_GROWTH_MIB:.0f} MiB); log: {logged:,} bytes"
-    )
-    return 0 if worst <= MAX_RATIO and growth <= MAX_RSS_GROWTH_MIB else 1
+    print(f"  the last; its growth must be <= {MAX_RSS_GROWTH_MIB:.0f} MiB. The daemon's whole log: {logged:,} bytes")
+    return 0 if worst <= MAX_RATIO and last - first <= MAX_RSS_GROWTH_MIB else 1
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Seconds of processor that it has used."""
+    used = process.cpu_times()
+    return used.user + used.system
 
 
 def p99(values: list[float]) -> float:
