@@ -72,3 +72,10 @@ def find(config: Path | None = None) -> Paths:
     data = platformdirs.user_data_path("confide")
     settings = platformdirs.user_config_path("confide")
     return Paths(config or settings / "proxy.toml", data / "proxy", data / "global", data / "daemon")
+
+
+def runtime_folders() -> list[Path]:
+    """Where this user's runtime files may be: where the environment says, and where Linux has them. Clients start servers without it."""
+    said = os.environ.get("XDG_RUNTIME_DIR")
+    usual = Path(f"/run/user/{os.geteuid()}")
+    return list(dict.fromkeys([*([Path(said)] if said else []), usual]))

@@ -6,6 +6,7 @@ call has a deadline, and backends that keep nothing, or keep it in the open, are
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys import PUBLIC_KEY_WORD, Identity, format_public_key
 from confide_proxy.errors import KeyringError
+from confide_proxy.paths import runtime_folders
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -121,10 +123,19 @@ def _backend() -> KeyringBackend:
         raise KeyringError(
             "the library for the keyring is not installed", hint="pip install 'confide[keyring]'"
         ) from None
+    _find_the_session_bus()
     backend = keyring.get_keyring()
     for each in getattr(backend, "backends", None) or [backend]:
         _refuse_if_open(each)
     return backend
+
+
+def _find_the_session_bus() -> None:
+    """An agent's client may start us without the variable that leads to the desktop's keyring; the bus has a usual place."""
+    for runtime in runtime_folders():
+        bus = runtime / "bus"
+        if bus.is_socket() and bus.stat().st_uid == os.geteuid():
+            os.environ.setdefault("DBUS_SESSION_BUS_ADDRESS", f"unix:path={bus}")
 
 
 def _refuse_if_open(backend: KeyringBackend) -> None:

@@ -22,6 +22,7 @@ from confide_crypto.private import (
     write_private_file,
 )
 from confide_proxy.errors import KeyChangeError
+from confide_proxy.paths import runtime_folders
 
 DEFAULT_S: Final = 8 * 3600.0
 LONGEST_S: Final = 7 * 24 * 3600.0
@@ -51,7 +52,7 @@ def keep(identity: Identity, until: float) -> None:
 
 def find(public_key: bytes) -> Unlocked | None:
     """The seed of this public key, if it is unlocked; one whose time is over is deleted."""
-    for runtime in _candidates():
+    for runtime in runtime_folders():
         path = runtime / _FOLDER / _name(public_key)
         try:
             if not path.is_symlink() and not path.exists():
@@ -73,7 +74,7 @@ def forget(public_key: bytes) -> bool:
     Raises:
         KeyFileError: the file cannot be deleted.
     """
-    there = [path for runtime in _candidates() if (path := runtime / _FOLDER / _name(public_key)).exists()]
+    there = [path for runtime in runtime_folders() if (path := runtime / _FOLDER / _name(public_key)).exists()]
     for path in there:
         remove_private_file(path)
     return bool(there)
@@ -84,8 +85,8 @@ def _read(path: Path) -> Unlocked | None:
         record = json.loads(read_private_file(path))
         since, until = float(record["from"]), float(record["until"])
         identity = Identity.parse(path, str(record["key"]).encode())
-    except (ValueError, KeyError, TypeError):
-        return None
+    except (KeyFileError, ValueError, KeyError, TypeError):
+        return None  # damaged, or open to others: not to be left lying either
     # A clock that was set back must not prolong it.
     return Unlocked(identity, until) if since <= time.time() < until else None
 
@@ -94,16 +95,9 @@ def _name(public_key: bytes) -> str:
     return f"{public_key.hex()[:32]}.unlocked"
 
 
-def _candidates() -> list[Path]:
-    """Runtime folders: what the environment says, and where it is on Linux; an agent may start us without its environment."""
-    said = os.environ.get("XDG_RUNTIME_DIR")
-    usual = Path(f"/run/user/{os.geteuid()}")
-    return list(dict.fromkeys([*([Path(said)] if said else []), usual]))
-
-
 def _place() -> Path:
     problems = []
-    for runtime in _candidates():
+    for runtime in runtime_folders():
         try:
             _check(runtime)
             make_private_dir(runtime / _FOLDER)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
 from confide_crypto import bech32m, private
 from confide_crypto.errors import EXIT_KEYS, EXIT_STORAGE, KeyFileError, KeyTextError
@@ -26,6 +26,7 @@ from confide_crypto.keys import (
     verify,
     write_private_file,
 )
+from confide_crypto.private import check_private_dir
 
 
 @pytest.fixture
@@ -79,16 +80,28 @@ def test_a_file_that_others_can_touch_is_refused(path: Path, bits: int) -> None:
 def test_a_file_of_another_user_is_refused(path: Path) -> None:
     Identity.generate().save(path)
     os.chown(path, 12345, -1)
-    with pytest.raises(KeyFileError, match="another user"):
+    with pytest.raises(KeyFileError, match="another user") as caught:
         Identity.load(path)
+    assert "chown" in (caught.value.hint or "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_refused(path: Path) -> None:
+    make_private_dir(path.parent)
+    os.chown(path.parent, 12345, -1)
+    for check in (make_private_dir, check_private_dir):
+        with pytest.raises(KeyFileError, match="another user") as caught:
+            check(path.parent)
+        assert "chown" in (caught.value.hint or "")
 
 
 def test_a_link_is_refused_even_to_a_good_file(path: Path) -> None:
     Identity.generate().save(path)
     link = path.with_name("link.key")
     link.symlink_to(path)
-    with pytest.raises(KeyFileError, match="is a link"):
+    with pytest.raises(KeyFileError, match="is a link") as caught:
         Identity.load(link)
+    assert caught.value.hint
     with pytest.raises(KeyFileError, match="is a link"):
         check_private_file(link)
 
@@ -98,8 +111,9 @@ def test_a_folder_or_a_pipe_is_not_a_key_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe, 0o600)
     for path in (pipe, tmp_path):
-        with pytest.raises(KeyFileError, match="not a plain file"):
+        with pytest.raises(KeyFileError, match="not a plain file") as caught:
             Identity.load(path)
+        assert f"mv {path}" in (caught.value.hint or "")
 
 
 def test_a_missing_file_says_so(path: Path) -> None:
@@ -141,8 +155,23 @@ def test_a_pem_of_another_kind_is_refused(path: Path) -> None:
     other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for content in (other, other[:80]):
         write_private_file(path, content, replace=True)
-        with pytest.raises(KeyFileError, match="private key"):
+        with pytest.raises(KeyFileError, match="private key") as caught:
             Identity.load(path)
+        assert caught.value.hint
+
+
+def test_an_encrypted_pem_says_how_to_decrypt_it(path: Path) -> None:
+    key = Ed25519PrivateKey.generate()
+    protected = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    write_private_file(path, protected)
+    with pytest.raises(KeyFileError, match="encrypted") as caught:
+        Identity.load(path)
+    assert f"openssl pkey -in {path}" in (caught.value.hint or "")
+    openssh = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    write_private_file(path, openssh, replace=True)
+    with pytest.raises(KeyFileError, match="OpenSSH") as caught:
+        Identity.load(path)
+    assert "PKCS#8" in (caught.value.hint or "")
 
 
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,336 @@
+"""Where a machine's key is kept: the three forms, from one to the other and back, and what is refused. The real program throughout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
+from tests.support.programs import CONFIDE, Machine
+from tests.support.runtime import runtime_folder
+
+from confide_crypto.keys import Identity, parse_public_key, write_private_file
+
+KEYRINGS = Path(__file__).parents[1] / "support" / "keyrings"
+WORDS = "correct horse battery staple"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine that starts no daemon: a command that gets past its key ends with 5."""
+    made = Machine(tmp_path, "laptop")
+    (made.home / "proxy.toml").write_text("on_demand = false\n")
+    made.env.pop("XDG_RUNTIME_DIR", None)
+    made.env.pop("DBUS_SESSION_BUS_ADDRESS", None)
+    return made
+
+
+def with_keyring(machine: Machine, backend: str = "filed.Filed") -> Path:
+    """Choose a keyring; returns the file where the test's own ones keep their entries."""
+    entries = machine.home / "keyring.json"
+    machine.env |= {"PYTHONPATH": str(KEYRINGS), "PYTHON_KEYRING_BACKEND": backend, "KEYRING_FILE": str(entries)}
+    return entries
+
+
+def key_file(machine: Machine) -> Path:
+    return machine.home / "proxy" / "identity.key"
+
+
+def shown(machine: Machine) -> dict[str, Any]:
+    record: dict[str, Any] = machine.json("key", "show")
+    return record
+
+
+def test_show_tells_the_key_and_how_it_is_kept(machine: Machine) -> None:
+    record = shown(machine)
+    line, words = machine.run("key", "show").splitlines()
+    assert record == {"publicKey": line, "words": words, "kept": "file", "file": str(key_file(machine))}
+    assert parse_public_key(line)[0] == Identity.load(key_file(machine)).public_key
+
+
+def test_to_the_keyring_and_back(machine: Machine) -> None:
+    entries = with_keyring(machine)
+    before = shown(machine)
+    seed = key_file(machine).read_text().splitlines()[-1]
+    machine.run("key", "move", "keyring")
+    assert seed not in key_file(machine).read_text()
+    assert list(json.loads(entries.read_text()).values()) == [seed]
+    assert key_file(machine).stat().st_mode & 0o777 == 0o600
+    assert shown(machine) == {**before, "kept": "keyring"}
+    machine.run("status", code=5)  # past the key, to the daemon that is not there
+    machine.run("key", "move", "file")
+    assert shown(machine) == before
+    assert json.loads(entries.read_text()) == {}, "nothing is left in the keyring"
+    assert key_file(machine).read_text().splitlines()[-1] == seed
+
+
+def test_a_machine_without_a_keyring_says_so_and_keeps_its_file(machine: Machine) -> None:
+    """What a Linux without a desktop gives, what keeps nothing, and what keeps it in the open."""
+    machine.run("key", "show")
+    before = key_file(machine).read_bytes()
+    for backend, why in (
+        ("keyring.backends.fail.Keyring", "there is no keyring here"),
+        ("keyring.backends.null.Keyring", "there is no keyring here"),
+        ("filed.PlaintextKeyring", "no safer than our own"),
+        ("filed.Forgetful", "keyring"),
+        ("filed.NoSuchClass", "cannot be used"),
+    ):
+        with_keyring(machine, backend)
+        told = machine.run("key", "move", "keyring", code=4)
+        assert why in told
+        assert "hint:" in told
+        assert key_file(machine).read_bytes() == before
+
+
+def test_a_keyring_s_own_failure_quotes_no_secret(machine: Machine) -> None:
+    with_keyring(machine, "filed.Failing")
+    machine.run("key", "show")
+    told = machine.run("key", "move", "keyring", code=4)
+    assert "RuntimeError" in told
+    assert "SECRET-KEY" not in told.upper()
+
+
+def test_a_keyring_that_does_not_answer_is_given_up_in_seconds(machine: Machine) -> None:
+    with_keyring(machine, "filed.Silent")
+    machine.run("key", "show")
+    before = key_file(machine).read_bytes()
+    started = time.monotonic()
+    told = machine.run("key", "move", "keyring", code=4)
+    assert time.monotonic() - started < 20
+    assert "did not answer within" in told
+    assert "unlock it" in told
+    assert key_file(machine).read_bytes() == before
+
+
+def test_an_entry_that_is_gone_or_another_s_is_named(machine: Machine) -> None:
+    entries = with_keyring(machine)
+    machine.run("key", "show")
+    machine.run("key", "move", "keyring")
+    (name,) = json.loads(entries.read_text())
+    stranger = Identity.generate().to_line()
+    for content in ({}, {name: "x"}, {name: stranger}):
+        entries.write_text(json.dumps(content))
+        told = machine.run("status", code=4)
+        assert name.split("/")[1] in told
+        assert stranger not in told
+
+
+def test_without_the_extra_the_way_to_it_is_told(machine: Machine, tmp_path: Path) -> None:
+    machine.run("key", "show")
+    (tmp_path / "keyring.py").write_text("raise ImportError")
+    machine.env["PYTHONPATH"] = str(tmp_path)
+    assert "pip install 'confide[keyring]'" in machine.run("key", "move", "keyring", code=4)
+
+
+def test_under_a_passphrase_locked_unlocked_and_back(machine: Machine) -> None:
+    before = shown(machine)
+    seed = key_file(machine).read_text().splitlines()[-1]
+    with runtime_folder() as runtime:
+        machine.env["XDG_RUNTIME_DIR"] = str(runtime)
+        machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+        assert seed not in key_file(machine).read_text()
+        assert shown(machine) == {**before, "kept": "passphrase", "unlockedUntil": None}
+        told = machine.run("status", code=4)
+        assert "this machine's key is locked" in told
+        assert "run confide key unlock" in told
+        assert "does not open" in machine.run("key", "unlock", stdin="another passphrase\n", code=4)
+        assert list(runtime.iterdir()) in ([], [runtime / "confide"])
+        assert "unlocked until" in machine.run("key", "unlock", "--for", "30m", stdin=f"{WORDS}\n")
+        (copy,) = (runtime / "confide").iterdir()
+        assert (copy.stat().st_mode & 0o777, copy.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert shown(machine)["unlockedUntil"]
+        machine.run("status", code=5)
+        assert "locked" in machine.run("key", "lock")
+        assert not copy.exists()
+        machine.run("status", code=4)
+        machine.run("key", "unlock", stdin=f"{WORDS}\n")
+        machine.run("key", "move", "file")
+        assert not copy.exists()
+    assert shown(machine) == before
+    assert key_file(machine).read_text().splitlines()[-1] == seed
+
+
+def test_an_unlocked_key_ends_by_itself(machine: Machine) -> None:
+    """By its time, by a clock that was set back, and by whatever is not as it was written."""
+    machine.run("key", "show")
+    with runtime_folder() as runtime:
+        machine.env["XDG_RUNTIME_DIR"] = str(runtime)
+        machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+        machine.run("key", "unlock", stdin=f"{WORDS}\n")
+        (copy,) = (runtime / "confide").iterdir()
+        record = json.loads(copy.read_text())
+        now = time.time()
+        for change in (
+            {"until": now - 1},
+            {"from": now + 3600, "until": now + 7200},
+            {"key": Identity.generate().to_line()},
+            {"until": "never"},
+        ):
+            write_private_file(copy, json.dumps({**record, **change}).encode(), replace=True)
+            assert "is locked" in machine.run("status", code=4)
+            assert not copy.exists(), change
+        write_private_file(copy, json.dumps(record).encode())
+        machine.run("status", code=5)
+        copy.chmod(0o640)  # somebody else may have read it
+        assert "is locked" in machine.run("status", code=4)
+        assert not copy.exists()
+
+
+def test_an_unlocked_key_is_kept_in_memory_only(machine: Machine, tmp_path: Path) -> None:
+    machine.run("key", "show")
+    machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+    on_disk = tmp_path / "runtime"
+    on_disk.mkdir(mode=0o700)
+    with runtime_folder() as runtime:
+        loose = runtime / "loose"
+        loose.mkdir()
+        loose.chmod(0o755)
+        for place, why in (
+            (on_disk, "not in memory"),
+            (loose, "open to other users"),
+            (tmp_path / "none", "no such file"),
+        ):
+            machine.env["XDG_RUNTIME_DIR"] = str(place)
+            told = machine.run("key", "unlock", stdin=f"{WORDS}\n", code=4)
+            assert why in told
+            assert "hint:" in told
+            assert not list(tmp_path.rglob("*.unlocked"))
+
+
+def test_unlock_and_lock_say_where_there_is_nothing_to_do(machine: Machine) -> None:
+    machine.run("key", "show")
+    assert "nothing to unlock" in machine.run("key", "unlock")
+    assert "no passphrase" in machine.run("key", "lock")
+    assert "already" in machine.run("key", "move", "file")
+    for duration in ("8", "0h", "8d", "-1h"):
+        machine.run("key", "unlock", "--for", duration, code=2)
+    assert "no passphrase was given" in machine.run("key", "move", "passphrase", stdin="", code=4)
+    assert "at least 8" in machine.run("key", "move", "passphrase", stdin="short\n", code=4)
+    assert shown(machine)["kept"] == "file"
+
+
+def test_the_passphrase_can_be_changed(machine: Machine) -> None:
+    before = shown(machine)
+    machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+    machine.run("key", "passphrase", stdin=f"not it at all\n{WORDS} two\n", code=4)
+    machine.run("key", "passphrase", stdin=f"{WORDS}\n{WORDS} two\n")
+    machine.run("key", "move", "file", stdin=f"{WORDS}\n", code=4)
+    machine.run("key", "move", "file", stdin=f"{WORDS} two\n")
+    assert shown(machine) == before
+
+
+def test_the_passphrase_is_asked_for_at_a_terminal_without_an_echo(machine: Machine) -> None:
+    import pty
+
+    machine.run("key", "show")
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        [CONFIDE, "key", "move", "passphrase"],
+        cwd=machine.project,
+        env=machine.env,
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        start_new_session=True,
+    )
+    os.close(inner)
+    said = b""
+    try:
+        for prompt in (b"new passphrase: ", b"the same again: "):
+            while prompt not in said:
+                said += os.read(outer, 1024)
+            os.write(outer, WORDS.encode() + b"\n")
+        while True:
+            try:
+                said += os.read(outer, 1024)
+            except OSError:
+                break
+        assert process.wait(30) == 0, said
+    finally:
+        process.kill()
+        process.wait(10)
+        os.close(outer)
+    assert WORDS.encode() not in said
+    assert shown(machine)["kept"] == "passphrase"
+
+
+def pem(path: Path, protection: KeySerializationEncryption | None = None) -> Ed25519PrivateKey:
+    key = Ed25519PrivateKey.generate()
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection or NoEncryption()))
+    path.chmod(0o600)
+    return key
+
+
+def test_a_key_is_imported_once(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "mine.pem"
+    key = pem(file)
+    record = machine.json("key", "import", str(file))
+    assert parse_public_key(record["publicKey"])[0] == key.public_key().public_bytes_raw()
+    assert shown(machine) == record
+    assert key_file(machine).stat().st_mode & 0o777 == 0o600
+    pem(file)
+    before = key_file(machine).read_bytes()
+    told = machine.run("key", "import", str(file), code=4)
+    assert "has a key already" in told
+    assert "confide key show" in told
+    assert f"mv {key_file(machine)}" in told
+    assert key_file(machine).read_bytes() == before
+
+
+def test_what_cannot_be_imported_says_why(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "mine.pem"
+    pem(file)
+    file.chmod(0o644)
+    assert "chmod 600" in machine.run("key", "import", str(file), code=4)
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    assert "is a link" in machine.run("key", "import", str(link), code=4)
+    pem(file, BestAvailableEncryption(b"secret"))
+    assert "openssl pkey" in machine.run("key", "import", str(file), code=4)
+    file.write_text("# a note\nnothing of ours\n")
+    assert "not an identity file" in machine.run("key", "import", str(file), code=4)
+    assert "no such file" in machine.run("key", "import", str(tmp_path / "none"), code=4)
+    assert not key_file(machine).exists()
+
+
+def test_an_identity_file_of_another_machine_can_be_imported(machine: Machine, tmp_path: Path) -> None:
+    """A plain one and a sealed one, which stays sealed; the marker of another machine's keyring is no key."""
+    other = Machine(tmp_path, "other")
+    with_keyring(other)
+    before = shown(other)
+    machine.run("key", "import", str(key_file(other)))
+    assert shown(machine)["words"] == before["words"]
+    key_file(machine).unlink()
+    other.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+    machine.run("key", "import", str(key_file(other)))
+    assert (shown(machine)["words"], shown(machine)["kept"]) == (before["words"], "passphrase")
+    key_file(machine).unlink()
+    other.run("key", "move", "keyring", stdin=f"{WORDS}\n")
+    assert "only names an entry" in machine.run("key", "import", str(key_file(other)), code=4)
+
+
+def test_a_loose_folder_or_file_stops_every_command(machine: Machine) -> None:
+    machine.run("key", "show")
+    key_file(machine).parent.chmod(0o770)
+    assert "chmod 700" in machine.run("status", code=4)
+    key_file(machine).parent.chmod(0o700)
+    key_file(machine).chmod(0o604)
+    assert "chmod 600" in machine.run("key", "show", code=4)
+    key_file(machine).chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(key_file(machine), 12345, -1)
+        assert "chown" in machine.run("status", code=4)
+        os.chown(key_file(machine), 0, -1)
+    machine.run("status", code=5)
