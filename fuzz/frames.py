@@ -73,7 +73,7 @@ class End:
             raise AssertionError("more is held for reassembly than may be")
         if self.taken > CONNECTION_CREDIT + self.granted or channel.incoming.credit < 0:
             raise AssertionError("more of bodies was taken than was granted")
-        if len(channel._answering) > MAX_REQUESTS + 1 or len(channel.incoming) > MAX_REQUESTS:
+        if len(channel._answering) > MAX_REQUESTS + 1 or len(channel.incoming._bodies) > MAX_REQUESTS:
             raise AssertionError("more is in use than the limit")
         if channel.outgoing.credit > MAX_CREDIT and not channel._is_dead:
             raise AssertionError("more credit than there can be")

@@ -13,7 +13,7 @@ import logging
 import types
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from websockets.exceptions import ConnectionClosed
 
@@ -46,6 +46,8 @@ OnRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 OnStream = Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
 
 log = logging.getLogger(__name__)
+
+_GONE: Final = RequestError("unavailable", "what had to be asked for this is not connected any more", "try again")
 
 
 class Inbox:
@@ -223,8 +225,8 @@ class Inbox:
             return encode_result(await on_request(op, body))
         except RequestError as error:
             return encode_error(error)
-        except ConnectionLost:
-            raise
+        except ConnectionLost:  # another one that the handler needed; if it is this one, the answer finds no way either
+            return encode_error(_GONE)
         except Exception as error:
             # By class name only: the text may quote content. The peer gets a code, never the cause.
             log.error("session %s: a request failed with %s", self._channel.session_id, type(error).__name__)

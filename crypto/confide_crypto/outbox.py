@@ -61,6 +61,8 @@ class Outbox:
         self._is_upload_next = False
         self._has_work = asyncio.Event()
         self._is_free = True
+        self._is_running = False
+        """Whether `run` empties the queue: until then a sender that the socket cannot take at once waits at the socket."""
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self._closed = False
@@ -77,7 +79,7 @@ class Outbox:
             len(payload) <= MAX_PAYLOAD
             and self._is_free
             and not bulk
-            and self._ws.transport.get_write_buffer_size() == 0
+            and (self._ws.transport.get_write_buffer_size() == 0 or not self._is_running)
         ):
             await self._write(self._channel.seal(kind, stream, payload))
             return
@@ -139,6 +141,7 @@ class Outbox:
 
     async def run(self) -> None:
         """Send what waits, until cancelled or the connection is gone. The reader reports the loss."""
+        self._is_running = True
         try:
             while True:
                 await self._has_work.wait()

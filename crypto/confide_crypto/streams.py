@@ -39,9 +39,6 @@ class Streams:
         self.credit = CONNECTION_CREDIT
         """Bytes of DATA that may still pass before the receiver grants more, over all streams."""
 
-    def __len__(self) -> int:
-        return len(self._bodies)
-
     def __contains__(self, stream: int) -> bool:
         return stream in self._bodies
 
