@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.support.frozen.scripts import plaintext
+
 _FOLDER = Path(__file__).parents[1] / "tests" / "vectors" / "confide"
 
 
@@ -17,7 +19,12 @@ def frozen(name: str) -> Any:
     return json.loads((_FOLDER / f"{name}.json").read_text())
 
 
-def frozen_plaintexts() -> Iterator[bytes]:
-    """The plaintexts of all frozen bad frames that fit a small record."""
+def frozen_sessions() -> Iterator[tuple[bool, list[bytes]]]:
+    """For each frozen session whose frames fit small records: whether they are the daemon's, and their plaintexts without the padding."""
     for case in frozen("frozen")["bad_frames"]:
-        yield bytes.fromhex(case["plaintext"])[:256]
+        yield True, [bytes.fromhex(case["plaintext"])[:256].rstrip(b"\0")]
+    for case in frozen("frames")["cases"]:
+        frames = [step["get"] for step in case["steps"] if "get" in step and "times" not in step]
+        made = [plaintext(frame) for frame in frames]
+        if all(len(frame) <= 256 for frame in made) and "payload" in frames[0]:
+            yield case["end"] == "client", [frame.rstrip(b"\0") for frame in made]

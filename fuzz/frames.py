@@ -176,7 +176,7 @@ def _sealed(channel: Channel, plaintext: bytes) -> bytes:
 
 def seeds() -> Iterator[bytes]:
     """One of each step, whole sessions, and the frozen vectors' frames as raw ones."""
-    from fuzz.corpus import frozen_plaintexts
+    from fuzz.corpus import frozen_sessions
 
     steps = [bytes([kind << 1 | side, 1 + side, 4]) for kind in range(11) for side in (0, 1)]
     yield from steps
@@ -187,9 +187,10 @@ def seeds() -> Iterator[bytes]:
             yield bytes([2 << 1, 0, 4, 11 << 1, 1, kind, flags, 5, 3])
     # A body: OPEN on 1, three pieces, END; its answer; the goodbye.
     yield bytes([2 << 1, 0, 4, *([3 << 1, 1, 0] * 3), 4 << 1, 1, 7 << 1 | 1, 1, 4, 10 << 1, 0, 10 << 1 | 1, 0])
-    for plaintext in frozen_plaintexts():
-        useful = plaintext.rstrip(b"\0")[:255] or b"\0"
-        yield bytes([15 << 1, 0, len(useful) - 1]) + useful
+    for is_daemons, row in frozen_sessions():
+        yield b"".join(
+            bytes([15 << 1 | is_daemons, 0, max(len(p), 1) - 1]) + (p or b"\0") for p in row if len(p) <= 256
+        )
     yield bytes([14 << 1, 0, 11, 0, 4, 2, 0, 0, 9, 1])
 
 

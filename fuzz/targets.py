@@ -32,6 +32,6 @@ TARGETS: Final = {
     "message1": Target(handshakes.message1, handshakes.seeds1, 10, 1400),
     "message2": Target(handshakes.message2, handshakes.seeds2, 10, 1300),
     "message3": Target(handshakes.message3, handshakes.seeds3, 10, 600),
-    "frames": Target(frames.frames, frames.seeds, 25, 400),
+    "frames": Target(frames.frames, frames.seeds, 25, 1000),
     "bodies": Target(bodies.bodies, bodies.seeds, 25, 6000),
 }

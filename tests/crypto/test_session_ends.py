@@ -268,7 +268,7 @@ async def test_a_message_whose_sender_has_gone_fails_quietly_when_the_link_break
 
     async with hosting(door, hold) as host:
         connection = await dial(host.url)
-        (await connected.get())._ws.transport.pause_reading()  # type: ignore[attr-defined]
+        (await connected.get())._ws.transport.pause_reading()
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
         sending = asyncio.create_task(connection.send_message(bytes(MAX_MESSAGE)))
         while connection._outbox.records_sent < 2:  # noqa: ASYNC110 - until the socket is full

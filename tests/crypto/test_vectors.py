@@ -105,7 +105,7 @@ def handshake_case(case: Case) -> None:
     if "message1" in case:
         whole_handshake(case)
     elif "first" in case:
-        _, welcome = _read_welcome(case["first"].encode(), *unhex(case, "daemon_static"), "six-words")
+        _, welcome = _read_welcome(case["first"].encode(), unhex(case, "daemon_static")[0], "six-words")
         assert welcome == json.loads(case["first"])["ok"]["welcome"]
     else:
         made = ends(SESSIONS[case["setup"]])[2]
