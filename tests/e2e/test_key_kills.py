@@ -1,0 +1,204 @@
+"""A rotation of a machine's key that is cut short anywhere leaves a machine that still gets in (PROTOCOL.md 7.10).
+
+The steps are driven in this process against a real daemon and left there; or the real command is killed at what can be seen from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.programs import CONFIDE, Daemon, Machine, running_daemon, wait_until
+from tests.support.wire import Wire
+
+from confide_crypto.errors import EXIT_DENIED
+from confide_crypto.keys import Identity, fingerprint_words
+from confide_crypto.rotation import sign_rotation
+from confide_proxy import identity as identities
+from confide_proxy.config import ProxyConfig
+from confide_proxy.identity import Form
+from confide_proxy.key_rotation import exclusive
+from confide_proxy.link import open_connection
+from confide_proxy.paths import Paths
+
+STEPS = ("written", "named", "used", "adopted")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running_daemon(tmp_path_factory.mktemp("daemon")) as running:
+        yield running
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path, "laptop")
+    yield made
+    made.stop_local_daemon()
+
+
+def paths_of(machine: Machine) -> Paths:
+    home = machine.home
+    return Paths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
+
+
+def words(machine: Machine) -> str:
+    return str(machine.json("key", "show")["words"])
+
+
+def cut_short(paths: Paths, after: str) -> tuple[Identity, Identity]:
+    """A rotation that ends behind this step, as a kill does: nothing is tidied up."""
+    old = identities.identity(paths.identity)
+    new = Identity.generate()
+
+    async def steps() -> None:
+        identities.write(paths.next_identity, new, Form.FILE)
+        if after == "written":
+            return
+        with exclusive(paths, wait_s=1):
+            aside = paths.next_identity.rename(
+                paths.state / "aside"
+            )  # this process is no other confide, that would finish it
+            connection = await open_connection(paths, ProxyConfig())
+            aside.rename(paths.next_identity)
+            serving = asyncio.create_task(connection.serve(on_message=unasked, on_request=unasked))
+            await connection.request("rotate", sign_rotation(old, new, connection.session_id), timeout_s=10)
+            await connection.close()
+            await asyncio.gather(serving, return_exceptions=True)
+            if after == "named":
+                return
+            # Under the lock that is held here, a connection leaves the files as they are.
+            await (await open_connection(paths, ProxyConfig())).close()
+            assert paths.next_identity.exists()
+        if after == "adopted":
+            paths.next_identity.replace(paths.identity)
+
+    asyncio.run(steps())
+    return old, new
+
+
+async def unasked(*_arguments: object) -> dict[str, object]:
+    raise AssertionError("nothing is asked here")
+
+
+@pytest.mark.parametrize("after", STEPS)
+@pytest.mark.parametrize("where", ["server", "on demand"])
+def test_cut_short_anywhere_the_machine_gets_in(daemon: Daemon, machine: Machine, after: str, where: str) -> None:
+    """Four programs at once come to the half-done rotation; all get in, and one of them finishes it."""
+    if where == "server":
+        machine.run("join", daemon.invite(f"cut-{after}"))
+    machine.run("store", "herons nest in March", "--path", "memory/birds.md")
+    paths = paths_of(machine)
+    thief = Machine(machine.home.parent.parent, "thief")
+    shutil.copytree(paths.state, thief.home / "proxy")
+    old, new = cut_short(paths, after)
+    expected = old if after == "written" else new
+    programs = [
+        subprocess.Popen([CONFIDE, "search", "herons"], cwd=machine.project, env=machine.env, stdout=-1, stderr=-2)
+        for _ in range(4)
+    ]
+    said = [program.communicate(timeout=60)[0].decode() for program in programs]
+    assert [program.returncode for program in programs] == [0] * 4, said
+    assert all("nest in March" in each for each in said)
+    assert words(machine) == fingerprint_words(expected.public_key)
+    assert not paths.next_identity.exists()
+    machine.run("status")
+    if where == "server":
+        thief.run("status", code=0 if after == "written" else EXIT_DENIED)
+    machine.run("key", "rotate")
+    assert "nest in March" in machine.run("search", "herons")
+
+
+def test_a_session_that_runs_finishes_what_was_cut_short(daemon: Daemon, machine: Machine) -> None:
+    machine.run("join", daemon.invite("running"))
+    with Wire(machine) as agent:
+        agent.open()
+        assert not agent.tool("memory_status", {}).get("isError")
+        _, new = cut_short(paths_of(machine), "named")
+        daemon.kill()
+        daemon.start()
+        wait_until("the session to come back", lambda: not agent.tool("memory_status", {}).get("isError"))
+        wait_until("the new key to be this machine's", lambda: not paths_of(machine).next_identity.exists())
+        assert words(machine) == fingerprint_words(new.public_key)
+
+
+def test_a_next_key_is_not_dropped_under_a_rotation_that_goes_on(daemon: Daemon, machine: Machine) -> None:
+    """Between its writing and its naming the daemon does not know it: another program gets in with the old one, and leaves it alone."""
+    machine.run("join", daemon.invite("under-way"))
+    paths = paths_of(machine)
+    with exclusive(paths, wait_s=1):
+        identities.write(paths.next_identity, Identity.generate(), Form.FILE)
+        machine.run("status")
+        assert paths.next_identity.exists()
+        assert "another confide is changing" in machine.run("key", "rotate", code=4)
+        assert "another confide is changing" in machine.run("key", "move", "keyring", code=4)
+    assert "next" in machine.json("key", "show")
+    machine.run("status")
+    assert not paths.next_identity.exists()
+
+
+def test_a_daemon_that_is_back_from_an_old_copy_knows_the_old_key(
+    daemon: Daemon, machine: Machine, tmp_path: Path
+) -> None:
+    """The daemon's data is from before the rotation: the old key is still there to come in with."""
+    machine.run("join", daemon.invite("restored"))
+    daemon.stop()
+    copy = tmp_path / "copy"
+    shutil.copytree(daemon.data, copy)
+    daemon.start()
+    old, _new = cut_short(paths_of(machine), "named")
+    daemon.stop()
+    shutil.rmtree(daemon.data)
+    shutil.copytree(copy, daemon.data)
+    daemon.start()
+    machine.run("status")
+    assert words(machine) == fingerprint_words(old.public_key)
+
+
+@pytest.mark.parametrize("moment", ["at once", "a little later", "the daemon stands still", "the daemon has noted it"])
+def test_the_command_itself_is_killed(daemon: Daemon, machine: Machine, moment: str) -> None:
+    """kill -9 as soon as the next key is on the disk, and behind it; a few times each, since nobody can see every step from outside."""
+    machine.run("join", daemon.invite(f"killed-{moment.replace(' ', '-')}"))
+    paths = paths_of(machine)
+    for attempt in range(3):
+        before = words(machine)
+        noted = daemon.log.read_text().count("will have a new key")
+        process = subprocess.Popen(
+            [CONFIDE, "key", "rotate"], cwd=machine.project, env=machine.env, stdout=subprocess.DEVNULL, stderr=-1
+        )
+        following = None
+        end = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < end:
+            if moment == "the daemon has noted it":
+                if daemon.log.read_text().count("will have a new key") > noted:
+                    break
+            elif paths.next_identity.exists():
+                break
+        if moment == "the daemon stands still":
+            daemon.signal(signal.SIGSTOP)
+            time.sleep(0.1)
+        if moment == "a little later":
+            time.sleep(0.004 * (attempt + 1))
+        process.kill()
+        process.communicate()
+        if moment == "the daemon stands still":
+            daemon.signal(signal.SIGCONT)
+        if paths.next_identity.exists():
+            following = identities.read(paths.next_identity).public_key
+        machine.run("status")
+        after = words(machine)
+        assert not paths.next_identity.exists()
+        if following is not None:
+            assert after in (before, fingerprint_words(following))
+        if moment == "the daemon has noted it":
+            assert after != before
+        machine.run("status")
+    rows = json.loads(daemon.run("callers", "--json"))
+    assert words(machine) in json.dumps(rows)
