@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,8 @@ def main() -> int:
         outcomes = list(pool.map(one, options.only))
     sys.stdout.write(table(outcomes))
     bad = [outcome for outcome in outcomes if outcome.failed or outcome.crashes]
+    if not bad:
+        shutil.rmtree(folder)
     for outcome in bad:
         inputs = " ".join(str(path) for path in outcome.crashes) or "no input kept"
         sys.stderr.write(f"\n{outcome.name} failed: {inputs}\n{outcome.log[-4000:]}\n")
