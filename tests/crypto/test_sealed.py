@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -122,3 +124,24 @@ def test_a_sealed_file_is_no_plain_one(tmp_path: Path) -> None:
         Identity.load(path)
     assert line[30:50] not in str(caught.value)
     assert SEED.hex() not in repr(sealed())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space and /proc")
+def test_too_little_memory_is_said_so() -> None:
+    """In a process that may have no more than it has: not a wrong passphrase, and no traceback."""
+    script = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from nacl.pwhash import argon2id\n"
+        "from confide_crypto.errors import PassphraseError\n"
+        "from confide_crypto.sealed import SealedKey\n"
+        "key = SealedKey.parse(Path('identity.key'), bytes.fromhex(sys.argv[1]))\n"
+        "pages = int(Path('/proc/self/statm').read_text().split()[0])\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 32 * 2**20,) * 2)\n"
+        "try: key.open('correct horse battery staple')\n"
+        "except PassphraseError as error: print(error)\n"
+    )
+    asking = payload(sealed())
+    hungry = asking[:5] + struct.pack(">I", 256 * 1024) + asking[9:]
+    done = subprocess.run([sys.executable, "-c", script, hungry.hex()], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "there is not enough memory to try a passphrase: it takes 256 MiB"
