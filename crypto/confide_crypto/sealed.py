@@ -118,7 +118,7 @@ class SealedKey:
         from nacl.pwhash import argon2id
 
         # The same word typed on two machines may come as different code points.
-        data = unicodedata.normalize("NFC", passphrase).encode("utf-8", "surrogateescape")
+        data = unicodedata.normalize("NFC", passphrase).encode("utf-8", "backslashreplace")
         if len(data) > LONGEST_PASSPHRASE:
             raise PassphraseError(f"a passphrase has at most {LONGEST_PASSPHRASE} bytes")
         try:

@@ -219,7 +219,12 @@ def _unlocked_until(kept: Stored) -> float | None:
 
 def _passphrase(prompt: str = "passphrase") -> str:
     """Asked for at the terminal, or the next line of stdin. Never an argument or a variable, which others could see."""
-    typed = getpass.getpass(f"{prompt}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")
+    try:
+        typed = getpass.getpass(f"{prompt}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise PassphraseError(
+            "the passphrase is not UTF-8", hint="check the terminal's or the script's encoding"
+        ) from None
     if not typed:
         raise PassphraseError("no passphrase was given", hint="type it, or pass it on stdin")
     return typed

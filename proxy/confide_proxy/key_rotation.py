@@ -217,7 +217,7 @@ def exclusive(paths: Paths, *, wait_s: float) -> Iterator[None]:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise KeyFileError(path, f"cannot be made: {(error.strerror or type(error).__name__).lower()}") from error
+        raise _no_lock(path, error) from error
     try:
         end = time.monotonic() + wait_s
         while True:
@@ -229,7 +229,14 @@ def exclusive(paths: Paths, *, wait_s: float) -> Iterator[None]:
                     raise KeyChangeError(
                         "another confide is changing this machine's key", hint="try again in a few seconds"
                     ) from None
+            except OSError as error:
+                raise _no_lock(path, error) from error
             time.sleep(_LOCK_POLL_S)
         yield
     finally:
         os.close(descriptor)
+
+
+def _no_lock(path: Path, error: OSError) -> KeyFileError:
+    problem = f"cannot be locked: {(error.strerror or type(error).__name__).lower()}"
+    return KeyFileError(path, problem, hint="is the disk full, read-only, or a network's?")

@@ -7,8 +7,10 @@ call has a deadline, and backends that keep nothing, or keep it in the open, are
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -134,7 +136,10 @@ def _find_the_session_bus() -> None:
     """An agent's client may start us without the variable that leads to the desktop's keyring; the bus has a usual place."""
     for runtime in runtime_folders():
         bus = runtime / "bus"
-        if bus.is_socket() and bus.stat().st_uid == os.geteuid():
+        with suppress(OSError):  # none there, or another user's
+            status = bus.stat()
+            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+                continue
             os.environ.setdefault("DBUS_SESSION_BUS_ADDRESS", f"unix:path={bus}")
 
 

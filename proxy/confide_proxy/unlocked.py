@@ -55,7 +55,7 @@ def find(public_key: bytes) -> Unlocked | None:
     for runtime in runtime_folders():
         path = runtime / _FOLDER / _name(public_key)
         try:
-            if not path.is_symlink() and not path.exists():
+            if not os.path.lexists(path):
                 continue
             _check(runtime)
             check_private_dir(path.parent)
@@ -74,7 +74,7 @@ def forget(public_key: bytes) -> bool:
     Raises:
         KeyFileError: the file cannot be deleted.
     """
-    there = [path for runtime in runtime_folders() if (path := runtime / _FOLDER / _name(public_key)).exists()]
+    there = [path for runtime in runtime_folders() if os.path.lexists(path := runtime / _FOLDER / _name(public_key))]
     for path in there:
         remove_private_file(path)
     return bool(there)

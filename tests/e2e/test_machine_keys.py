@@ -227,3 +227,25 @@ def desktop(runtime: Path, root: Path) -> Iterator[None]:
         for process in reversed(running):
             process.terminate()
             process.wait(10)
+
+
+def test_joining_by_each_way_answers_in_json(daemon: Daemon, machine: Machine, tmp_path: Path) -> None:
+    """One object on stdout and nothing else, with the words to compare."""
+    joined = machine.json("join", daemon.invite("scripted"))
+    assert joined["name"] == "scripted"
+    assert joined["words"] == words(machine)
+    assert joined["words"] in daemon.run("callers")
+    assert joined["files"] == 0
+    by_hand = Machine(tmp_path, "by-hand")
+    url, key = f"ws://127.0.0.1:{daemon.port}", daemon.run("key", "show").split()[0]
+    assert by_hand.json("pin", url, key) == {"daemon": url, "words": words(by_hand)}
+    alone = Machine(tmp_path, "alone")
+    alone.write("memory/birds.md", "# Birds\n\nHerons nest in March.\n")
+    try:
+        started = alone.json("quickstart", "--write")
+        assert started["filesScanned"] == 1
+        assert started["entryAdded"] is True
+        assert "confide" in json.loads((alone.project / ".mcp.json").read_text())["mcpServers"]
+        assert alone.json("quickstart", "--write")["entryAdded"] is False
+    finally:
+        alone.stop_local_daemon()
