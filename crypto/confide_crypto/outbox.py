@@ -254,8 +254,8 @@ class Outbox:
             # Alone, it goes on here: to look at every queue again costs a tenth of a record.
             if self._lanes[0] or self._resets or self._grants or self._lanes[1] or len(self._uploads) > 1:
                 break
-        if not is_last and self._uploads.pop(stream, None):
-            self._uploads[stream] = upload  # behind the others
+        if not is_last and stream in self._uploads:
+            self._uploads[stream] = self._uploads.pop(stream)  # behind the others
 
     async def _send_reset(self) -> None:
         stream, code = self._resets.popitem()
