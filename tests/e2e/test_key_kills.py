@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.programs import CONFIDE, Daemon, Machine, running_daemon, wait_until
+from tests.support.runtime import runtime_folder
 from tests.support.wire import Wire
 
 from confide_crypto.errors import EXIT_DENIED
@@ -24,11 +25,14 @@ from confide_crypto.rotation import sign_rotation
 from confide_proxy import identity as identities
 from confide_proxy.config import ProxyConfig
 from confide_proxy.identity import Form
-from confide_proxy.key_rotation import exclusive
+from confide_proxy.key_rotation import MachineKeys, exclusive
 from confide_proxy.link import open_connection
 from confide_proxy.paths import Paths
 
-STEPS = ("written", "named", "used", "adopted")
+KEYRINGS = Path(__file__).parents[1] / "support" / "keyrings"
+WORDS = "correct horse battery staple"
+STEPS = [("server", step) for step in ("written", "named", "used", "adopted")]
+STEPS += [("on demand", step) for step in ("written", "used")]
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +57,21 @@ def words(machine: Machine) -> str:
     return str(machine.json("key", "show")["words"])
 
 
-def cut_short(paths: Paths, after: str) -> tuple[Identity, Identity]:
+def cut_short(paths: Paths, after: str, passphrase: str | None = None) -> tuple[Identity, Identity]:
     """A rotation that ends behind this step, as a kill does: nothing is tidied up."""
-    old = identities.identity(paths.identity)
+    old = identities.stored(paths.identity).open(passphrase)
     new = Identity.generate()
 
     async def steps() -> None:
-        identities.write(paths.next_identity, new, Form.FILE)
+        form = Form.FILE if passphrase is None else Form.PASSPHRASE
+        identities.write(paths.next_identity, new, form, passphrase=passphrase)
         if after == "written":
             return
         with exclusive(paths, wait_s=1):
             aside = paths.next_identity.rename(
                 paths.state / "aside"
             )  # this process is no other confide, that would finish it
-            connection = await open_connection(paths, ProxyConfig())
+            connection = await open_connection(paths, ProxyConfig(), keys=MachineKeys(paths, passphrase=passphrase))
             aside.rename(paths.next_identity)
             serving = asyncio.create_task(connection.serve(on_message=unasked, on_request=unasked))
             await connection.request("rotate", sign_rotation(old, new, connection.session_id), timeout_s=10)
@@ -88,8 +93,7 @@ async def unasked(*_arguments: object) -> dict[str, object]:
     raise AssertionError("nothing is asked here")
 
 
-@pytest.mark.parametrize("after", STEPS)
-@pytest.mark.parametrize("where", ["server", "on demand"])
+@pytest.mark.parametrize(("where", "after"), STEPS)
 def test_cut_short_anywhere_the_machine_gets_in(daemon: Daemon, machine: Machine, after: str, where: str) -> None:
     """Four programs at once come to the half-done rotation; all get in, and one of them finishes it."""
     if where == "server":
@@ -127,6 +131,38 @@ def test_a_session_that_runs_finishes_what_was_cut_short(daemon: Daemon, machine
         wait_until("the session to come back", lambda: not agent.tool("memory_status", {}).get("isError"))
         wait_until("the new key to be this machine's", lambda: not paths_of(machine).next_identity.exists())
         assert words(machine) == fingerprint_words(new.public_key)
+
+
+@pytest.mark.parametrize("after", ["written", "named"])
+def test_unlocking_opens_both_keys_of_a_rotation_that_was_cut_short(
+    daemon: Daemon, machine: Machine, after: str
+) -> None:
+    machine.run("join", daemon.invite(f"sealed-{after}"))
+    with runtime_folder() as runtime:
+        machine.env["XDG_RUNTIME_DIR"] = str(runtime)
+        machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+        old, new = cut_short(paths_of(machine), after, WORDS)
+        assert "is locked" in machine.run("status", code=4)
+        assert "not finished" in machine.run("key", "passphrase", stdin=f"{WORDS}\n{WORDS} two\n", code=4)
+        machine.run("key", "unlock", stdin=f"{WORDS}\n")
+        machine.run("status")
+        assert words(machine) == fingerprint_words((old if after == "written" else new).public_key)
+        assert len(list((runtime / "confide").iterdir())) == 1, "the seed that is no longer used is not kept unlocked"
+
+
+def test_a_keyring_is_left_with_one_key_by_a_rotation_that_was_killed(daemon: Daemon, machine: Machine) -> None:
+    machine.run("join", daemon.invite("killed-in-keyring"))
+    entries = machine.home / "keyring.json"
+    machine.env |= {"PYTHONPATH": str(KEYRINGS), "PYTHON_KEYRING_BACKEND": "filed.Filed", "KEYRING_FILE": str(entries)}
+    machine.run("key", "move", "keyring")
+    process = subprocess.Popen([CONFIDE, "key", "rotate"], cwd=machine.project, env=machine.env, stdout=-1, stderr=-2)
+    wait_until("the next key", lambda: paths_of(machine).next_identity.exists() or process.poll() is not None)
+    process.kill()
+    process.communicate()
+    machine.run("status")
+    assert not paths_of(machine).next_identity.exists()
+    assert len(json.loads(entries.read_text())) == 1
+    machine.run("status")
 
 
 def test_a_next_key_is_not_dropped_under_a_rotation_that_goes_on(daemon: Daemon, machine: Machine) -> None:
@@ -167,7 +203,7 @@ def test_the_command_itself_is_killed(daemon: Daemon, machine: Machine, moment: 
     """kill -9 as soon as the next key is on the disk, and behind it; a few times each, since nobody can see every step from outside."""
     machine.run("join", daemon.invite(f"killed-{moment.replace(' ', '-')}"))
     paths = paths_of(machine)
-    for attempt in range(3):
+    for attempt in range(2):
         before = words(machine)
         noted = daemon.log.read_text().count("will have a new key")
         process = subprocess.Popen(
