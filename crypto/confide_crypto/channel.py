@@ -141,6 +141,7 @@ class Channel:
 
     def __init__(self, keys: TransportKeys, *, initiator: bool) -> None:
         self.session_id = keys.session_id
+        self.is_initiator = initiator
         self._sending = keys.sending
         self._receiving = keys.receiving
         self._own_parity = 1 if initiator else 0

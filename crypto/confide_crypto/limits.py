@@ -69,6 +69,17 @@ class Timers:
     keepalive_s: float = 25.0
     idle_s: float = 90.0
 
+    @classmethod
+    def every(cls, keepalive_s: float) -> Timers:
+        """Those of a chosen keepalive, and the idle limit that fits it."""
+        return cls(keepalive_s, keepalive_s * IDLE_KEEPALIVES)
+
+
+IDLE_KEEPALIVES: Final = 3.6
+LEAST_KEEPALIVE_S: Final = 5
+MOST_KEEPALIVE_S: Final = 300
+"""Bounds of what a person may choose: more often only costs battery, and no NAT keeps a silent connection for longer than minutes."""
+
 
 DEFAULT_TIMERS: Final = Timers()
 

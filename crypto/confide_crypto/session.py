@@ -18,6 +18,7 @@ from confide_crypto.inbox import Inbox, OnMessage, OnRequest, OnStream
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
 from confide_crypto.outbox import Outbox
 from confide_crypto.requests import decode_answer, encode_request
+from confide_crypto.slumber import wait_awake
 
 if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection as WebSocket
@@ -233,7 +234,11 @@ class Connection:
         silent = stuck = 0
         received, sent = self._inbox.records_received, self._outbox.records_sent
         while True:
-            await asyncio.sleep(tick_s)
+            # Only who can connect again judges: a daemon that was stopped for a while has done nothing to its sessions.
+            if not self._channel.is_initiator:
+                await asyncio.sleep(tick_s)
+            elif slept_s := await wait_awake(tick_s):
+                raise ConnectionLost(truncated=True, problem=f"this machine slept for {slept_s:.0f} s")
             silent = silent + 1 if received == self._inbox.records_received else 0
             is_quiet = sent == self._outbox.records_sent
             stuck = stuck + 1 if is_quiet and self._outbox.is_busy else 0

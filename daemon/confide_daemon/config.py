@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from confide_crypto.limits import LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S
 from confide_daemon.errors import ConfigError
 
 DEFAULT_PORT = 7733
@@ -29,6 +30,7 @@ class ServerConfig:
         max_sessions: connections of all callers together.
         max_sessions_per_caller: connections that one key may hold at once.
         max_session_s: a connection that is older is closed; machines move to a fresh one every hour.
+        keepalive_s: seconds of silence after which a session says that somebody is there; after 3.6 times as many it is given up.
     """
 
     listen: str = f"127.0.0.1:{DEFAULT_PORT}"
@@ -37,6 +39,7 @@ class ServerConfig:
     max_sessions: int = 4096
     max_sessions_per_caller: int = 8
     max_session_s: int = 7200
+    keepalive_s: int = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "server.max_sessions": (server.max_sessions, 1, 100_000),
         "server.max_sessions_per_caller": (server.max_sessions_per_caller, 1, 1000),
         "server.max_session_s": (server.max_session_s, 1, 7200),
+        "server.keepalive_s": (server.keepalive_s, LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S),
         "search.min_score": (search.min_score, 0, 1),
         "search.vector_weight": (search.vector_weight, 0, 1),
         "search.keyword_weight": (search.keyword_weight, 0, 1),

@@ -28,7 +28,7 @@ from websockets.http11 import Request, Response
 from confide_crypto.connection import Connection, accept
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys import format_daemon_key
-from confide_crypto.limits import DEFAULT_TIMERS, Handshakes, Timers, websocket_options
+from confide_crypto.limits import Handshakes, Timers, websocket_options
 from confide_daemon import __version__, address
 from confide_daemon.audit import AuditLog
 from confide_daemon.callers import Callers
@@ -73,7 +73,7 @@ class Listen:
 class Daemon:
     """A running daemon; `run` serves until it is told to stop."""
 
-    def __init__(self, state: State, config: DaemonConfig, spaces: Spaces, *, timers: Timers = DEFAULT_TIMERS) -> None:
+    def __init__(self, state: State, config: DaemonConfig, spaces: Spaces, *, timers: Timers | None = None) -> None:
         self._state = state
         self._config = config
         self._spaces = spaces
@@ -81,7 +81,7 @@ class Daemon:
         self._open: Counter[bytes] = Counter()
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
-        self._timers = timers
+        self._timers = timers or Timers.every(config.server.keepalive_s)
         self._handshakes = Handshakes()
         self._refusals = Refusals()
         self._strangers = Strangers(self._refusals)

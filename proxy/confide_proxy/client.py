@@ -50,9 +50,7 @@ class Client:
         connection = await open_connection(self._paths, self._config)
         self._connection = connection
         self._serving = asyncio.create_task(
-            connection.serve(
-                on_message=self._receive, on_request=self.files.on_request, on_stream=self.files.on_stream
-            )
+            connection.serve(on_message=self._receive, on_request=self.files.on_request, on_stream=self.files.on_stream)
         )
         self._serving.add_done_callback(self._on_end)
         try:

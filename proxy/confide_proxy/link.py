@@ -320,7 +320,9 @@ async def _dial(
 ) -> Connection:
     # Imported here: websockets and the handshake cost more than a start-up may, and the first answers do not need them.
     from confide_crypto.connection import connect
+    from confide_crypto.limits import Timers
 
+    timers = Timers.every(config.keepalive_s)
     pinned = await asyncio.to_thread(joined.load, paths.link)
     if pinned is not None:
         connection = await connect(
@@ -330,6 +332,7 @@ async def _dial(
             daemon_key=pinned.daemon_key,
             timeout_s=CONNECT_DEADLINE_S,
             hello=hello,
+            timers=timers,
         )
         try:
             # Before anything else is done: whoever misses the time of the old key is shut out (PROTOCOL.md 7.11).
@@ -343,13 +346,23 @@ async def _dial(
     data = paths.daemon_data
     if is_settled:  # a key that the daemon may not have heard of yet must not come in as another machine's
         await asyncio.to_thread(ondemand.authorize, data, identity)
+
+    async def local(address: ondemand.Address) -> Connection:
+        return await connect(
+            address.url,
+            identity,
+            address.daemon_static,
+            timeout_s=CONNECT_DEADLINE_S,
+            hello=hello,
+            timers=timers,
+        )
+
     address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
     try:
-        return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S, hello=hello)
+        return await local(address)
     except (UnreachableError, HandshakeError):
         # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
         # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.
         if ondemand.read_address(data) == address:
             (data / ondemand.ADDRESS_FILE).unlink(missing_ok=True)
-        address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
-        return await connect(address.url, identity, address.daemon_static, timeout_s=CONNECT_DEADLINE_S, hello=hello)
+        return await local(await ondemand.ensure(data, idle_exit_s=config.idle_exit_s))

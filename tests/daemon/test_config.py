@@ -56,6 +56,7 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
         ("[server]\nidle_exit_s = '900'", "wrong value for 'server.idle_exit_s'", "a whole number"),
         ("[server]\nidle_exit_s = true", "wrong value for 'server.idle_exit_s'", "a whole number"),
         ("[server]\nidle_exit_s = 0", "wrong value for 'server.idle_exit_s'", "at least 1"),
+        ("[server]\nkeepalive_s = 4", "wrong value for 'server.keepalive_s'", "at least 5 and at most 300"),
         ("[server]\nlisten = 'host:99999'", "wrong value for 'server.listen'", "'99999' is not a port"),
         ("[server]\nlisten = '::1'", "wrong value for 'server.listen'", "brackets"),
         ("[server]\npublic_url = 'https://x'", "wrong value for 'server.public_url'", "confide://"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from confide_crypto import limits
 from confide_proxy.config import ProxyConfig, load
 from confide_proxy.errors import ConfigError
 
@@ -34,6 +35,9 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ("gitignore = 1", "wrong value", "true or false"),
         ("idle_exit_s = true", "wrong value", "whole number"),
         ("idle_exit_s = -1", "wrong value", "above zero"),
+        ("keepalive_s = 4", "wrong value", "at least 5"),
+        ("keepalive_s = 301", "wrong value", "at most 300"),
+        ("renew_s = 3601", "wrong value", "at most 3,600"),
         ("extra = ['a', 1]", "wrong value", "list of strings"),
     ],
 )
@@ -46,6 +50,15 @@ def test_mistakes_are_named(tmp_path: Path, text: str, problem: str, hint: str |
     assert caught.value.exit_code == 3
     assert str(file) in str(caught.value)
     assert hint is None or hint in (caught.value.hint or "")
+
+
+def test_the_bounds_of_the_keepalive_are_the_channels(tmp_path: Path) -> None:
+    """And its default is, with an idle limit of 90 seconds."""
+    file = tmp_path / "proxy.toml"
+    for most in (limits.LEAST_KEEPALIVE_S, limits.MOST_KEEPALIVE_S):
+        file.write_text(f"keepalive_s = {most}")
+        assert load(file).keepalive_s == most
+    assert limits.Timers.every(ProxyConfig().keepalive_s) == limits.DEFAULT_TIMERS
 
 
 def test_not_utf8_is_a_clear_error(tmp_path: Path) -> None:
