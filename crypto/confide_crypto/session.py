@@ -80,7 +80,7 @@ class Connection:
         return bool(self._pending) or self._inbox.is_handling
 
     def send_message(self, data: bytes) -> Coroutine[Any, Any, None]:
-        """Send one MCP message (MSG); returns when it is with the socket. One longer than a record needs `serve` to run.
+        """Send one MCP message (MSG); returns when it is with the socket. Where that cannot take it at once, `serve` has to run.
 
         Raises:
             ConnectionLost: the connection ended first.

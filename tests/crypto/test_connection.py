@@ -238,11 +238,13 @@ async def test_what_was_sent_before_the_goodbye_arrives(door: Door) -> None:
 
     async with hosting(door, handle) as host:
         connection = await dial(host.url)
+        serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
         sent = [str(number).encode() for number in range(200)]
         for data in sent:
             await connection.send_message(data)
         await connection.close()
         assert await host.ended.get() is None
+        await serving
     assert heard == sent
 
 
