@@ -6,7 +6,19 @@ import importlib
 import platform
 import sys
 
-BENCHES = ("start", "echo", "search", "search_scale", "saved", "handshake", "hostile", "idle_callers")
+BENCHES = (
+    "start",
+    "echo",
+    "bulk",
+    "growth",
+    "handshake",
+    "search",
+    "search_scale",
+    "saved",
+    "upload",
+    "hostile",
+    "idle_callers",
+)
 
 
 def main() -> None:

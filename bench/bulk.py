@@ -39,7 +39,7 @@ DEADLINE_S = 120.0
 async def take_sealed(ws: ServerConnection) -> None:
     connection = await accept(ws, DAEMON, Door(CLIENT.public_key))
 
-    async def on_stream(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+    async def on_stream(_op: str, _params: dict[str, Any], body: Body) -> dict[str, Any]:
         return {"length": sum([len(piece) async for piece in body])}
 
     await connection.serve(on_message=no_message, on_request=no_request, on_stream=on_stream)

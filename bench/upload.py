@@ -24,7 +24,28 @@ from tests.support.wire import Wire
 MAX_RATIO = 3.0
 FILE_BYTES = 4_000_000
 DEADLINE_S = 600.0
-SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe ri so tu va we xi yo zu".split()
+SYLLABLES = [
+    "ba",
+    "ce",
+    "di",
+    "fo",
+    "gu",
+    "ha",
+    "je",
+    "ki",
+    "lo",
+    "mu",
+    "na",
+    "pe",
+    "ri",
+    "so",
+    "tu",
+    "va",
+    "we",
+    "xi",
+    "yo",
+    "zu",
+]
 
 
 def vocabulary(size: int = 30_000) -> list[str]:

@@ -53,7 +53,8 @@ def test_calls_go_on_while_the_link_moves(tmp_path: Path) -> None:
             assert sessions(daemon) - before >= 4
             # Each store exactly once, in order.
             wait_until(
-                "the last line on disk", lambda: f"- line {count - 1}\n" in (machine.project / "memory/log.md").read_text()
+                "the last line on disk",
+                lambda: f"- line {count - 1}\n" in (machine.project / "memory/log.md").read_text(),
             )
             lines = (machine.project / "memory" / "log.md").read_text().splitlines()
             assert [line for line in lines if line.startswith("- line")] == [f"- line {n}" for n in range(count)]
