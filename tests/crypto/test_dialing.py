@@ -71,9 +71,9 @@ async def test_a_certificate_that_nobody_trusts_is_named() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     async with serve(_silent, "127.0.0.1", 0, ssl=context, **websocket_options()) as server:
-        with pytest.raises(UnreachableError, match="tls failed: certificate verify failed") as caught:
+        with pytest.raises(UnreachableError, match="not from an authority that this machine trusts") as caught:
             await dial(f"wss://127.0.0.1:{port_of(server)}/")
-    assert caught.value.hint == "check its certificate"
+    assert "SSL_CERT_FILE" in (caught.value.hint or "")
 
 
 async def _silent(ws: ServerConnection) -> None:

@@ -1,0 +1,141 @@
+"""Why there is no websocket at an address, as a person is told it: each cause with its own sentence and a way out (PROTOCOL.md 3)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from confide_crypto.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from websockets.http11 import Response
+
+# OpenSSL's x509_vfy.h
+_NOT_YET: Final = 9
+_EXPIRED: Final = 10
+_NOT_THIS_NAME: Final = (62, 64)
+_UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
+_NO_CERTIFICATE: Final = ("TLSV1_ALERT_INTERNAL_ERROR", "TLSV1_UNRECOGNIZED_NAME", "SSLV3_ALERT_HANDSHAKE_FAILURE")
+
+_NOT_UPGRADED: Final = b'{"error": "not found"}'
+"""What confided says to whoever asks it for a web page."""
+
+_WANTS_TLS: Final = ("that port speaks tls, and the address does not", "the address has to begin with confides://")
+_WANTS_NO_TLS: Final = (
+    "confided itself speaks none: without a reverse proxy that does, the address begins with confide://"
+)
+
+
+def diagnose(url: str, where: str, error: Exception) -> UnreachableError:
+    """What to tell a person about an `error` of the websocket library, the system or TLS.
+
+    Args:
+        url: ws:// or wss://, as it was dialled.
+        where: the place, as it is named to a person.
+        error: what came of it.
+    """
+    problem, hint = _explain(url, error)
+    return UnreachableError(where, problem, hint=hint)
+
+
+def _explain(url: str, error: Exception) -> tuple[str, str | None]:
+    import socket
+
+    from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidProxy, InvalidStatus, InvalidURI
+
+    is_tls = url.startswith("wss:")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _certificate(urlsplit(url).hostname or "", error)
+    if isinstance(error, ssl.SSLError):
+        return _tls(urlsplit(url).hostname or "", error)
+    if isinstance(error, InvalidStatus):
+        return _status(url, error.response)
+    if isinstance(error, InvalidURI | InvalidProxy):
+        return "the address or the proxy setting is malformed", None
+    if isinstance(error, InvalidMessage) and not is_tls and "HTTP/1.0 400" in str(error.__cause__):
+        return _WANTS_TLS  # what servers written in Go say to plain HTTP on their TLS port, Caddy and many tunnels among them
+    if isinstance(error, InvalidHandshake | EOFError):
+        tls = "" if is_tls else "; if that port speaks tls, the address begins with confides://"
+        return "what answers there is not a websocket", f"check the address and the port{tls}"
+    if isinstance(error, socket.gaierror):
+        return "no such name", "check the address and the network"
+    # A name with two addresses, as localhost is: asyncio puts both refusals into one text.
+    if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error):
+        return "connection refused", "is confided running? try confide status"
+    if isinstance(error, ConnectionError):
+        if is_tls:
+            return "tls failed: the connection was cut", _WANTS_NO_TLS
+        return "the connection was cut", "check the address and the port"
+    return ((isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__).lower(), None
+
+
+def _certificate(host: str, error: ssl.SSLCertVerificationError) -> tuple[str, str]:
+    code = error.verify_code
+    if code in _UNKNOWN_AUTHORITY:
+        file = os.environ.get("SSL_CERT_FILE")
+        if file and not Path(file).is_file():
+            hint = "SSL_CERT_FILE names a file that is not there"
+        else:
+            hint = "if the authority is your own, set SSL_CERT_FILE to its certificate (docs/reverse-proxy.md)"
+        return "its certificate is not from an authority that this machine trusts", hint
+    if code == _EXPIRED:
+        return "its certificate has expired", "renew it on the reverse proxy; or is this machine's clock wrong?"
+    if code == _NOT_YET:
+        return "its certificate is not valid yet", "is this machine's clock wrong?"
+    if code in _NOT_THIS_NAME:
+        return (
+            f"its certificate is not for the name {host}",
+            "use the name in the certificate, or have one made for this",
+        )
+    return f"its certificate is refused: {error.verify_message}", "check the certificate on the reverse proxy"
+
+
+def _tls(host: str, error: ssl.SSLError) -> tuple[str, str]:
+    reason = error.reason or type(error).__name__
+    if reason in _NO_TLS:
+        return "what answers there does not speak tls", _WANTS_NO_TLS
+    if reason in _NO_CERTIFICATE:
+        return f"the reverse proxy there has no certificate for the name {host}", "check the name, and what it serves"
+    return f"tls failed: {reason.lower().replace('_', ' ')}", "check the certificate and tls of the reverse proxy"
+
+
+def _status(url: str, response: Response) -> tuple[str, str]:
+    status, body = response.status_code, bytes(response.body or b"")
+    http = f"(http {status})"
+    if status == 400 and url.startswith("ws:") and b"https" in body.lower():
+        return _WANTS_TLS
+    if status == 404 and body.strip() == _NOT_UPGRADED:
+        return (
+            f"the reverse proxy there does not pass websockets on {http}",
+            "have it pass Upgrade and Connection (docs/reverse-proxy.md)",
+        )
+    if status == 404:
+        return f"a web server answers there, but nothing under this path {http}", "check the path of the address"
+    if status in (502, 503, 504) or 520 <= status <= 530:  # the last ones are Cloudflare's
+        return (
+            f"the reverse proxy there answers, but the daemon behind it does not {http}",
+            "is confided running, and does the reverse proxy pass to its port?",
+        )
+    if status in (401, 403, 407):
+        return (
+            f"the reverse proxy there asks for a login of its own {http}",
+            "let this path through without one: the channel proves both ends itself",
+        )
+    if 300 <= status < 400:
+        return f"it redirects to another address {http}, which is not followed", _redirect(url, response)
+    return f"it answers {http[1:-1]}, not as a daemon", "check the address and the path"
+
+
+def _redirect(url: str, response: Response) -> str:
+    """What may be meant; the other address is not shown, since anybody could have written it."""
+    to, path = urlsplit(response.headers.get("Location", "")), urlsplit(url).path
+    if to.scheme == "https" and url.startswith("ws:"):
+        return "it may want tls: then the address begins with confides://"
+    if to.path == f"{path}/":
+        return "let the reverse proxy pass the path without a slash at its end too (docs/reverse-proxy.md)"
+    return "ask whoever runs it for the address to join with"
