@@ -102,7 +102,7 @@ async def connect(
         ConnectionLost: it broke in the middle.
     """
     url = websocket_url(url)
-    where = urlsplit(url).netloc
+    where = urlsplit(url).netloc.rpartition("@")[2]  # a password for a proxy on the way is nobody's to read
     try:
         async with asyncio.timeout(timeout_s):
             ws = await open_websocket(url, where)

@@ -30,6 +30,7 @@ from confide_proxy.errors import FolderError
 from confide_proxy.joined import Joined
 from confide_proxy.key_commands import key_app
 from confide_proxy.paths import Paths
+from confide_proxy.projects import Project
 from confide_proxy.version import VERSION
 
 app = typer.Typer(
@@ -286,15 +287,45 @@ def store(
 
 @app.command()
 def status(project: ProjectDir = Path(), as_json: AsJson = False) -> None:
-    """Whether the daemon can be reached, and what it holds."""
-    result = _run(_tool(project, "memory_status", {}))
+    """Whether the daemon can be reached, how the link stands, and what the daemon holds."""
+    from confide_proxy import standing
+
+    here = _require_here()
+    try:
+        result = _run(_status(here, projects.identify(_folder(project))))
+    except (ConfideError, TimeoutError) as error:
+        link = standing.down(here.paths, error)
+        if as_json:
+            _print_json({"link": link})
+        else:
+            _print_link({name: value for name, value in link.items() if name not in ("reason", "hint")})
+        raise  # says the reason and the hint, and ends with their code
     if as_json:
         _print_json(result)
         return
+    _print_link(result.pop("link"))
     width = max(len(name) for name in result)
     for name, value in result.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         out.print(f"{name:<{width}}  {text}", markup=False)
+
+
+async def _status(here: Here, project: Project) -> dict[str, Any]:
+    from confide_proxy import standing
+    from confide_proxy.client import Client
+
+    async with Client(here.paths, here.config, project) as client:
+        result = await client.call("memory_status", {})
+        return {**result, "link": {**result["link"], **standing.up(here.paths, client)}}
+
+
+def _print_link(link: dict[str, Any]) -> None:
+    out.print(f"link {link.pop('state')}", markup=False)
+    width = max(len(name) for name in link)
+    for name, value in link.items():
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value)
+            out.print(f"  {name:<{width}}  {text}", markup=False)
 
 
 @app.command()

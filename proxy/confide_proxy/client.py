@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +35,10 @@ class Client:
     """An attached connection for one command; use with `async with`.
 
     Raises, on entry, what `open_connection` raises.
+
+    Attributes:
+        since: when the connection was made, in seconds since 1970.
+        round_trip_s: the shorter of the round trips of its attach requests, which cost the daemon next to nothing.
     """
 
     def __init__(self, paths: Paths, config: ProxyConfig, project: Project) -> None:
@@ -45,19 +50,21 @@ class Client:
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._progress: dict[int, Progress] = {}
         self.files = Files(paths, config, project)
+        self.since = 0.0
+        self.round_trip_s = 0.0
 
     async def __aenter__(self) -> Self:
         connection = await open_connection(self._paths, self._config)
         self._connection = connection
+        self.since = time.time()
         self._serving = asyncio.create_task(
             connection.serve(on_message=self._receive, on_request=self.files.on_request, on_stream=self.files.on_stream)
         )
         self._serving.add_done_callback(self._on_end)
         try:
-            body = attach_body(self._project.name, self._config)
-            attached = await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
-            if self._project.name != projects.GLOBAL:
-                await connection.request("attach", {**body, "project": projects.GLOBAL}, timeout_s=ATTACH_DEADLINE_S)
+            names = dict.fromkeys((self._project.name, projects.GLOBAL))
+            answers = [await self._attach(attach_body(name, self._config)) for name in names]
+            attached = answers[0]
             await self.files.open(connection, str(attached["space"]))
         except BaseException:
             await self._close()
@@ -115,6 +122,13 @@ class Client:
             code = result.get("_meta", {}).get("confide/code")
             raise RequestError(code, text) if isinstance(code, str) else ToolError(text)
         return dict(result["structuredContent"])
+
+    async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
+        began = time.perf_counter()
+        answer = await self.connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
+        took_s = time.perf_counter() - began
+        self.round_trip_s = min(self.round_trip_s or took_s, took_s)
+        return answer
 
     async def _receive(self, data: bytes) -> None:
         message = json.loads(data)
