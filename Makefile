@@ -9,10 +9,10 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	./demo/run
 
-# Every branch of the channel is covered, or this fails; the long forms of fuzzing and of tampering are `make fuzz`.
+# Two at a time, since most of it waits for programs. Every branch of the channel is covered, or this fails; the long forms of fuzzing
+# and of tampering are `make fuzz`.
 test: $(STAMP) style types
-	$(BIN)/python -m coverage run -m pytest
-	$(BIN)/python -m coverage report
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term
 
 style: $(STAMP)
 	$(BIN)/ruff check .

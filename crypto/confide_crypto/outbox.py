@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from confide_crypto.channel import MAX_PAYLOAD, Channel, FrameType
 from confide_crypto.errors import ConnectionLost
@@ -278,9 +279,16 @@ class Outbox:
 
     async def _write(self, record: bytes) -> None:
         self.records_sent += 1
+        ws = self._ws
         try:
-            await self._ws.send(record)
-        except ConnectionClosed:
+            if ws.protocol.state is not State.OPEN:
+                await ws.send(record)  # raises, once the reason is known
+            # What `ws.send` does for a message, without its context manager: that is a tenth of a small one's round trip.
+            ws.protocol.send_binary(record)
+            ws.send_data()
+            if ws.paused or ws.transport.is_closing():
+                await ws.drain()
+        except (ConnectionClosed, OSError):
             raise self._lost() from None
 
     def _lost(self) -> ConnectionLost:

@@ -199,7 +199,8 @@ async def test_invites_of_before_and_after_a_rotation_both_let_a_machine_in(fold
         before = daemon.invite("before")
         keys = rotation.rotate(folder, keep_s=900)
         state = open_state(folder)
-        after = enrollment.make_invite(state, "after", space=None, scope="write", ttl_s=900, url=daemon.url).invite
+        rights = enrollment.Rights()
+        after = enrollment.make_invite(state, "after", space=None, rights=rights, ttl_s=900, url=daemon.url).invite
         state.close()
         assert before.daemon_static != after.daemon_static == keys.current.static_key
         await until_answers(daemon, daemon.enroll("probe"), keys.current)
