@@ -18,7 +18,7 @@ class Body:
     """One incoming body. What it yields is authentic, but only its end says that it is whole: use nothing of it before."""
 
     def __init__(self, give_credit: Callable[[int], None]) -> None:
-        """`give_credit` is told how many bytes have been taken, in a row that adds up to the body."""
+        """`give_credit` is told how many bytes have been taken or dropped, in a row that adds up to what came of the body."""
         self._give_credit = give_credit
         self._pieces: deque[bytes] = deque()
         self._has_news = asyncio.Event()
@@ -86,11 +86,14 @@ class Body:
     def fail(self, failure: ConnectionLost | RequestError) -> None:
         """It will never be whole."""
         self._failure = failure
-        self._pieces.clear()
+        self._drop()
         self._has_news.set()
 
     def discard(self) -> None:
         """Nobody reads it any more: what still comes is dropped, and its credit given back."""
         self._is_unwanted = True
+        self._drop()
+
+    def _drop(self) -> None:
         while self._pieces:
             self._give_credit(len(self._pieces.popleft()))

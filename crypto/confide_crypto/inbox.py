@@ -65,6 +65,7 @@ class Inbox:
         self._handlers: set[asyncio.Task[None]] = set()
         self._bodies: dict[int, Body] = {}
         self._taken: dict[int, int] = {}
+        self._taken_in_all = 0
         self._held_bytes = 0
         self._has_room = asyncio.Event()
         self._is_over = asyncio.Event()
@@ -182,14 +183,16 @@ class Inbox:
 
     def _give_credit(self, stream: int, amount: int) -> None:
         """Grant again what was consumed, half a window at a time: a WINDOW for every piece would double the records."""
-        for number, window in ((stream, STREAM_CREDIT), (0, CONNECTION_CREDIT)):
-            if number and not self._channel.incoming.wants_credit(number):
-                continue
-            taken = self._taken.get(number, 0) + amount
-            if 2 * taken >= window:
-                self._outbox.grant(number, taken)
+        self._taken_in_all += amount
+        if self._taken_in_all >= CONNECTION_CREDIT // 2:
+            self._outbox.grant(0, self._taken_in_all)
+            self._taken_in_all = 0
+        if stream in self._bodies:
+            taken = self._taken.get(stream, 0) + amount
+            if taken >= STREAM_CREDIT // 2:
+                self._outbox.grant(stream, taken)
                 taken = 0
-            self._taken[number] = taken
+            self._taken[stream] = taken
 
     def _forget_body(self, stream: int) -> Body:
         self._taken.pop(stream, None)

@@ -313,6 +313,25 @@ async def test_a_body_that_is_given_up_is_never_used(door: Door) -> None:
         await connection.close()
 
 
+async def test_bodies_that_are_given_up_unread_leave_no_hole_in_the_credit(door: Door) -> None:
+    """What came of them and was never read counts as consumed, or some resets would stop all bodies for good."""
+    is_reading = asyncio.Event()
+
+    async def use(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        await is_reading.wait()
+        return {"length": len(await body.read(1 << 30))}
+
+    async with hosting(door, taking(use)) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url, group)
+        for _ in range(2 * CONNECTION_CREDIT // STREAM_CREDIT):
+            with pytest.raises(TimeoutError):
+                await connection.upload("put", {}, bytes(2 * STREAM_CREDIT), timeout_s=0.1)
+        is_reading.set()
+        answer = await connection.upload("put", {}, bytes(2 * CONNECTION_CREDIT), timeout_s=30)
+        assert answer == {"length": 2 * CONNECTION_CREDIT}
+        await connection.close()
+
+
 async def test_a_handler_that_reads_nothing_still_answers_after_the_end(door: Door) -> None:
     async def ignore(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
         return {"read": 0}
