@@ -241,12 +241,14 @@ class Channel:
 
     def _seal(self, kind: int, flags: int, stream: int, payload: bytes, bucket: int = BUCKETS[0]) -> bytes:
         length = len(payload)
-        for size in BUCKETS:
-            if length <= size - HEADER_LENGTH and size >= bucket:
-                break
-        else:
-            raise ValueError("a frame's payload has at most 16376 bytes")
-        plaintext = (_header.pack(kind, flags, stream, length) + payload).ljust(size, b"\0")
+        plaintext = _header.pack(kind, flags, stream, length) + payload
+        if length != MAX_PAYLOAD:
+            for size in BUCKETS:
+                if length <= size - HEADER_LENGTH and size >= bucket:
+                    break
+            else:
+                raise ValueError("a frame's payload has at most 16376 bytes")
+            plaintext = plaintext.ljust(size, b"\0")
         try:
             record = self._sending.encrypt(plaintext)
         except NoiseError as error:
