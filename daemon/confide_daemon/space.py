@@ -152,9 +152,11 @@ class Space:
         return await self._threads.write(work)
 
     async def _change(self, work: Callable[[], T]) -> T:
-        result = await self._threads.write(lambda _store: work())
-        self._indexer.wake()
-        return result
+        try:
+            return await self._threads.write(lambda _store: work())
+        finally:
+            # Also where nobody waits any more, since its connection broke: the thread makes the change all the same.
+            self._indexer.wake()
 
     # ---------------------------------------------------------------- search
 

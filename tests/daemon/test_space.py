@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -336,6 +337,32 @@ async def test_comparison_of_states(space: Space) -> None:
 
 
 # ---------------------------------------------------------------- index
+
+
+async def test_a_store_that_nobody_waits_for_any_more_is_indexed_too(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection broke while the writer's thread was at it: what was kept gets its vectors, and not only at the next store."""
+    await space.put("p", "memory/first.md", "One line.\n", base=0, author="alice")
+    assert await space.wait_indexed(timeout_s=30)
+    has_begun, may_go_on = threading.Event(), threading.Event()
+    put = space._writer.put
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        has_begun.set()
+        assert may_go_on.wait(30)
+        return put(*arguments, **options)
+
+    monkeypatch.setattr(space._writer, "put", slow)
+    storing = asyncio.create_task(space.put("p", "memory/a.md", LOG, base=0, author="alice"))
+    assert await asyncio.to_thread(has_begun.wait, 30)
+    storing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await storing
+    may_go_on.set()
+    await space._threads.write(lambda _store: None)
+    assert "memory/a.md" in await found(space, "postgres")
+    assert await space.wait_indexed(timeout_s=10)
 
 
 async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> None:
