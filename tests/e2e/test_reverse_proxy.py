@@ -38,7 +38,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     root = tmp_path_factory.mktemp("daemon")
     (root / "server-home").mkdir()
-    (root / "server-home" / "daemon.toml").write_text(f"[server]\nkeepalive_s = {KEEPALIVE_S}\n")
+    (root / "server-home" / "daemon.toml").write_text(
+        f'[server]\nkeepalive_s = {KEEPALIVE_S}\n[embedding]\nprovider = "hashed"\n'
+    )
     with running_daemon(root) as running:
         yield running
 
