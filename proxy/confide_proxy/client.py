@@ -16,9 +16,10 @@ from confide_crypto.connection import Connection
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig
+from confide_proxy.dialing import open_connection
 from confide_proxy.errors import ToolError
 from confide_proxy.files import Files
-from confide_proxy.link import ATTACH_DEADLINE_S, open_connection
+from confide_proxy.link import ATTACH_DEADLINE_S
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
 from confide_proxy.replica import SyncReport

@@ -155,7 +155,7 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
         Whatever `open_connection` raises.
     """
     from confide_crypto.rotation import sign_rotation
-    from confide_proxy.link import open_connection
+    from confide_proxy.dialing import open_connection
 
     keys = MachineKeys(paths, passphrase=passphrase, is_locked=True)
     with exclusive(paths, wait_s=_LOCK_DEADLINE_S):

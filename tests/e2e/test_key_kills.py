@@ -24,9 +24,9 @@ from confide_crypto.keys import Identity, fingerprint_words
 from confide_crypto.rotation import sign_rotation
 from confide_proxy import identity as identities
 from confide_proxy.config import ProxyConfig
+from confide_proxy.dialing import open_connection
 from confide_proxy.identity import Form
 from confide_proxy.key_rotation import MachineKeys, exclusive
-from confide_proxy.link import open_connection
 from confide_proxy.paths import Paths
 
 KEYRINGS = Path(__file__).parents[1] / "support" / "keyrings"
