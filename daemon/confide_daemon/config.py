@@ -25,7 +25,7 @@ class ServerConfig:
 
     Attributes:
         listen: host and port of the one socket.
-        public_url: what invites contain, where it differs from `listen` (a tunnel, a reverse proxy): `confides://memory.example.org`.
+        public_url: what invites contain, where it differs from `listen` (a tunnel, a reverse proxy): `confides://memory.example.org:443/confide`.
         idle_exit_s: a daemon started on demand ends after this many seconds without a connection.
         max_sessions: connections of all callers together.
         max_sessions_per_caller: connections that one key may hold at once.

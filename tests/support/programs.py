@@ -103,7 +103,8 @@ class Machine:
 class Daemon:
     """A `confided serve` process on a loopback port, in a data folder of its own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.data = root / "server"
         self.log = root / "server.log"
         self.env = {**{k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")}, "HOME": str(root)}
@@ -130,7 +131,7 @@ class Daemon:
         """Serve; returns once it listens. The port stays the same over restarts."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [CONFIDED, "serve", "--listen", f"127.0.0.1:{self.port}", "--data", str(self.data)],
+                [CONFIDED, "serve", "--listen", f"{self.host}:{self.port}", "--data", str(self.data)],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -167,16 +168,16 @@ class Daemon:
 
     def invite(self, name: str, *options: str, port: int | None = None) -> str:
         """The string for one machine."""
-        url = f"confide://127.0.0.1:{port or self.port}"
+        url = f"confide://{self.host}:{port or self.port}"
         text = self.run("invite", name, "--no-wait", "--json", "--url", url, *options)
         invite: str = json.loads(text)["invite"]
         return invite
 
 
 @contextmanager
-def running_daemon(root: Path) -> Iterator[Daemon]:
-    """A daemon that is stopped at the end."""
-    daemon = Daemon(root)
+def running_daemon(root: Path, *, host: str = "127.0.0.1") -> Iterator[Daemon]:
+    """A daemon that is stopped at the end; an IPv6 `host` stands in brackets."""
+    daemon = Daemon(root, host=host)
     daemon.start()
     try:
         yield daemon
