@@ -1,0 +1,439 @@
+"""An open channel at either end: PROTOCOL.md 6.5, 7.1 to 7.7."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.interop.bodies import (
+    CONNECTION_CREDIT,
+    GIVE_BACK_AT,
+    STREAM_CREDIT,
+    Account,
+    GivenUp,
+    Incoming,
+    Tally,
+    credit_in,
+    window,
+)
+from tests.interop.frames import BULK, MAX_PAYLOAD, MORE, Broken, Frame, Records, Type, frames_of
+from websockets.asyncio.connection import Connection
+from websockets.exceptions import ConnectionClosed
+
+MAX_MESSAGE = 16 << 20
+MAX_UNFINISHED = 32 << 20
+MAX_STREAMS = 64
+KEEPALIVE_S, SILENCE_S = 25.0, 90.0
+CLOSE_BROKEN, CLOSE_DONE = 4401, 1000
+DEADLINE_S = 30.0
+
+Body = Incoming
+Answer = Callable[[str, dict[str, Any], "Incoming | None"], Awaitable[dict[str, Any]]]
+
+
+class Refused(Exception):
+    """A RES with `error`."""
+
+    def __init__(self, code: str, message: str, hint: str | None = None) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code, self.message, self.hint = code, message, hint
+
+
+class Ended(Exception):
+    """The connection is over; `word` is that of the peer's CLOSE, or None if it was cut (7.6)."""
+
+    def __init__(self, word: str | None, code: int | None) -> None:
+        super().__init__(f"CLOSE {word}" if word is not None else f"truncated, websocket code {code}")
+        self.word, self.code = word, code
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request of this end."""
+
+    answer: asyncio.Future[dict[str, Any]]
+    credit: Account | None = None
+    body_over: bool = True
+
+
+@dataclass(slots=True)
+class _Joined:
+    """A message whose last frame has not come yet."""
+
+    flags: int
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+def parse(payload: bytes) -> dict[str, Any]:
+    """A JSON object without lone surrogates. Raises Broken."""
+    try:
+        value = json.loads(payload)
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise Broken("JSON") from None
+    if not isinstance(value, dict):
+        raise Broken("JSON that is no object")
+    return value
+
+
+class Session:
+    """One end of an open channel. `run()` reads until the end; everything else may be called meanwhile."""
+
+    def __init__(self, socket: Connection, records: Records, *, client: bool, answer: Answer) -> None:
+        self.records = records
+        self.messages: asyncio.Queue[bytes] = asyncio.Queue(256)
+        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.going_away: str | None = None
+        self.seen: dict[Type, int] = dict.fromkeys(Type, 0)
+        self._socket, self._answer = socket, answer
+        self._own_parity = 1 if client else 0
+        self._next_stream = 1 if client else 2
+        self._turn = asyncio.Condition()
+        self._message_turn = asyncio.Lock()
+        self._urgent = 0
+        self._closing = self._peer_closed = False
+        self._sent_at = asyncio.get_running_loop().time()
+        self._asked: dict[int, _Asked] = {}
+        self._serving: dict[int, Incoming | None] = {}
+        self._joining: dict[tuple[Type, int], _Joined] = {}
+        self._credit = Account(CONNECTION_CREDIT)
+        self._credit_came = asyncio.Event()
+        self._peer_credit = CONNECTION_CREDIT
+        self._unreturned = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Sending
+
+    async def _write(self, frame: Frame, *, bulk: bool = False, sealed: Callable[[], None] | None = None) -> bytes:
+        """Seal and send one frame when its turn has come; returns its record. `sealed` is called in between."""
+        self._urgent += not bulk
+        try:
+            async with self._turn:
+                if bulk:
+                    await self._turn.wait_for(lambda: not self._urgent)
+                if self._closing or self.ended.done():
+                    raise ConnectionError("the session has ended")
+                self._closing = frame.type is Type.CLOSE
+                record = self.records.seal(frame)
+                self._sent_at = asyncio.get_running_loop().time()
+                if sealed is not None:
+                    sealed()
+                await self._socket.send(record)
+                return record
+        finally:
+            self._urgent -= not bulk
+            async with self._turn:
+                self._turn.notify_all()
+
+    async def _write_all(
+        self,
+        kind: Type,
+        stream: int,
+        message: dict[str, Any] | bytes,
+        *,
+        bulk: bool = False,
+        sealed: Callable[[], None] | None = None,
+    ) -> None:
+        raw = message if isinstance(message, bytes) else json.dumps(message, ensure_ascii=False).encode()
+        for frame in frames_of(kind, stream, raw, bulk=bulk and kind is Type.REQ):
+            await self._write(frame, bulk=bulk, sealed=None if frame.flags & MORE else sealed)
+
+    def _new_stream(self, asked: _Asked) -> int:
+        assert len(self._asked) < MAX_STREAMS
+        stream = self._next_stream
+        self._next_stream += 2
+        self._asked[stream] = asked
+        return stream
+
+    async def request(self, op: str, *, bulk: bool = False, **parameters: Any) -> dict[str, Any]:
+        """A REQ and what its RES says. Raises Refused, Ended."""
+        asked = _Asked(asyncio.get_running_loop().create_future())
+        stream = self._new_stream(asked)
+        await self._write_all(Type.REQ, stream, {"op": op, **parameters}, bulk=bulk)
+        async with asyncio.timeout(DEADLINE_S):
+            return await asked.answer
+
+    async def upload(self, op: str, body: bytes, *, give_up_at: int | None = None, **parameters: Any) -> dict[str, Any]:
+        """An OPEN with its body; `give_up_at` sends RESET after that many bytes. Raises Refused, Ended."""
+        asked = _Asked(asyncio.get_running_loop().create_future(), Account(STREAM_CREDIT), body_over=False)
+        stream = self._new_stream(asked)
+        await self._write(Frame(Type.OPEN, stream, json.dumps({"op": op, **parameters}).encode()))
+        last = await self._send_body(stream, asked, body if give_up_at is None else body[:give_up_at])
+        if give_up_at is not None or last is None:
+            await self._write(Frame(Type.RESET, stream, b"cancelled"))
+        else:
+            await self._write(Frame(Type.END, stream, last), bulk=True)
+        asked.body_over = True
+        self._forget(stream, asked)
+        async with asyncio.timeout(DEADLINE_S):
+            return await asked.answer
+
+    async def _send_body(self, stream: int, asked: _Asked, body: bytes) -> bytes | None:
+        """The DATA; returns the payload of END, or None if the peer has answered before."""
+        assert asked.credit is not None
+        tally = Tally()
+        while tally.length < len(body):
+            if asked.answer.done():
+                return None
+            if not (size := min(MAX_PAYLOAD, len(body) - tally.length, asked.credit.left, self._credit.left)):
+                self._credit_came.clear()
+                async with asyncio.timeout(DEADLINE_S):
+                    await self._credit_came.wait()
+                continue
+            asked.credit.left -= size
+            self._credit.left -= size
+            piece = body[tally.length : tally.length + size]
+            record = await self._write(Frame(Type.DATA, stream, piece), bulk=True)
+            tally.add(size, record[-16:])
+        return tally.end()
+
+    def _forget(self, stream: int, asked: _Asked) -> None:
+        if asked.body_over and asked.answer.done():
+            self._asked.pop(stream, None)
+
+    async def send_message(self, raw: bytes) -> None:
+        """One MSG; two of them never mix their frames, since all are on stream 0."""
+        async with self._message_turn:
+            await self._write_all(Type.MSG, 0, raw)
+
+    async def keepalive(self) -> None:
+        """KEEPALIVE."""
+        await self._write(Frame(Type.KEEPALIVE, 0))
+
+    async def go_away(self, word: str) -> None:
+        """GOAWAY."""
+        await self._write(Frame(Type.GOAWAY, 0, word.encode()))
+
+    async def close(self, word: str = "done") -> Ended:
+        """CLOSE, and wait for the peer's."""
+        with contextlib.suppress(ConnectionError, ConnectionClosed):
+            await self._write(Frame(Type.CLOSE, 0, word.encode()))
+        return await asyncio.wait_for(asyncio.shield(self.ended), DEADLINE_S)
+
+    # Reading
+
+    async def run(self) -> Ended:
+        """Read until the end, whatever it is."""
+        alive = asyncio.create_task(self._stay_alive())
+        word: str | None = None
+        try:
+            while word is None:
+                record = await asyncio.wait_for(self._socket.recv(), SILENCE_S)
+                word = await self._take(self.records.open(record))
+            if not self._closing:
+                await self._drained()
+                await self.close_unread()
+            await self._socket.close(CLOSE_DONE)
+        except Broken:
+            await self._socket.close(CLOSE_BROKEN)
+            raise
+        except (ConnectionClosed, TimeoutError):
+            await self._socket.close(CLOSE_DONE)
+        finally:
+            alive.cancel()
+            self._finish(Ended(word, self._socket.close_code))
+        return self.ended.result()
+
+    async def close_unread(self) -> None:
+        """Send CLOSE without waiting for an answer."""
+        with contextlib.suppress(ConnectionError, ConnectionClosed):
+            await self._write(Frame(Type.CLOSE, 0, b"done"))
+
+    async def _drained(self) -> None:
+        """What was asked before the peer's CLOSE is still answered."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=DEADLINE_S)
+
+    def _finish(self, ended: Ended) -> None:
+        self.ended.set_result(ended)
+        for asked in self._asked.values():
+            if not asked.answer.done():
+                asked.answer.set_exception(ended)
+                asked.answer.exception()
+        for body in self._serving.values():
+            if body is not None and not body.over:
+                body.reset()
+        self._credit_came.set()
+
+    async def _stay_alive(self) -> None:
+        while True:
+            left = self._sent_at + KEEPALIVE_S - asyncio.get_running_loop().time()
+            if left > 0:
+                await asyncio.sleep(left)
+            else:
+                await self.keepalive()
+
+    async def _take(self, frame: Frame) -> str | None:
+        """Handle one frame; returns the word of a CLOSE."""
+        self.seen[frame.type] += 1
+        match frame.type:
+            case Type.KEEPALIVE if frame.stream == 0 and not frame.payload:
+                pass
+            case Type.GOAWAY if frame.stream == 0:
+                self.going_away = _word(frame)
+            case Type.CLOSE if frame.stream == 0:
+                if self._joining or any(body and not body.over for body in self._serving.values()):
+                    raise Broken("CLOSE inside a message or a body")
+                return _word(frame)
+            case Type.MSG if frame.stream == 0:
+                if (message := self._join(frame)) is not None:
+                    await self.messages.put(message)
+            case Type.REQ | Type.OPEN:
+                self._asked_by_peer(frame)
+            case Type.RES:
+                self._answered(frame)
+            case Type.DATA | Type.END | Type.RESET:
+                self._body(frame)
+            case Type.WINDOW:
+                self._window(frame)
+            case _:
+                raise Broken("a frame that may not come here")
+        return None
+
+    def _join(self, frame: Frame) -> bytes | None:
+        """The message that this frame completes, if it does (6.3)."""
+        key = (frame.type, frame.stream)
+        joined = self._joining.setdefault(key, _Joined(frame.flags & BULK))
+        if joined.flags != frame.flags & BULK:
+            raise Broken("BULK in some frames only")
+        joined.pieces.append(frame.payload)
+        joined.size += len(frame.payload)
+        if joined.size > MAX_MESSAGE or sum(each.size for each in self._joining.values()) > MAX_UNFINISHED:
+            raise Broken("a message over the limit")
+        if frame.flags & MORE:
+            return None
+        del self._joining[key]
+        return b"".join(joined.pieces)
+
+    def _asked_by_peer(self, frame: Frame) -> None:
+        stream, going_on = frame.stream, (Type.REQ, frame.stream) in self._joining
+        if going_on and frame.type is Type.OPEN:
+            raise Broken("OPEN inside a REQ")
+        if not going_on:
+            if stream == 0 or stream % 2 == self._own_parity or stream in self._serving:
+                raise Broken("a stream that may not be opened")
+            if len(self._serving) >= MAX_STREAMS:
+                raise Broken("too many requests")
+            self._serving[stream] = None
+            if frame.type is Type.OPEN:
+                self._serving[stream] = Incoming(lambda size: self._consumed(stream, size))
+        raw = frame.payload if frame.type is Type.OPEN else self._join(frame)
+        if raw is None:
+            return
+        request = parse(raw)
+        op = request.pop("op", None)
+        if not isinstance(op, str):
+            raise Broken("a request without op")
+        task = asyncio.create_task(self._serve(stream, op, request, bulk=bool(frame.flags & BULK)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, stream: int, op: str, request: dict[str, Any], *, bulk: bool) -> None:
+        body = self._serving[stream]
+        try:
+            answer: dict[str, Any] = {"ok": await self._answer(op, request, body)}
+        except Refused as error:
+            answer = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+        except GivenUp:
+            answer = {"error": {"code": "cancelled", "message": "given up", "hint": None}}
+        with contextlib.suppress(ConnectionError, ConnectionClosed):
+            if body is not None:
+                body.discard()
+            await self._write_all(Type.RES, stream, answer, bulk=bulk, sealed=lambda: self._free(stream, body))
+
+    def _free(self, stream: int, body: Incoming | None) -> None:
+        """The answer is out: the peer may use the stream again once its body is over too."""
+        if body is not None:
+            body.answered = True
+            body.discard()
+        if body is None or body.over:
+            del self._serving[stream]
+
+    def _answered(self, frame: Frame) -> None:
+        asked = self._asked.get(frame.stream)
+        if asked is None or asked.answer.done():
+            raise Broken("an answer to nothing")
+        if (message := self._join(frame)) is None:
+            return
+        answer = parse(message)
+        match answer:
+            case {"ok": dict() as result} if len(answer) == 1:
+                if not asked.body_over:
+                    raise Broken("ok before END")
+                asked.answer.set_result(result)
+            case {"error": {"code": str(code), "message": str(text)} as error} if len(answer) == 1:
+                asked.answer.set_exception(Refused(code, text, error.get("hint")))
+                asked.answer.exception()
+            case _:
+                raise Broken("form of an answer")
+        self._credit_came.set()
+        self._forget(frame.stream, asked)
+
+    # Bodies
+
+    def _body(self, frame: Frame) -> None:
+        body = self._serving.get(frame.stream)
+        if body is None:
+            raise Broken("a body that nobody opened")
+        if frame.type is Type.DATA:
+            self._peer_credit -= len(frame.payload)
+            if self._peer_credit < 0:
+                raise Broken("DATA beyond the credit of the connection")
+            body.data(frame)
+            return
+        if frame.type is Type.END:
+            body.end(frame)
+        else:
+            _word(frame)
+            body.reset()
+        if body.answered:
+            del self._serving[frame.stream]
+
+    def _consumed(self, stream: int, size: int) -> None:
+        """Give credit back, in portions."""
+        body = self._serving.get(stream)
+        self._unreturned += size
+        if self._unreturned >= GIVE_BACK_AT:
+            self._peer_credit += self._unreturned
+            self._give(0, self._unreturned)
+            self._unreturned = 0
+        if body is not None and not body.over and not body.answered:
+            body.unreturned += size
+            if body.unreturned >= GIVE_BACK_AT:
+                body.credit += body.unreturned
+                self._give(stream, body.unreturned)
+                body.unreturned = 0
+
+    def _give(self, stream: int, size: int) -> None:
+        async def give() -> None:
+            with contextlib.suppress(ConnectionError, ConnectionClosed):
+                body = self._serving.get(stream)
+                if stream and (body is None or body.answered or body.over):
+                    return
+                await self._write(Frame(Type.WINDOW, stream, window(size)))
+
+        task = asyncio.create_task(give())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _window(self, frame: Frame) -> None:
+        size = credit_in(frame)
+        if frame.stream == 0:
+            self._credit.add(size)
+        else:
+            asked = self._asked.get(frame.stream)
+            if asked is None or asked.credit is None:
+                raise Broken("WINDOW for a stream that is not in use")
+            asked.credit.add(size)
+        self._credit_came.set()
+
+
+def _word(frame: Frame) -> str:
+    if len(frame.payload) > 64 or not frame.payload.isascii():
+        raise Broken("form of a word")
+    return frame.payload.decode()
