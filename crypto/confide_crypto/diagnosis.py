@@ -26,6 +26,7 @@ _NOT_UPGRADED: Final = b'{"error": "not found"}'
 """What confided says to whoever asks it for a web page."""
 
 _WANTS_TLS: Final = ("that port speaks tls, and the address does not", "the address has to begin with confides://")
+_OWN_PROXY: Final = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY lists what is reached without"
 _WANTS_NO_TLS: Final = (
     "confided itself speaks none: without a reverse proxy that does, the address begins with confide://"
 )
@@ -46,7 +47,14 @@ def diagnose(url: str, where: str, error: Exception) -> UnreachableError:
 def _explain(url: str, error: Exception) -> tuple[str, str | None]:
     import socket
 
-    from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidProxy, InvalidStatus, InvalidURI
+    from websockets.exceptions import (
+        InvalidHandshake,
+        InvalidMessage,
+        InvalidProxy,
+        InvalidStatus,
+        InvalidURI,
+        ProxyError,
+    )
 
     is_tls = url.startswith("wss:")
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -57,11 +65,15 @@ def _explain(url: str, error: Exception) -> tuple[str, str | None]:
         return _status(url, error.response)
     if isinstance(error, InvalidURI | InvalidProxy):
         return "the address or the proxy setting is malformed", None
+    if isinstance(error, ProxyError):
+        return "the proxy that this machine has to use does not let it through", _OWN_PROXY
     if isinstance(error, InvalidMessage) and not is_tls and "HTTP/1.0 400" in str(error.__cause__):
         return _WANTS_TLS  # what servers written in Go say to plain HTTP on their TLS port, Caddy and many tunnels among them
     if isinstance(error, InvalidHandshake | EOFError):
         tls = "" if is_tls else "; if that port speaks tls, the address begins with confides://"
         return "what answers there is not a websocket", f"check the address and the port{tls}"
+    if isinstance(error, ConnectionRefusedError | socket.gaierror) and _is_by_proxy(url):
+        return "the proxy that this machine has to use cannot be reached", _OWN_PROXY
     if isinstance(error, socket.gaierror):
         return "no such name", "check the address and the network"
     # A name with two addresses, as localhost is: asyncio puts both refusals into one text.
@@ -72,6 +84,16 @@ def _explain(url: str, error: Exception) -> tuple[str, str | None]:
             return "tls failed: the connection was cut", _WANTS_NO_TLS
         return "the connection was cut", "check the address and the port"
     return ((isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__).lower(), None
+
+
+def _is_by_proxy(url: str) -> bool:
+    """Whether the environment has this address reached through an HTTP or SOCKS proxy."""
+    from websockets.proxy import get_proxy
+    from websockets.uri import parse_uri
+
+    from confide_crypto.dialing import LOCAL_HOSTS
+
+    return (urlsplit(url).hostname or "") not in LOCAL_HOSTS and get_proxy(parse_uri(url)) is not None
 
 
 def _certificate(host: str, error: ssl.SSLCertVerificationError) -> tuple[str, str]:

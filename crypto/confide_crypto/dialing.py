@@ -14,7 +14,7 @@ from confide_crypto.limits import SUBPROTOCOL, websocket_options
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _NEXT_ADDRESS_S: Final = 0.25
 """RFC 8305's: after so long without a connection the name's next address is tried as well, so that a dead IPv6 costs no timeout."""
 
@@ -40,7 +40,7 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
         def process_redirect(self, exc: Exception) -> Exception | str:
             return exc  # the pin belongs to this address; a redirect could only lead the traffic past where it was meant to go
 
-    is_local = (urlsplit(url).hostname or "") in _LOCAL_HOSTS
+    is_local = (urlsplit(url).hostname or "") in LOCAL_HOSTS
     try:
         ws = await Opening(
             url,

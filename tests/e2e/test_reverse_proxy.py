@@ -307,6 +307,19 @@ async def test_another_program_is_no_websocket() -> None:
         assert "what answers there is not a websocket" in str(await refused(url))
 
 
+async def test_the_proxy_of_a_company_is_told_from_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that the environment names: it refuses, or is not there itself."""
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with answering(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n") as url:
+        monkeypatch.setenv("http_proxy", url.replace("ws:", "http:"))
+        error = await refused("ws://memory.example.org:7733/")
+    assert "does not let it through" in str(error)
+    assert "NO_PROXY" in (error.hint or "")
+    error = await refused("ws://memory.example.org:7733/")
+    assert "the proxy that this machine has to use cannot be reached" in str(error)
+
+
 @asynccontextmanager
 async def tls_server(authority: Authority) -> AsyncIterator[str]:
     """A websocket server that does nothing, with this authority's certificate."""
