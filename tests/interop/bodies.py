@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.interop.frames import Broken, Frame
+from tests.interop.frames import BrokenError, Frame
 
 STREAM_CREDIT = 1 << 20
 CONNECTION_CREDIT = 8 << 20
@@ -20,7 +20,7 @@ _END = struct.Struct(">Q32s")
 _WINDOW = struct.Struct(">I")
 
 
-class GivenUp(Exception):
+class GivenUpError(Exception):
     """The opener sent RESET, or the connection ended."""
 
 
@@ -36,7 +36,7 @@ class Tally:
         self.length += size
         self._hash.update(tag)
         if self.length > MAX_BODY:
-            raise Broken("a body over 2^40 bytes")
+            raise BrokenError("a body over 2^40 bytes")
 
     def end(self) -> bytes:
         """The payload of END."""
@@ -49,9 +49,9 @@ def window(size: int) -> bytes:
 
 
 def credit_in(frame: Frame) -> int:
-    """The bytes that a WINDOW gives. Raises Broken."""
+    """The bytes that a WINDOW gives. Raises BrokenError."""
     if len(frame.payload) != _WINDOW.size or not (size := _WINDOW.unpack(frame.payload)[0]):
-        raise Broken("form of WINDOW")
+        raise BrokenError("form of WINDOW")
     return int(size)
 
 
@@ -69,10 +69,10 @@ class Incoming:
         self.answered = False
 
     def data(self, frame: Frame) -> None:
-        """Take one DATA. Raises Broken."""
+        """Take one DATA. Raises BrokenError."""
         size = len(frame.payload)
         if self.over or not size or size > self.credit:
-            raise Broken("DATA that may not come")
+            raise BrokenError("DATA that may not come")
         self.credit -= size
         self._tally.add(size, frame.tag)
         if self.answered:
@@ -81,16 +81,16 @@ class Incoming:
             self._pieces.put_nowait(frame.payload)
 
     def end(self, frame: Frame) -> None:
-        """Take END, whose length and hash must be those of the DATA. Raises Broken."""
+        """Take END, whose length and hash must be those of the DATA. Raises BrokenError."""
         if self.over or frame.payload != self._tally.end():
-            raise Broken("END that does not fit")
+            raise BrokenError("END that does not fit")
         self.over = True
         self._pieces.put_nowait(None)
 
     def reset(self) -> None:
         """Take RESET, or the end of the connection."""
         if self.over:
-            raise Broken("RESET after the end")
+            raise BrokenError("RESET after the end")
         self.over = self.given_up = True
         self.discard()
         self._pieces.put_nowait(None)
@@ -101,13 +101,13 @@ class Incoming:
             self._consumed(len(self._pieces.get_nowait() or b""))
 
     async def whole(self) -> bytes:
-        """The body, once END has come. Raises GivenUp."""
+        """The body, once END has come. Raises GivenUpError."""
         pieces = []
         while (piece := await self._pieces.get()) is not None:
             pieces.append(piece)
             self._consumed(len(piece))
         if self.given_up:
-            raise GivenUp
+            raise GivenUpError
         return b"".join(pieces)
 
 
@@ -118,7 +118,7 @@ class Account:
         self.left = start
 
     def add(self, size: int) -> None:
-        """A WINDOW. Raises Broken."""
+        """A WINDOW. Raises BrokenError."""
         self.left += size
         if self.left > MAX_CREDIT:
-            raise Broken("credit above 2^31 - 1")
+            raise BrokenError("credit above 2^31 - 1")

@@ -17,7 +17,7 @@ MORE, BULK = 1, 2
 _HEADER = struct.Struct(">BBIH")
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """The peer broke a rule that ends the connection (PROTOCOL.md 6.7)."""
 
 
@@ -55,20 +55,20 @@ class Frame:
 
     @classmethod
     def decode(cls, plain: bytes, tag: bytes) -> Frame:
-        """Check the form: bucket, type, flags, padding, MORE (6.2, 6.3). Raises Broken."""
+        """Check the form: bucket, type, flags, padding, MORE (6.2, 6.3). Raises BrokenError."""
         if len(plain) not in BUCKETS:
-            raise Broken("length")
+            raise BrokenError("length")
         kind, flags, stream, length = _HEADER.unpack_from(plain)
         body = plain[_HEADER.size :]
         if length > len(body) or any(body[length:]):
-            raise Broken("padding")
+            raise BrokenError("padding")
         if kind not in Type.__members__.values():
-            raise Broken("type")
+            raise BrokenError("type")
         kind = Type(kind)
         if flags & ~(MORE | BULK) or (flags & BULK and kind is not Type.REQ):
-            raise Broken("flags")
+            raise BrokenError("flags")
         if flags & MORE and (kind not in (Type.MSG, Type.REQ, Type.RES) or length != MAX_PAYLOAD):
-            raise Broken("MORE")
+            raise BrokenError("MORE")
         return cls(kind, stream, body[:length], flags, tag, len(plain))
 
 
@@ -102,13 +102,13 @@ class Records:
         return record
 
     def open(self, record: bytes | str) -> Frame:
-        """The frame in the peer's next record. Raises Broken."""
+        """The frame in the peer's next record. Raises BrokenError."""
         if not isinstance(record, bytes) or len(record) - TAG_LENGTH not in BUCKETS:
-            raise Broken("form of the record")
+            raise BrokenError("form of the record")
         try:
             plain = self._engine.open(record)
         except Exception as error:
-            raise Broken("a record that does not open") from error
+            raise BrokenError("a record that does not open") from error
         self.received += 1
         if self.received % REKEY_EVERY == 0:
             self._engine.rekey_receiving()

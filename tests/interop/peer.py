@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.interop.bodies import Incoming
 from tests.interop.engine import Engine, PythonEngine
-from tests.interop.frames import Broken, Frame, Records, Type
+from tests.interop.frames import BrokenError, Frame, Records, Type
 from tests.interop.handshake import ENROLL, Caller, HandshakeError, daemon_statement, initiate, respond, verify
-from tests.interop.session import Answer, Refused, Session, parse
+from tests.interop.session import Answer, RefusedError, Session, parse
 from tests.interop.texts import Identity, Invite
 from websockets.asyncio.client import connect as dial
 from websockets.asyncio.server import ServerConnection, serve
@@ -36,15 +37,15 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-class NotThePinnedKey(Exception):
+class NotThePinnedKeyError(Exception):
     """The endpoint does not hold the pinned key (4.6)."""
 
 
-class InviteNotAccepted(Exception):
+class InviteNotAcceptedError(Exception):
     """The handshake failed after message 3 of an enrollment."""
 
 
-class Denied(Exception):
+class DeniedError(Exception):
     """The daemon's first record said no (4.7)."""
 
     def __init__(self, reason: str, hint: str | None) -> None:
@@ -68,7 +69,7 @@ class Link:
 
 async def nothing_to_answer(op: str, parameters: dict[str, Any], body: object) -> dict[str, Any]:
     """A client that serves no requests."""
-    raise Refused("invalid", f"this client does not answer {op}")
+    raise RefusedError("invalid", f"this client does not answer {op}")
 
 
 @asynccontextmanager
@@ -82,7 +83,7 @@ async def connect(
     answer: Answer = nothing_to_answer,
     engine: Callable[[Identity, bytes], Engine] = client_engine,
 ) -> AsyncIterator[Link]:
-    """A session as a client. Raises NotThePinnedKey, InviteNotAccepted, Denied."""
+    """A session as a client. Raises NotThePinnedKeyError, InviteNotAcceptedError, DeniedError."""
     async with dial(url, proxy=None, **OPTIONS) as socket:
         if socket.subprotocol != SUBPROTOCOL:
             raise HandshakeError("the daemon did not select confide.v1")
@@ -91,7 +92,7 @@ async def connect(
             async with asyncio.timeout(HANDSHAKE_S):
                 await initiate(socket, noise, identity, daemon_static, invite, hello or {})
         except Exception as error:
-            raise NotThePinnedKey from error
+            raise NotThePinnedKeyError from error
         records = Records(noise)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
@@ -99,7 +100,7 @@ async def connect(
         except ConnectionClosed as error:
             if invite is None:
                 raise
-            raise InviteNotAccepted from error
+            raise InviteNotAcceptedError from error
         key, welcome = _opening(first, daemon_static)
         session = Session(socket, records, client=True, answer=answer)
         running = asyncio.create_task(session.run())
@@ -112,16 +113,16 @@ async def connect(
 
 
 def _opening(frame: Frame, daemon_static: bytes) -> tuple[bytes, dict[str, Any]]:
-    """The daemon's key and welcome out of its first record. Raises Denied, Broken, HandshakeError."""
+    """The daemon's key and welcome out of its first record. Raises DeniedError, BrokenError, HandshakeError."""
     if frame.type is not Type.RES or frame.stream != 0 or frame.flags or frame.length < FIRST_RECORD:
-        raise Broken("the first record is another")
+        raise BrokenError("the first record is another")
     match parse(frame.payload):
         case {"ok": {"daemon": {"key": str(key), "signature": str(signature)}, "welcome": dict(welcome)}}:
             verify(bytes.fromhex(key), bytes.fromhex(signature), daemon_statement(daemon_static))
             return bytes.fromhex(key), welcome
         case {"error": {"code": "denied", "reason": str(reason)} as error}:
-            raise Denied(reason, error.get("hint"))
-    raise Broken("form of the first record")
+            raise DeniedError(reason, error.get("hint"))
+    raise BrokenError("form of the first record")
 
 
 @dataclass(slots=True)
@@ -219,15 +220,16 @@ class Daemon:
         return None
 
     async def _session(self, socket: ServerConnection, records: Records, caller: Caller) -> None:
-        async def answer(op: str, parameters: dict[str, Any], body: Any) -> dict[str, Any]:
-            return await self.answer(served)(op, parameters, body)
+        async def answer(op: str, parameters: dict[str, Any], body: Incoming | None) -> dict[str, Any]:
+            return await handler(op, parameters, body)
 
         served = Served(caller, Session(socket, records, client=False, answer=answer))
+        handler = self.answer(served)
         self.sessions.append(served)
         talking = asyncio.ensure_future(self.talk(served))
         try:
             await served.session.run()
-        except Broken as error:
+        except BrokenError as error:
             self.failures.append(error)
         finally:
             talking.cancel()

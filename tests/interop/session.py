@@ -14,13 +14,13 @@ from tests.interop.bodies import (
     GIVE_BACK_AT,
     STREAM_CREDIT,
     Account,
-    GivenUp,
+    GivenUpError,
     Incoming,
     Tally,
     credit_in,
     window,
 )
-from tests.interop.frames import BULK, MAX_PAYLOAD, MORE, Broken, Frame, Records, Type, frames_of
+from tests.interop.frames import BULK, MAX_PAYLOAD, MORE, BrokenError, Frame, Records, Type, frames_of
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
@@ -35,7 +35,7 @@ Body = Incoming
 Answer = Callable[[str, dict[str, Any], "Incoming | None"], Awaitable[dict[str, Any]]]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A RES with `error`."""
 
     def __init__(self, code: str, message: str, hint: str | None = None) -> None:
@@ -43,7 +43,7 @@ class Refused(Exception):
         self.code, self.message, self.hint = code, message, hint
 
 
-class Ended(Exception):
+class EndedError(Exception):
     """The connection is over; `word` is that of the peer's CLOSE, or None if it was cut (7.6)."""
 
     def __init__(self, word: str | None, code: int | None) -> None:
@@ -70,14 +70,14 @@ class _Joined:
 
 
 def parse(payload: bytes) -> dict[str, Any]:
-    """A JSON object without lone surrogates. Raises Broken."""
+    """A JSON object without lone surrogates. Raises BrokenError."""
     try:
         value = json.loads(payload)
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise Broken("JSON") from None
+        raise BrokenError("JSON") from None
     if not isinstance(value, dict):
-        raise Broken("JSON that is no object")
+        raise BrokenError("JSON that is no object")
     return value
 
 
@@ -87,7 +87,7 @@ class Session:
     def __init__(self, socket: Connection, records: Records, *, client: bool, answer: Answer) -> None:
         self.records = records
         self.messages: asyncio.Queue[bytes] = asyncio.Queue(256)
-        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[EndedError] = asyncio.get_running_loop().create_future()
         self.going_away: str | None = None
         self.seen: dict[Type, int] = dict.fromkeys(Type, 0)
         self._socket, self._answer = socket, answer
@@ -151,7 +151,7 @@ class Session:
         return stream
 
     async def request(self, op: str, *, bulk: bool = False, **parameters: Any) -> dict[str, Any]:
-        """A REQ and what its RES says. Raises Refused, Ended."""
+        """A REQ and what its RES says. Raises RefusedError, EndedError."""
         asked = _Asked(asyncio.get_running_loop().create_future())
         stream = self._new_stream(asked)
         await self._write_all(Type.REQ, stream, {"op": op, **parameters}, bulk=bulk)
@@ -159,7 +159,7 @@ class Session:
             return await asked.answer
 
     async def upload(self, op: str, body: bytes, *, give_up_at: int | None = None, **parameters: Any) -> dict[str, Any]:
-        """An OPEN with its body; `give_up_at` sends RESET after that many bytes. Raises Refused, Ended."""
+        """An OPEN with its body; `give_up_at` sends RESET after that many bytes. Raises RefusedError, EndedError."""
         asked = _Asked(asyncio.get_running_loop().create_future(), Account(STREAM_CREDIT), body_over=False)
         stream = self._new_stream(asked)
         await self._write(Frame(Type.OPEN, stream, json.dumps({"op": op, **parameters}).encode()))
@@ -209,7 +209,7 @@ class Session:
         """GOAWAY."""
         await self._write(Frame(Type.GOAWAY, 0, word.encode()))
 
-    async def close(self, word: str = "done") -> Ended:
+    async def close(self, word: str = "done") -> EndedError:
         """CLOSE, and wait for the peer's."""
         with contextlib.suppress(ConnectionError, ConnectionClosed):
             await self._write(Frame(Type.CLOSE, 0, word.encode()))
@@ -217,7 +217,7 @@ class Session:
 
     # Reading
 
-    async def run(self) -> Ended:
+    async def run(self) -> EndedError:
         """Read until the end, whatever it is."""
         alive = asyncio.create_task(self._stay_alive())
         word: str | None = None
@@ -229,14 +229,14 @@ class Session:
                 await self._drained()
                 await self.close_unread()
             await self._socket.close(CLOSE_DONE)
-        except Broken:
+        except BrokenError:
             await self._socket.close(CLOSE_BROKEN)
             raise
         except (ConnectionClosed, TimeoutError):
             await self._socket.close(CLOSE_DONE)
         finally:
             alive.cancel()
-            self._finish(Ended(word, self._socket.close_code))
+            self._finish(EndedError(word, self._socket.close_code))
         return self.ended.result()
 
     async def close_unread(self) -> None:
@@ -249,7 +249,7 @@ class Session:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=DEADLINE_S)
 
-    def _finish(self, ended: Ended) -> None:
+    def _finish(self, ended: EndedError) -> None:
         self.ended.set_result(ended)
         for asked in self._asked.values():
             if not asked.answer.done():
@@ -278,7 +278,7 @@ class Session:
                 self.going_away = _word(frame)
             case Type.CLOSE if frame.stream == 0:
                 if self._joining or any(body and not body.over for body in self._serving.values()):
-                    raise Broken("CLOSE inside a message or a body")
+                    raise BrokenError("CLOSE inside a message or a body")
                 return _word(frame)
             case Type.MSG if frame.stream == 0:
                 if (message := self._join(frame)) is not None:
@@ -292,7 +292,7 @@ class Session:
             case Type.WINDOW:
                 self._window(frame)
             case _:
-                raise Broken("a frame that may not come here")
+                raise BrokenError("a frame that may not come here")
         return None
 
     def _join(self, frame: Frame) -> bytes | None:
@@ -300,11 +300,11 @@ class Session:
         key = (frame.type, frame.stream)
         joined = self._joining.setdefault(key, _Joined(frame.flags & BULK))
         if joined.flags != frame.flags & BULK:
-            raise Broken("BULK in some frames only")
+            raise BrokenError("BULK in some frames only")
         joined.pieces.append(frame.payload)
         joined.size += len(frame.payload)
         if joined.size > MAX_MESSAGE or sum(each.size for each in self._joining.values()) > MAX_UNFINISHED:
-            raise Broken("a message over the limit")
+            raise BrokenError("a message over the limit")
         if frame.flags & MORE:
             return None
         del self._joining[key]
@@ -313,12 +313,12 @@ class Session:
     def _asked_by_peer(self, frame: Frame) -> None:
         stream, going_on = frame.stream, (Type.REQ, frame.stream) in self._joining
         if going_on and frame.type is Type.OPEN:
-            raise Broken("OPEN inside a REQ")
+            raise BrokenError("OPEN inside a REQ")
         if not going_on:
             if stream == 0 or stream % 2 == self._own_parity or stream in self._serving:
-                raise Broken("a stream that may not be opened")
+                raise BrokenError("a stream that may not be opened")
             if len(self._serving) >= MAX_STREAMS:
-                raise Broken("too many requests")
+                raise BrokenError("too many requests")
             self._serving[stream] = None
             if frame.type is Type.OPEN:
                 self._serving[stream] = Incoming(lambda size: self._consumed(stream, size))
@@ -328,7 +328,7 @@ class Session:
         request = parse(raw)
         op = request.pop("op", None)
         if not isinstance(op, str):
-            raise Broken("a request without op")
+            raise BrokenError("a request without op")
         task = asyncio.create_task(self._serve(stream, op, request, bulk=bool(frame.flags & BULK)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -337,9 +337,9 @@ class Session:
         body = self._serving[stream]
         try:
             answer: dict[str, Any] = {"ok": await self._answer(op, request, body)}
-        except Refused as error:
+        except RefusedError as error:
             answer = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
-        except GivenUp:
+        except GivenUpError:
             answer = {"error": {"code": "cancelled", "message": "given up", "hint": None}}
         with contextlib.suppress(ConnectionError, ConnectionClosed):
             if body is not None:
@@ -357,20 +357,20 @@ class Session:
     def _answered(self, frame: Frame) -> None:
         asked = self._asked.get(frame.stream)
         if asked is None or asked.answer.done():
-            raise Broken("an answer to nothing")
+            raise BrokenError("an answer to nothing")
         if (message := self._join(frame)) is None:
             return
         answer = parse(message)
         match answer:
             case {"ok": dict() as result} if len(answer) == 1:
                 if not asked.body_over:
-                    raise Broken("ok before END")
+                    raise BrokenError("ok before END")
                 asked.answer.set_result(result)
             case {"error": {"code": str(code), "message": str(text)} as error} if len(answer) == 1:
-                asked.answer.set_exception(Refused(code, text, error.get("hint")))
+                asked.answer.set_exception(RefusedError(code, text, error.get("hint")))
                 asked.answer.exception()
             case _:
-                raise Broken("form of an answer")
+                raise BrokenError("form of an answer")
         self._credit_came.set()
         self._forget(frame.stream, asked)
 
@@ -379,11 +379,11 @@ class Session:
     def _body(self, frame: Frame) -> None:
         body = self._serving.get(frame.stream)
         if body is None:
-            raise Broken("a body that nobody opened")
+            raise BrokenError("a body that nobody opened")
         if frame.type is Type.DATA:
             self._peer_credit -= len(frame.payload)
             if self._peer_credit < 0:
-                raise Broken("DATA beyond the credit of the connection")
+                raise BrokenError("DATA beyond the credit of the connection")
             body.data(frame)
             return
         if frame.type is Type.END:
@@ -428,12 +428,12 @@ class Session:
         else:
             asked = self._asked.get(frame.stream)
             if asked is None or asked.credit is None:
-                raise Broken("WINDOW for a stream that is not in use")
+                raise BrokenError("WINDOW for a stream that is not in use")
             asked.credit.add(size)
         self._credit_came.set()
 
 
 def _word(frame: Frame) -> str:
     if len(frame.payload) > 64 or not frame.payload.isascii():
-        raise Broken("form of a word")
+        raise BrokenError("form of a word")
     return frame.payload.decode()
