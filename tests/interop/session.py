@@ -210,7 +210,9 @@ class Session:
         await self._write(Frame(Type.GOAWAY, 0, word.encode()))
 
     async def close(self, word: str = "done") -> EndedError:
-        """CLOSE, and wait for the peer's."""
+        """CLOSE, and wait for the peer's; inside a body, which CLOSE must not cut, the websocket alone."""
+        if not all(asked.body_over for asked in self._asked.values()):
+            await self._socket.close(CLOSE_DONE)
         with contextlib.suppress(ConnectionError, ConnectionClosed):
             await self._write(Frame(Type.CLOSE, 0, word.encode()))
         return await asyncio.wait_for(asyncio.shield(self.ended), DEADLINE_S)

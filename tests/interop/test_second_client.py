@@ -1,0 +1,205 @@
+"""The second client, which was written from PROTOCOL.md alone, against the real `confided`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.interop.frames import REKEY_EVERY, Type
+from tests.interop.notes import hash_of
+from tests.interop.peer import DeniedError, InviteNotAcceptedError, Link, NotThePinnedKeyError, connect
+from tests.interop.session import RefusedError
+from tests.interop.texts import Identity, Invite, fingerprint
+from tests.support.programs import Daemon, running_daemon
+
+NOTE = "# Decisions\n\nWe chose postgres over mysql for its row locks.\n"
+INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "second", "version": "2"}}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One real daemon for all; each test invites its own machine, and so has a space of its own."""
+    with running_daemon(tmp_path_factory.mktemp("second")) as daemon:
+        yield daemon
+
+
+async def joined(daemon: Daemon, name: str) -> tuple[Invite, Identity]:
+    """A new identity that has used an invite."""
+    invite = Invite.parse(await asyncio.to_thread(daemon.invite, name))
+    identity = Identity.generate()
+    async with connect(invite.url, invite.static, identity, invite=invite):
+        pass
+    return invite, identity
+
+
+async def attach(link: Link, project: str) -> dict[str, Any]:
+    """Section 9: what comes first."""
+    return await link.session.request("attach", project=project, machine="second", proxyVersion="2", toolsets=["core"])
+
+
+async def mcp(link: Link, number: int, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """One JSON-RPC call as MSG, and the result."""
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
+    await link.session.send_message(json.dumps(message).encode())
+    while True:
+        answer = json.loads(await asyncio.wait_for(link.session.messages.get(), 30))
+        if answer.get("id") == number:
+            result: dict[str, Any] = answer["result"]
+            return result
+
+
+async def test_join_and_come_again(daemon: Daemon) -> None:
+    """Mode 1 with an invite, then mode 0; both ends have the same words, the same session id and the daemon's signed key."""
+    invite = Invite.parse(await asyncio.to_thread(daemon.invite, "again"))
+    assert str(invite) == str(Invite.parse(str(invite)))
+    me = Identity.generate()
+    async with connect(invite.url, invite.static, me, invite=invite) as link:
+        first = link.session.records.session_id.hex()
+        key = link.daemon_key
+    assert (await asyncio.shield(link.session.ended)).word is not None
+    assert fingerprint(me.key) in await asyncio.to_thread(daemon.run, "callers")
+    async with connect(invite.url, invite.static, me, hello={"program": "second/2"}) as link:
+        assert link.daemon_key == key
+        second = link.session.records.session_id.hex()
+        assert (await attach(link, "p"))["project"] == "p"
+    log = daemon.log.read_text()
+    assert first != second
+    assert first in log
+    assert second in log
+
+
+async def test_a_key_line_by_hand(daemon: Daemon) -> None:
+    """`confided callers add` takes our line; before that the caller is unknown, after `revoke` it is revoked."""
+    static = Invite.parse(await asyncio.to_thread(daemon.invite, "nobody")).static
+    me, url = Identity.generate(), f"ws://127.0.0.1:{daemon.port}/"
+    with pytest.raises(DeniedError) as unknown:
+        async with connect(url, static, me):
+            pass
+    assert unknown.value.reason == "unknown"
+    await asyncio.to_thread(daemon.run, "callers", "add", me.line + " byhand")
+    async with connect(url, static, me) as link:
+        await attach(link, "p")
+        await asyncio.to_thread(daemon.run, "revoke", "byhand")
+        ended = await asyncio.wait_for(asyncio.shield(link.session.ended), 10)
+        assert ended.word == "revoked"
+    with pytest.raises(DeniedError) as revoked:
+        async with connect(url, static, me):
+            pass
+    assert revoked.value.reason == "revoked"
+
+
+async def test_an_invite_works_once(daemon: Daemon) -> None:
+    """A used invite is told, with a hint; a wrong token and a wrong pin fail where 4.6 says."""
+    invite, _ = await joined(daemon, "once")
+    with pytest.raises(DeniedError) as used:
+        async with connect(invite.url, invite.static, Identity.generate(), invite=invite):
+            pass
+    assert used.value.reason == "invite"
+    assert used.value.hint
+    forged = Invite(invite.static, bytes(16), invite.host, invite.port)
+    with pytest.raises(InviteNotAcceptedError):
+        async with connect(forged.url, forged.static, Identity.generate(), invite=forged):
+            pass
+    with pytest.raises(NotThePinnedKeyError):
+        async with connect(invite.url, Identity.generate().static, Identity.generate()):
+            pass
+
+
+async def test_documents_and_a_search(daemon: Daemon) -> None:
+    """Section 9: compare, put, pull, remove; then the MCP session in MSG finds what was put, and a store comes back as apply."""
+    invite, me = await joined(daemon, "documents")
+    written: list[dict[str, Any]] = []
+
+    async def answer(op: str, parameters: dict[str, Any], body: object) -> dict[str, Any]:
+        if op == "flush":
+            return {}
+        if op == "backlog":
+            return {"pendingUploads": 0, "queuedOffline": 0, "deadLetters": 0}
+        assert op == "apply"
+        written.append(parameters)
+        return {"applied": True}
+
+    async with connect(invite.url, invite.static, me, answer=answer) as link:
+        ask = link.session.request
+        attached = await attach(link, "p")
+        assert attached["limits"]["documentBytes"] == 4 << 20
+        tools = (await ask("catalogue", toolsets=["core"]))["tools"]
+        assert "memory_search" in {tool["name"] for tool in tools}
+        entry = ["MEMORY.md", hash_of(NOTE), 0]
+        assert (await ask("compare", project="p", entries=[entry], gone=[]))["send"] == ["MEMORY.md"]
+        put = await ask("put", project="p", path="MEMORY.md", text=NOTE, hash=hash_of(NOTE), base=0)
+        assert (put["hash"], "text" in put) == (hash_of(NOTE), False)
+        same = await ask("compare", project="p", entries=[entry], gone=[])
+        assert same == {"send": [], "adopt": [["MEMORY.md", put["revision"]]], "pull": [], "drop": []}
+        pulled = await ask("pull", project="p", path="MEMORY.md")
+        assert pulled == {"revision": put["revision"], "hash": hash_of(NOTE), "text": NOTE}
+        with pytest.raises(RefusedError) as outside:
+            await ask("put", project="p", path="../MEMORY.md", text=NOTE, hash=hash_of(NOTE), base=0)
+        assert outside.value.code == "invalid"
+        assert (await mcp(link, 1, "initialize", INITIALIZE))["serverInfo"]["name"] == "confide"
+        await link.session.send_message(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        search = {"name": "memory_search", "arguments": {"query": "which database has row locks?"}}
+        best = (await mcp(link, 2, "tools/call", search))["structuredContent"]["results"][0]
+        assert (best["path"], "postgres" in best["snippet"]) == ("MEMORY.md", True)
+        store = {"name": "memory_store", "arguments": {"content": "- we cache tokens for five minutes"}}
+        stored = (await mcp(link, 3, "tools/call", store))["structuredContent"]
+        assert stored["onDisk"] is True
+        (applied,) = written
+        assert applied["baseHash"] is None
+        assert hash_of(applied["text"]) == applied["hash"]
+        removed = await ask("remove", project="p", path="MEMORY.md", base=put["revision"])
+        assert removed["removed"] is True
+
+
+async def test_bodies(daemon: Daemon) -> None:
+    """OPEN: one of megabytes is stored whole; one given up is not; one too large is refused, while requests are answered beside."""
+    invite, me = await joined(daemon, "bodies")
+    text = "- a line, with ünicode\n" * 150_000
+    async with connect(invite.url, invite.static, me) as link:
+        session = link.session
+        await attach(link, "p")
+        await attach(link, "global")
+        raw = text.encode()
+        shape = {"project": "p", "base": 0, "hash": hash_of(text)}
+        uploading = asyncio.create_task(session.upload("put", raw, path="memory/big.md", **shape))
+        while not uploading.done():
+            await session.request("compare", project="global", entries=[], gone=[])
+        assert (await uploading)["hash"] == hash_of(text)
+        assert session.seen[Type.WINDOW] > 2
+        assert (await session.request("pull", project="p", path="memory/big.md"))["text"] == text
+        with pytest.raises(RefusedError) as given_up:
+            await session.upload("put", raw, give_up_at=500_000, path="memory/half.md", **shape)
+        assert given_up.value.code == "cancelled"
+        with pytest.raises(RefusedError) as missing:
+            await session.request("pull", project="p", path="memory/half.md")
+        assert missing.value.code == "not_found"
+        # Ten of them are more than all credit of a connection: what is refused unread must give it back.
+        for _ in range(10):
+            with pytest.raises(RefusedError) as too_large:
+                await session.upload("put", raw * 2, path="memory/huge.md", **shape)
+            assert too_large.value.code == "too_large"
+        assert (await session.upload("put", NOTE.encode(), project="p", base=0, path="a.md", hash=hash_of(NOTE)))[
+            "hash"
+        ] == hash_of(NOTE)
+
+
+async def test_rekey_in_both_directions(daemon: Daemon) -> None:
+    """More than 2^14 records each way: keepalives there, the pieces of a large document back."""
+    invite, me = await joined(daemon, "rekey")
+    # Each newline is two bytes of JSON, and nothing to index: many records for little work.
+    text = "\n" * (4 << 20)
+    async with connect(invite.url, invite.static, me) as link:
+        session = link.session
+        await attach(link, "p")
+        await attach(link, "global")
+        await session.upload("put", text.encode(), project="p", path="a.md", base=0, hash=hash_of(text))
+        for _ in range(REKEY_EVERY + 10):
+            await session.keepalive()
+        while session.records.received <= REKEY_EVERY + 10:
+            assert (await session.request("pull", project="p", path="a.md"))["hash"] == hash_of(text)
+        assert min(session.records.sent, session.records.received) > REKEY_EVERY
+        assert (await session.request("compare", project="global", entries=[], gone=[]))["send"] == []
+    assert (await asyncio.shield(link.session.ended)).code == 1000
