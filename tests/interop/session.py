@@ -95,7 +95,7 @@ class Session:
         self._next_stream = 1 if client else 2
         self._turn = asyncio.Condition()
         self._message_turn = asyncio.Lock()
-        self._urgent = 0
+        self._urgent = self._bulk_waiting = 0
         self._closing = self._peer_closed = False
         self._sent_at = asyncio.get_running_loop().time()
         self._asked: dict[int, _Asked] = {}
@@ -114,8 +114,12 @@ class Session:
         self._urgent += not bulk
         try:
             async with self._turn:
-                if bulk:
-                    await self._turn.wait_for(lambda: not self._urgent)
+                if bulk and self._urgent:
+                    self._bulk_waiting += 1
+                    try:
+                        await self._turn.wait_for(lambda: not self._urgent)
+                    finally:
+                        self._bulk_waiting -= 1
                 if self._closing or self.ended.done():
                     raise ConnectionError("the session has ended")
                 self._closing = frame.type is Type.CLOSE
@@ -127,8 +131,9 @@ class Session:
                 return record
         finally:
             self._urgent -= not bulk
-            async with self._turn:
-                self._turn.notify_all()
+            if self._bulk_waiting and not self._urgent:
+                async with self._turn:
+                    self._turn.notify_all()
 
     async def _write_all(
         self,
