@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from noise.connection import Keypair, NoiseConnection
+from noise.connection import Keypair, NoiseConnection  # type: ignore[import-untyped]
 from tests.interop.blocking_wire import Records
 
 PROTOCOL = b"Noise_XKpsk3_25519_ChaChaPoly_BLAKE2b"
