@@ -73,10 +73,10 @@ class PythonEngine:
         return bytes(self._noise.get_handshake_hash())
 
     def seal(self, plaintext: bytes) -> bytes:
-        return self._noise.encrypt(plaintext)
+        return bytes(self._noise.encrypt(plaintext))
 
     def open(self, record: bytes) -> bytes:
-        return self._noise.decrypt(record)
+        return bytes(self._noise.decrypt(record))
 
     def rekey_sending(self) -> None:
         self._noise.rekey_outbound_cipher()

@@ -13,7 +13,7 @@ from tests.interop.notes import hash_of
 from tests.interop.peer import DeniedError, InviteNotAcceptedError, Link, NotThePinnedKeyError, connect
 from tests.interop.session import RefusedError
 from tests.interop.texts import Identity, Invite, fingerprint
-from tests.support.programs import Daemon, running_daemon
+from tests.support.programs import Daemon, running_daemon, wait_until
 
 NOTE = "# Decisions\n\nWe chose postgres over mysql for its row locks.\n"
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "second", "version": "2"}}
@@ -162,7 +162,7 @@ async def test_bodies(daemon: Daemon) -> None:
         await attach(link, "p")
         await attach(link, "global")
         raw = text.encode()
-        shape = {"project": "p", "base": 0, "hash": hash_of(text)}
+        shape: dict[str, Any] = {"project": "p", "base": 0, "hash": hash_of(text)}
         uploading = asyncio.create_task(session.upload("put", raw, path="memory/big.md", **shape))
         while not uploading.done():
             await session.request("compare", project="global", entries=[], gone=[])
