@@ -130,7 +130,9 @@ class PeerDaemon:
         self.invites: dict[bytes, Invite] = {}
         self.failures: list[BaseException] = []
         self.ended: list[str | None] = []
+        self.close_codes: list[int | None] = []
         self.hellos: list[dict[str, Any]] = []
+        self.welcome: dict[str, Any] = {}
         self._handler = handler
         self._server: Server = serve(
             self._serve,
@@ -187,7 +189,8 @@ class PeerDaemon:
                 return
             signature = self.identity.signing.sign(_SIGNED_STATIC + self.identity.static_public)
             daemon = {"key": self.identity.public.hex(), "signature": signature.hex()}
-            session.answer(0, {"ok": {"daemon": daemon, "welcome": {}}}, at_least=FIRST_RECORD_BYTES)
+            session.answer(0, {"ok": {"daemon": daemon, "welcome": self.welcome}}, at_least=FIRST_RECORD_BYTES)
+            session.on_request = self._handler
             while True:
                 event = session.next_event()
                 result = self._handler(session, event)
@@ -196,6 +199,7 @@ class PeerDaemon:
                     session.answer(event.stream, result)
         except EndedError as end:
             self.ended.append(end.word)
+            self.close_codes.append(socket.close_code)
         except BaseException as error:
             self.failures.append(error)
             socket.close(4401)

@@ -107,6 +107,7 @@ class Session:
         self._credit = CONNECTION_CREDIT
         self._given_credit = CONNECTION_CREDIT
         self._aside: list[Event] = []
+        self.on_request: Callable[[Session, Event], Any] | None = None
         self.frames_in: dict[Type, int] = dict.fromkeys(Type, 0)
 
     # Sending
@@ -186,7 +187,7 @@ class Session:
     # Receiving
 
     def wait_for(self, wanted: Callable[[Event], bool]) -> Event:
-        """The first event of this kind; others are kept for `next_event`, in order.
+        """The first event of this kind. Requests are answered meanwhile where there is an `on_request`; others are kept for `next_event`.
 
         Raises:
             EndedError, RuleBrokenError: as `next_event`.
@@ -198,8 +199,13 @@ class Session:
                     self._aside.remove(event)
                     self._aside = kept + self._aside
                     return event
-            kept += self._aside
-            self._aside = self._step()
+            arrived, self._aside = self._aside, []
+            for event in arrived:
+                if event.type is Type.REQ and self.on_request:
+                    self.answer(event.stream, self.on_request(self, event))
+                else:
+                    kept.append(event)
+            self._aside += self._step()
 
     def next_event(self) -> Event:
         """The next whole message.
