@@ -41,8 +41,10 @@ class Engine(Protocol):
 class PythonEngine:
     """`noiseprotocol`. It wants some psk before message 1; the real one is known after message 2 only."""
 
-    def __init__(self, *, static_private: bytes, remote_static: bytes | None = None) -> None:
-        """An initiator if `remote_static` is given, else a responder."""
+    def __init__(
+        self, *, static_private: bytes, remote_static: bytes | None = None, ephemeral: bytes | None = None
+    ) -> None:
+        """An initiator if `remote_static` is given, else a responder. `ephemeral` is for known answers only."""
         self._noise = NoiseConnection.from_name(NAME)
         self._noise.set_prologue(PROLOGUE)
         self._noise.set_psks(psk=bytes(32))
@@ -52,6 +54,8 @@ class PythonEngine:
         else:
             self._noise.set_as_initiator()
             self._noise.set_keypair_from_public_bytes(Keypair.REMOTE_STATIC, remote_static)
+        if ephemeral is not None:
+            self._noise.set_keypair_from_private_bytes(Keypair.EPHEMERAL, ephemeral)
         self._noise.start_handshake()
         self._state = self._noise.noise_protocol.handshake_state
 

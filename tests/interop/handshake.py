@@ -93,11 +93,36 @@ def daemon_statement(daemon_static: bytes) -> bytes:
     return b"confide/daemon-static/1\x00" + daemon_static
 
 
-async def _receive(wire: Wire, number: int) -> bytes:
-    message = await wire.recv()
+def checked(message: bytes | str, number: int) -> bytes:
+    """A handshake message of the right form and length (4.2). Raises HandshakeError."""
     if not isinstance(message, bytes) or len(message) != LENGTHS[number - 1]:
         raise HandshakeError(f"message {number} has the wrong form")
     return message
+
+
+def read_first(engine: Engine, message: bytes | str) -> tuple[int, bytes, MLKEM768PublicKey]:
+    """Mode, invite id and encapsulation key of message 1. Raises HandshakeError, and what the engine raises."""
+    payload = engine.read(checked(message, 1))
+    mode, invite_id = payload[0], payload[8:24]
+    if mode not in (SESSION, ENROLL) or any(payload[1:8]) or (mode == SESSION and invite_id != NO_INVITE):
+        raise HandshakeError("an unknown mode")
+    return mode, invite_id, checked_ek(payload[24:])
+
+
+def read_third(
+    engine: Engine, message: bytes | str, hashed: bytes, remote_static: Callable[[], bytes]
+) -> tuple[bytes, dict[str, Any]]:
+    """The caller's verified key and the hello of message 3. Raises HandshakeError, and what the engine raises."""
+    payload = engine.read(checked(message, 3))
+    key, signature, text = payload[:32], payload[32:96], payload[96:]
+    verify(key, signature, statement(hashed, remote_static()))
+    try:
+        hello = json.loads(text.rstrip(b"\0"))
+    except (ValueError, RecursionError):
+        raise HandshakeError("the hello is no JSON") from None
+    if not isinstance(hello, dict):
+        raise HandshakeError("the hello is no object")
+    return key, hello
 
 
 async def initiate(
@@ -110,7 +135,7 @@ async def initiate(
     kem = MLKEM768PrivateKey.generate()
     first = engine.write(bytes([mode]) + bytes(7) + invite_id + kem.public_key().public_bytes_raw())
     await wire.send(first)
-    second = await _receive(wire, 2)
+    second = checked(await wire.recv(), 2)
     shared = kem.decapsulate(engine.read(second))
     hashed = transcript(daemon_static, first, second)
     engine.set_psk(late_psk(mode, invite_secret, hashed, shared))
@@ -128,23 +153,15 @@ async def respond(
     invite_secret: Callable[[bytes], bytes | None],
 ) -> Caller:
     """The daemon's half. `invite_secret` looks an id up; `remote_static` tells the client's, after message 3."""
-    first = await _receive(wire, 1)
-    payload = engine.read(first)
-    mode, invite_id, ek = payload[0], payload[8:24], payload[24:]
-    if mode not in (SESSION, ENROLL) or any(payload[1:8]) or (mode == SESSION and invite_id != NO_INVITE):
-        raise HandshakeError("an unknown mode")
+    first = checked(await wire.recv(), 1)
+    mode, invite_id, ek = read_first(engine, first)
     secret = bytes(32)
     if mode == ENROLL:
         secret = invite_secret(invite_id) or secrets.token_bytes(32)
-    shared, ciphertext = checked_ek(ek).encapsulate()
+    shared, ciphertext = ek.encapsulate()
     second = engine.write(ciphertext)
     await wire.send(second)
     hashed = transcript(daemon_static, first, second)
     engine.set_psk(late_psk(mode, secret, hashed, shared))
-    payload = engine.read(await _receive(wire, 3))
-    key, signature, text = payload[:32], payload[32:96], payload[96:]
-    verify(key, signature, statement(hashed, remote_static()))
-    hello = json.loads(text.rstrip(b"\0"))
-    if not isinstance(hello, dict):
-        raise HandshakeError("the hello is no object")
+    key, hello = read_third(engine, await wire.recv(), hashed, remote_static)
     return Caller(mode, invite_id, key, hello)

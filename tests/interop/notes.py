@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.interop.bodies import Incoming
 from tests.interop.peer import Daemon, Served
-from tests.interop.session import Answer, RefusedError
+from tests.interop.requests import RefusedError
+from tests.interop.session import Answer
 from tests.interop.texts import blake2b
 
 DOCUMENT_BYTES = 4 << 20

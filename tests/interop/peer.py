@@ -14,7 +14,8 @@ from tests.interop.bodies import Incoming
 from tests.interop.engine import Engine, PythonEngine
 from tests.interop.frames import BrokenError, Frame, Records, Type
 from tests.interop.handshake import ENROLL, Caller, HandshakeError, daemon_statement, initiate, respond, verify
-from tests.interop.session import Answer, RefusedError, Session, parse
+from tests.interop.requests import RefusedError, parse
+from tests.interop.session import Answer, Session
 from tests.interop.texts import Identity, Invite
 from websockets.asyncio.client import connect as dial
 from websockets.asyncio.server import ServerConnection, serve

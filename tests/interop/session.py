@@ -20,27 +20,21 @@ from tests.interop.bodies import (
     credit_in,
     window,
 )
-from tests.interop.frames import BULK, MAX_PAYLOAD, MORE, BrokenError, Frame, Records, Type, frames_of
+from tests.interop.frames import BULK, MAX_PAYLOAD, MORE, BrokenError, Frame, Records, Type
+from tests.interop.requests import RefusedError, read_answer, read_request
+from tests.interop.sending import Sender
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
 MAX_MESSAGE = 16 << 20
 MAX_UNFINISHED = 32 << 20
 MAX_STREAMS = 64
-KEEPALIVE_S, SILENCE_S = 25.0, 90.0
+SILENCE_S = 90.0
 CLOSE_BROKEN, CLOSE_DONE = 4401, 1000
 DEADLINE_S = 30.0
 
 Body = Incoming
 Answer = Callable[[str, dict[str, Any], "Incoming | None"], Awaitable[dict[str, Any]]]
-
-
-class RefusedError(Exception):
-    """A RES with `error`."""
-
-    def __init__(self, code: str, message: str, hint: str | None = None) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code, self.message, self.hint = code, message, hint
 
 
 class EndedError(Exception):
@@ -69,18 +63,6 @@ class _Joined:
     size: int = 0
 
 
-def parse(payload: bytes) -> dict[str, Any]:
-    """A JSON object without lone surrogates. Raises BrokenError."""
-    try:
-        value = json.loads(payload)
-        json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        raise BrokenError("JSON") from None
-    if not isinstance(value, dict):
-        raise BrokenError("JSON that is no object")
-    return value
-
-
 class Session:
     """One end of an open channel. `run()` reads until the end; everything else may be called meanwhile."""
 
@@ -91,13 +73,9 @@ class Session:
         self.going_away: str | None = None
         self.seen: dict[Type, int] = dict.fromkeys(Type, 0)
         self._socket, self._answer = socket, answer
+        self._sender = Sender(socket, records)
         self._own_parity = 1 if client else 0
         self._next_stream = 1 if client else 2
-        self._turn = asyncio.Condition()
-        self._message_turn = asyncio.Lock()
-        self._urgent = self._bulk_waiting = 0
-        self._closing = self._peer_closed = False
-        self._sent_at = asyncio.get_running_loop().time()
         self._asked: dict[int, _Asked] = {}
         self._serving: dict[int, Incoming | None] = {}
         self._joining: dict[tuple[Type, int], _Joined] = {}
@@ -106,47 +84,6 @@ class Session:
         self._peer_credit = CONNECTION_CREDIT
         self._unreturned = 0
         self._tasks: set[asyncio.Task[None]] = set()
-
-    # Sending
-
-    async def _write(self, frame: Frame, *, bulk: bool = False, sealed: Callable[[], None] | None = None) -> bytes:
-        """Seal and send one frame when its turn has come; returns its record. `sealed` is called in between."""
-        self._urgent += not bulk
-        try:
-            async with self._turn:
-                if bulk and self._urgent:
-                    self._bulk_waiting += 1
-                    try:
-                        await self._turn.wait_for(lambda: not self._urgent)
-                    finally:
-                        self._bulk_waiting -= 1
-                if self._closing or self.ended.done():
-                    raise ConnectionError("the session has ended")
-                self._closing = frame.type is Type.CLOSE
-                record = self.records.seal(frame)
-                self._sent_at = asyncio.get_running_loop().time()
-                if sealed is not None:
-                    sealed()
-                await self._socket.send(record)
-                return record
-        finally:
-            self._urgent -= not bulk
-            if self._bulk_waiting and not self._urgent:
-                async with self._turn:
-                    self._turn.notify_all()
-
-    async def _write_all(
-        self,
-        kind: Type,
-        stream: int,
-        message: dict[str, Any] | bytes,
-        *,
-        bulk: bool = False,
-        sealed: Callable[[], None] | None = None,
-    ) -> None:
-        raw = message if isinstance(message, bytes) else json.dumps(message, ensure_ascii=False).encode()
-        for frame in frames_of(kind, stream, raw, bulk=bulk and kind is Type.REQ):
-            await self._write(frame, bulk=bulk, sealed=None if frame.flags & MORE else sealed)
 
     def _new_stream(self, asked: _Asked) -> int:
         assert len(self._asked) < MAX_STREAMS
@@ -159,7 +96,7 @@ class Session:
         """A REQ and what its RES says. Raises RefusedError, EndedError."""
         asked = _Asked(asyncio.get_running_loop().create_future())
         stream = self._new_stream(asked)
-        await self._write_all(Type.REQ, stream, {"op": op, **parameters}, bulk=bulk)
+        await self._sender.write_json(Type.REQ, stream, {"op": op, **parameters}, bulk=bulk)
         async with asyncio.timeout(DEADLINE_S):
             return await asked.answer
 
@@ -167,12 +104,12 @@ class Session:
         """An OPEN with its body; `give_up_at` sends RESET after that many bytes. Raises RefusedError, EndedError."""
         asked = _Asked(asyncio.get_running_loop().create_future(), Account(STREAM_CREDIT), body_over=False)
         stream = self._new_stream(asked)
-        await self._write(Frame(Type.OPEN, stream, json.dumps({"op": op, **parameters}).encode()))
+        await self._sender.write(Frame(Type.OPEN, stream, json.dumps({"op": op, **parameters}).encode()))
         last = await self._send_body(stream, asked, body if give_up_at is None else body[:give_up_at])
         if give_up_at is not None or last is None:
-            await self._write(Frame(Type.RESET, stream, b"cancelled"))
+            await self._sender.write(Frame(Type.RESET, stream, b"cancelled"))
         else:
-            await self._write(Frame(Type.END, stream, last), bulk=True)
+            await self._sender.write(Frame(Type.END, stream, last), bulk=True)
         asked.body_over = True
         self._forget(stream, asked)
         async with asyncio.timeout(DEADLINE_S):
@@ -193,7 +130,7 @@ class Session:
             asked.credit.left -= size
             self._credit.left -= size
             piece = body[tally.length : tally.length + size]
-            record = await self._write(Frame(Type.DATA, stream, piece), bulk=True)
+            record = await self._sender.write(Frame(Type.DATA, stream, piece), bulk=True)
             tally.add(size, record[-16:])
         return tally.end()
 
@@ -202,37 +139,36 @@ class Session:
             self._asked.pop(stream, None)
 
     async def send_message(self, raw: bytes) -> None:
-        """One MSG; two of them never mix their frames, since all are on stream 0."""
-        async with self._message_turn:
-            await self._write_all(Type.MSG, 0, raw)
+        """One MSG."""
+        await self._sender.write_message(raw)
 
     async def keepalive(self) -> None:
         """KEEPALIVE."""
-        await self._write(Frame(Type.KEEPALIVE, 0))
+        await self._sender.write(Frame(Type.KEEPALIVE, 0))
 
     async def go_away(self, word: str) -> None:
         """GOAWAY."""
-        await self._write(Frame(Type.GOAWAY, 0, word.encode()))
+        await self._sender.write(Frame(Type.GOAWAY, 0, word.encode()))
 
     async def close(self, word: str = "done") -> EndedError:
         """CLOSE, and wait for the peer's; inside a body, which CLOSE must not cut, the websocket alone."""
         if not all(asked.body_over for asked in self._asked.values()):
             await self._socket.close(CLOSE_DONE)
         with contextlib.suppress(ConnectionError, ConnectionClosed):
-            await self._write(Frame(Type.CLOSE, 0, word.encode()))
+            await self._sender.write(Frame(Type.CLOSE, 0, word.encode()))
         return await asyncio.wait_for(asyncio.shield(self.ended), DEADLINE_S)
 
     # Reading
 
     async def run(self) -> EndedError:
         """Read until the end, whatever it is."""
-        alive = asyncio.create_task(self._stay_alive())
+        alive = asyncio.create_task(self._sender.stay_alive())
         word: str | None = None
         try:
             while word is None:
                 record = await asyncio.wait_for(self._socket.recv(), SILENCE_S)
                 word = await self._take(self.records.open(record))
-            if not self._closing:
+            if not self._sender.is_closed:
                 await self._drained()
                 await self.close_unread()
             await self._socket.close(CLOSE_DONE)
@@ -249,7 +185,7 @@ class Session:
     async def close_unread(self) -> None:
         """Send CLOSE without waiting for an answer."""
         with contextlib.suppress(ConnectionError, ConnectionClosed):
-            await self._write(Frame(Type.CLOSE, 0, b"done"))
+            await self._sender.write(Frame(Type.CLOSE, 0, b"done"))
 
     async def _drained(self) -> None:
         """What was asked before the peer's CLOSE is still answered."""
@@ -258,6 +194,7 @@ class Session:
 
     def _finish(self, ended: EndedError) -> None:
         self.ended.set_result(ended)
+        self._sender.is_closed = True
         for asked in self._asked.values():
             if not asked.answer.done():
                 asked.answer.set_exception(ended)
@@ -266,14 +203,6 @@ class Session:
             if body is not None and not body.over:
                 body.reset()
         self._credit_came.set()
-
-    async def _stay_alive(self) -> None:
-        while True:
-            left = self._sent_at + KEEPALIVE_S - asyncio.get_running_loop().time()
-            if left > 0:
-                await asyncio.sleep(left)
-            else:
-                await self.keepalive()
 
     async def _take(self, frame: Frame) -> str | None:
         """Handle one frame; returns the word of a CLOSE."""
@@ -332,10 +261,7 @@ class Session:
         raw = frame.payload if frame.type is Type.OPEN else self._join(frame)
         if raw is None:
             return
-        request = parse(raw)
-        op = request.pop("op", None)
-        if not isinstance(op, str):
-            raise BrokenError("a request without op")
+        op, request = read_request(raw)
         task = asyncio.create_task(self._serve(stream, op, request, bulk=bool(frame.flags & BULK)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -351,7 +277,7 @@ class Session:
         with contextlib.suppress(ConnectionError, ConnectionClosed):
             if body is not None:
                 body.discard()
-            await self._write_all(Type.RES, stream, answer, bulk=bulk, sealed=lambda: self._free(stream, body))
+            await self._sender.write_json(Type.RES, stream, answer, bulk=bulk, sealed=lambda: self._free(stream, body))
 
     def _free(self, stream: int, body: Incoming | None) -> None:
         """The answer is out: the peer may use the stream again once its body is over too."""
@@ -367,17 +293,15 @@ class Session:
             raise BrokenError("an answer to nothing")
         if (message := self._join(frame)) is None:
             return
-        answer = parse(message)
-        match answer:
-            case {"ok": dict() as result} if len(answer) == 1:
-                if not asked.body_over:
-                    raise BrokenError("ok before END")
-                asked.answer.set_result(result)
-            case {"error": {"code": str(code), "message": str(text)} as error} if len(answer) == 1:
-                asked.answer.set_exception(RefusedError(code, text, error.get("hint")))
-                asked.answer.exception()
-            case _:
-                raise BrokenError("form of an answer")
+        try:
+            result = read_answer(message)
+        except RefusedError as error:
+            asked.answer.set_exception(error)
+            asked.answer.exception()
+        else:
+            if not asked.body_over:
+                raise BrokenError("ok before END")
+            asked.answer.set_result(result)
         self._credit_came.set()
         self._forget(frame.stream, asked)
 
@@ -422,7 +346,7 @@ class Session:
                 body = self._serving.get(stream)
                 if stream and (body is None or body.answered or body.over):
                     return
-                await self._write(Frame(Type.WINDOW, stream, window(size)))
+                await self._sender.write(Frame(Type.WINDOW, stream, window(size)))
 
         task = asyncio.create_task(give())
         self._tasks.add(task)

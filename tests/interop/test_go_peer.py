@@ -13,7 +13,7 @@ from tests.interop.frames import REKEY_EVERY
 from tests.interop.go_engine import GoEngine, build, missing
 from tests.interop.notes import Notes, ask_backlog, hash_of
 from tests.interop.peer import InviteNotAcceptedError, NotThePinnedKeyError, connect
-from tests.interop.session import RefusedError
+from tests.interop.requests import RefusedError
 from tests.interop.texts import Identity, Invite
 from tests.support.programs import Machine, running_daemon, wait_until
 from tests.support.wire import Wire

@@ -11,7 +11,7 @@ import pytest
 from tests.interop.frames import REKEY_EVERY, Type
 from tests.interop.notes import hash_of
 from tests.interop.peer import DeniedError, InviteNotAcceptedError, Link, NotThePinnedKeyError, connect
-from tests.interop.session import RefusedError
+from tests.interop.requests import RefusedError
 from tests.interop.texts import Identity, Invite, fingerprint
 from tests.support.programs import Daemon, running_daemon, wait_until
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,14 @@ def decode(prefix: str, text: str) -> bytes:
     return (number >> spare).to_bytes(len(values) * 5 // 8, "big")
 
 
+def read_pin(text: str) -> bytes:
+    """The daemon's static key, as a person copied it (2.3). Raises TextError."""
+    static = decode("confided", text.strip())
+    if len(static) != 32:
+        raise TextError("a key has 32 bytes")
+    return static
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """One seed and what follows from it (PROTOCOL.md 2.1, 2.2)."""
@@ -135,25 +144,37 @@ class Invite:
     @classmethod
     def parse(cls, text: str) -> Invite:
         """Read the string. Raises TextError."""
-        url = urlsplit(text.strip())
-        if url.scheme not in ("confide", "confides") or not url.hostname or url.query:
+        text = text.strip()
+        # What RFC 3986 allows in a host and a path; `urlsplit` alone drops or takes more.
+        if not re.fullmatch(r"[!-~]+", text):
+            raise TextError("an address has printable ASCII only")
+        try:
+            url = urlsplit(text)
+            port = url.port
+        except ValueError:
+            raise TextError("not an address") from None
+        if url.scheme not in ("confide", "confides") or not url.hostname or url.query or "@" in url.netloc:
             raise TextError("not an invite")
         payload = decode("invite", url.fragment)
         if len(payload) != 49 or payload[0] != 1:
             raise TextError("an unknown kind of invite")
         path = url.path.removesuffix("/") or "/"
         tls = url.scheme == "confides"
-        return cls(payload[1:33], payload[33:], url.hostname, url.port or DEFAULT_PORT, path, tls)
+        return cls(payload[1:33], payload[33:], url.hostname, DEFAULT_PORT if port is None else port, path, tls)
 
     def __str__(self) -> str:
         path = "" if self.path == "/" else self.path
         payload = encode("invite", b"\x01" + self.static + self.token)
-        return f"confide{'s' if self.tls else ''}://{self.host}:{self.port}{path}/#{payload}"
+        return f"confide{'s' if self.tls else ''}://{self._authority}{path}/#{payload}"
+
+    @property
+    def _authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
         """Where the websocket is."""
-        return f"ws{'s' if self.tls else ''}://{self.host}:{self.port}{self.path}"
+        return f"ws{'s' if self.tls else ''}://{self._authority}{self.path}"
 
     @property
     def id(self) -> bytes:
