@@ -16,7 +16,8 @@ from tests.interop.blocking_handshake import (
     Identity,
     Invite,
 )
-from tests.interop.blocking_session import DEADLINE_S, FIRST_RECORD_BYTES, EndedError, Event, Session
+from tests.interop.blocking_session import DEADLINE_S, FIRST_RECORD_BYTES, Session
+from tests.interop.blocking_streams import EndedError, Event
 from tests.interop.blocking_wire import RuleBrokenError, Type
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -133,6 +134,8 @@ class PeerDaemon:
         self.close_codes: list[int | None] = []
         self.hellos: list[dict[str, Any]] = []
         self.welcome: dict[str, Any] = {}
+        self.signs_as: Identity | None = None
+        self.before_first: Callable[[Session], object] | None = None
         self._handler = handler
         self._server: Server = serve(
             self._serve,
@@ -187,7 +190,9 @@ class PeerDaemon:
                 session.answer(0, {"error": denial}, at_least=FIRST_RECORD_BYTES)
                 socket.close(4403)
                 return
-            signature = self.identity.signing.sign(_SIGNED_STATIC + self.identity.static_public)
+            if self.before_first:
+                self.before_first(session)
+            signature = (self.signs_as or self.identity).signing.sign(_SIGNED_STATIC + self.identity.static_public)
             daemon = {"key": self.identity.public.hex(), "signature": signature.hex()}
             session.answer(0, {"ok": {"daemon": daemon, "welcome": self.welcome}}, at_least=FIRST_RECORD_BYTES)
             session.on_request = self._handler

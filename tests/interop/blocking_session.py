@@ -10,9 +10,9 @@ import json
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
+from tests.interop.blocking_streams import Asked, EndedError, Event, Given
 from tests.interop.blocking_wire import (
     BULK,
     MORE,
@@ -21,7 +21,6 @@ from tests.interop.blocking_wire import (
     Joiner,
     Records,
     RuleBrokenError,
-    Tally,
     Type,
     pack,
     unpack,
@@ -29,67 +28,12 @@ from tests.interop.blocking_wire import (
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.connection import Connection
 
-STREAM_CREDIT = 1 << 20
 CONNECTION_CREDIT = 8 << 20
 GREATEST_CREDIT = (1 << 31) - 1
 AT_ONCE = 64
 FIRST_RECORD_BYTES = 1024
 DEADLINE_S = 30.0
 _OPENED = (Type.DATA, Type.END, Type.RESET)
-
-
-class EndedError(Exception):
-    """The connection ended; `word` is that of CLOSE, None where it was truncated (7.6)."""
-
-    def __init__(self, word: str | None) -> None:
-        super().__init__(f"closed: {word}" if word is not None else "truncated")
-        self.word = word
-
-
-@dataclass(slots=True)
-class Event:
-    """A whole message: MSG, REQ (also for an OPEN whose body is whole), RES, KEEPALIVE or GOAWAY."""
-
-    type: Type
-    stream: int
-    data: bytes
-    body: bytes | None = None
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The payload as 7.2 has it."""
-        try:
-            value = json.loads(self.data)
-            json.dumps(value, ensure_ascii=False).encode()
-        except ValueError:
-            raise RuleBrokenError("JSON") from None
-        if not isinstance(value, dict):
-            raise RuleBrokenError("JSON that is no object")
-        return value
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A stream of ours."""
-
-    has_body: bool
-    ended: bool = False
-    credit: int = STREAM_CREDIT
-    tally: Tally = field(default_factory=Tally)
-
-
-@dataclass(slots=True)
-class _Given:
-    """A stream of the other end."""
-
-    has_body: bool
-    request: bytes = b""
-    body: bytearray = field(default_factory=bytearray)
-    credit: int = STREAM_CREDIT
-    consumed: int = 0
-    ended: bool = False
-    answered: bool = False
-    tally: Tally = field(default_factory=Tally)
 
 
 class Session:
@@ -101,8 +45,8 @@ class Session:
         self._socket = socket
         self._parity = parity
         self._next = parity
-        self._asked: dict[int, _Asked] = {}
-        self._given: dict[int, _Given] = {}
+        self._asked: dict[int, Asked] = {}
+        self._given: dict[int, Given] = {}
         self._joiner = Joiner()
         self._credit = CONNECTION_CREDIT
         self._given_credit = CONNECTION_CREDIT
@@ -114,12 +58,20 @@ class Session:
 
     def send(self, kind: Type, stream: int = 0, payload: bytes = b"", *, flags: int = 0, at_least: int = 0) -> bytes:
         """One frame; returns the tag of its record."""
-        record = self.records.seal(pack(Frame(kind, stream, payload, flags), at_least=at_least))
+        return self.send_plain(pack(Frame(kind, stream, payload, flags), at_least=at_least))
+
+    def send_plain(self, plain: bytes) -> bytes:
+        """One record of any plaintext; returns its tag."""
+        record = self.records.seal(plain)
+        self.send_raw(record)
+        return record[-16:]
+
+    def send_raw(self, record: bytes | str) -> None:
+        """One websocket message as it is."""
         try:
             self._socket.send(record)
         except ConnectionClosed:
             raise EndedError(None) from None
-        return record[-16:]
 
     def send_message(self, kind: Type, stream: int, data: bytes, *, flags: int = 0, at_least: int = 0) -> None:
         """One MSG, REQ or RES of any length (6.3)."""
@@ -144,7 +96,7 @@ class Session:
         """
         stream = self._next
         self._next += 2
-        asked = self._asked[stream] = _Asked(has_body=body is not None)
+        asked = self._asked[stream] = Asked(has_body=body is not None)
         data = json.dumps({"op": op, **parameters}, ensure_ascii=False).encode()
         if body is None:
             self.send_message(Type.REQ, stream, data, flags=BULK if bulk else 0)
@@ -153,7 +105,7 @@ class Session:
             self._send_body(stream, asked, body, gives_up=gives_up)
         return self.wait_for(lambda event: event.type is Type.RES and event.stream == stream).json
 
-    def _send_body(self, stream: int, asked: _Asked, body: bytes, *, gives_up: bool) -> None:
+    def _send_body(self, stream: int, asked: Asked, body: bytes, *, gives_up: bool) -> None:
         sent = 0
         while sent < len(body):
             room = min(asked.credit, self._credit, PAYLOAD_BYTES)
@@ -241,7 +193,7 @@ class Session:
             case Type.WINDOW:
                 self._lift(frame)
             case Type.OPEN:
-                self._begin(frame.stream, _Given(has_body=True, request=frame.payload))
+                self._begin(frame.stream, Given(has_body=True, request=frame.payload))
             case Type.DATA | Type.END | Type.RESET:
                 return self._take_body(frame)
             case Type.REQ | Type.RES | Type.MSG:
@@ -253,7 +205,7 @@ class Session:
     def _take_message(self, frame: Frame) -> list[Event]:
         starts = self._joiner.starts(frame)
         if frame.type is Type.REQ and starts:
-            self._begin(frame.stream, _Given(has_body=False))
+            self._begin(frame.stream, Given(has_body=False))
         if frame.type is Type.RES and frame.stream not in self._asked:
             raise RuleBrokenError("a RES on a stream not in use")
         data = self._joiner.add(frame)
@@ -286,7 +238,7 @@ class Session:
             return [Event(Type.REQ, frame.stream, given.request, bytes(given.body))]
         return []
 
-    def _take_data(self, frame: Frame, given: _Given) -> None:
+    def _take_data(self, frame: Frame, given: Given) -> None:
         size = len(frame.payload)
         given.credit -= size
         self._given_credit -= size
@@ -301,7 +253,7 @@ class Session:
             given.credit += size
             self.send(Type.WINDOW, frame.stream, struct.pack(">I", size))
 
-    def _begin(self, stream: int, given: _Given) -> None:
+    def _begin(self, stream: int, given: Given) -> None:
         if not stream or stream % 2 == self._parity % 2 or stream in self._given or len(self._given) >= AT_ONCE:
             raise RuleBrokenError("a stream number")
         self._given[stream] = given
@@ -321,11 +273,19 @@ class Session:
 
     def expect_first_res(self) -> None:
         """Let the daemon's first record come in: a RES on stream 0 (4.7)."""
-        self._asked[0] = _Asked(has_body=False)
+        self._asked[0] = Asked(has_body=False)
+
+    def expect_any_res(self, below: int) -> None:
+        """Let answers come in on every stream of ours below this number, though `ask` has not opened them."""
+        self._asked |= {stream: Asked(has_body=False) for stream in range(self._parity, below, 2)}
+
+    def skip_streams(self, to: int) -> None:
+        """Use stream numbers from here on for what `ask` asks."""
+        self._next = to + self._parity % 2
 
     def use_stream_0(self) -> None:
         """Let the daemon's own first record go out."""
-        self._given[0] = _Given(has_body=False)
+        self._given[0] = Given(has_body=False)
 
     # The end
 
@@ -336,6 +296,11 @@ class Session:
             self.send(Type.CLOSE, 0, b"done")
         self._socket.close(1000)
         raise EndedError(frame.payload.decode("ascii"))
+
+    @property
+    def close_code(self) -> int | None:
+        """What the websocket was closed with; None while it is open."""
+        return self._socket.close_code
 
     def close(self, word: bytes = b"done") -> str | None:
         """CLOSE, and the word in the other end's; None if it sent none."""

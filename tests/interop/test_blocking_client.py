@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.interop.blocking_handshake import HandshakeFailedError, Identity, Invite
 from tests.interop.blocking_peer import DeniedError, PeerClient
-from tests.interop.blocking_session import EndedError
+from tests.interop.blocking_streams import EndedError
 from tests.interop.blocking_wire import REKEY_RECORDS, Type
 from tests.support.programs import Daemon, running_daemon
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from tests.interop.blocking_handshake import Identity, bech32m, unbech32m
 from tests.interop.blocking_peer import PeerDaemon
-from tests.interop.blocking_session import Event, Session
+from tests.interop.blocking_session import Session
+from tests.interop.blocking_streams import Event
 from tests.interop.blocking_wire import REKEY_RECORDS, Type
 from tests.support.programs import Machine
 
@@ -237,21 +238,55 @@ def test_daemon_that_breaks_a_rule(machine: Machine, daemon: PeerDaemon, memory:
     assert (daemon.ended, daemon.close_codes) == ([None], [4401])
 
 
+def rotation(old: Identity, new: Identity, *, signed_by: Identity) -> dict[str, Any]:
+    """The member of 7.11, with the old end's signature by `signed_by`."""
+    until = int(time.time()) + 3600
+    signed = b"confide/daemon-rotation/1\0" + old.static_public + new.static_public + new.public
+    signed += struct.pack(">Q", until)
+    signatures = {"old": signed_by.signing.sign(signed).hex(), "new": new.signing.sign(signed).hex()}
+    return {"static": new.static_public.hex(), "key": new.public.hex(), "until": until, **signatures}
+
+
 def test_new_key_of_the_daemon(machine: Machine, daemon: PeerDaemon) -> None:
     """7.11: the machine follows a rotation that both keys have signed, and connects to the new key alone."""
     pin(machine, daemon)
-    old, new, until = daemon.identity, Identity(), int(time.time()) + 3600
-    signed = b"confide/daemon-rotation/1\0" + old.static_public + new.static_public + new.public
-    signed += struct.pack(">Q", until)
+    new = Identity()
     machine.run("status")  # the first session shows the Ed25519 key that alone may name a successor
-    daemon.welcome["rotation"] = {
-        "static": new.static_public.hex(),
-        "key": new.public.hex(),
-        "until": until,
-        "old": old.signing.sign(signed).hex(),
-        "new": new.signing.sign(signed).hex(),
-    }
+    daemon.welcome["rotation"] = rotation(daemon.identity, new, signed_by=daemon.identity)
     machine.run("status")
     daemon.welcome.clear()
     daemon.identity = new
     assert "link up" in machine.run("status")
+
+
+def test_new_key_that_the_old_one_has_not_signed(machine: Machine, daemon: PeerDaemon) -> None:
+    """7.11: it is ignored, and the pin stays."""
+    pin(machine, daemon)
+    new, old = Identity(), daemon.identity
+    machine.run("status")
+    daemon.welcome["rotation"] = rotation(old, new, signed_by=new)
+    assert "link up" in machine.run("status")
+    daemon.welcome.clear()
+    daemon.identity = new
+    machine.run("status", code=6)
+    daemon.failures.clear()
+    daemon.identity = old
+    assert "link up" in machine.run("status")
+
+
+def test_signature_of_another_over_the_static_key(machine: Machine, daemon: PeerDaemon, memory: Memory) -> None:
+    """4.7: the client verifies it, and asks nothing of a daemon whose signature is wrong."""
+    pin(machine, daemon)
+    daemon.signs_as = Identity()
+    assert "did not finish the handshake" in machine.run("status", code=6)
+    assert daemon.ended == [None]
+    assert memory.asked == {}
+
+
+def test_another_frame_first(machine: Machine, daemon: PeerDaemon, memory: Memory) -> None:
+    """4.7: nothing is accepted before the first record."""
+    pin(machine, daemon)
+    daemon.before_first = lambda session: session.send(Type.KEEPALIVE)
+    assert "did not finish the handshake" in machine.run("status", code=6)
+    assert daemon.ended == [None]
+    assert memory.asked == {}
