@@ -121,3 +121,21 @@ async def test_mcp_bodies_and_rekey(daemon: Daemon, notes: Notes, ann: Machine) 
         )
     ended = await asyncio.wait_for(asyncio.shield(session.ended), 10)
     assert ended.word == "done"
+
+
+async def test_a_daemon_that_goes_away(daemon: Daemon, notes: Notes, ann: Machine) -> None:
+    """GOAWAY and CLOSE end a session cleanly; the agent's server comes again, with fresh keys, and works."""
+    await join(ann, daemon)
+    with Wire(ann) as wire:
+        await asyncio.to_thread(wire.open)
+        await asyncio.to_thread(wait_until, "the note", lambda: notes.text("project", "MEMORY.md"))
+        first, before = daemon.sessions[-1].session, len(daemon.sessions)
+        await first.go_away("restart")
+        ended = await first.close("restart")
+        assert ended.word is not None
+        assert ended.code == 1000
+        await asyncio.to_thread(wait_until, "the next session", lambda: len(daemon.sessions) > before)
+        answer = await asyncio.to_thread(wire.tool, "memory_search", {"query": "postgres"})
+        assert "row locks" in answer["structuredContent"]["results"][0]["snippet"]
+        second = daemon.sessions[-1].session
+        assert second.records.session_id != first.records.session_id
