@@ -45,7 +45,15 @@ class PeerClient(Session):
         DeniedError: the daemon said so.
     """
 
-    def __init__(self, url: str, identity: Identity, daemon_static: bytes, invite: Invite | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        identity: Identity,
+        daemon_static: bytes,
+        invite: Invite | None = None,
+        *,
+        replaces: str | None = None,
+    ) -> None:
         self._dialled = connect(
             url,
             subprotocols=[SUBPROTOCOL],
@@ -57,9 +65,10 @@ class PeerClient(Session):
             legacy=True,
         )
         assert self._dialled.subprotocol == SUBPROTOCOL
+        hello = {"machine": "stranger", "program": "tests/interop"}
         try:
             handshake = ClientHandshake(identity, daemon_static, invite)
-            self._shake(handshake)
+            self._shake(handshake, hello | ({"replaces": replaces} if replaces else {}))
             super().__init__(self._dialled, handshake.records(), handshake.session_id, parity=1)
             self.expect_first_res()
             first = self._first_record()
@@ -77,13 +86,13 @@ class PeerClient(Session):
     ) -> None:
         self._dialled.close()
 
-    def _shake(self, handshake: ClientHandshake) -> None:
+    def _shake(self, handshake: ClientHandshake, hello: dict[str, Any]) -> None:
         self._dialled.send(handshake.first())
         try:
             message2 = self._dialled.recv(timeout=DEADLINE_S)
         except ConnectionClosed:
             raise HandshakeFailedError("before message 3") from None
-        self._dialled.send(handshake.third(message2, {"machine": "stranger", "program": "tests/interop"}))
+        self._dialled.send(handshake.third(message2, hello))
 
     def _first_record(self) -> dict[str, Any]:
         try:
