@@ -122,6 +122,8 @@ class Callers:
             caller = self._join(invite_id, public_key)
         else:
             known = self._registry.caller(public_key) or self._registry.predecessor(public_key)
+            # Looked for once more: another connection of the same key may have taken the predecessor's place between the two.
+            known = known or self._registry.caller(public_key)
             found = known or self._from_drop_in(public_key)
             if found is None:
                 raise denied("unknown", public_key)
