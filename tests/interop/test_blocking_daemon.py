@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tests.interop.blocking_handshake import Identity, bech32m, unbech32m
 from tests.interop.blocking_peer import PeerDaemon
 from tests.interop.blocking_session import Session
@@ -50,6 +51,8 @@ class Memory:
         self.streamed: list[str] = []
         self.tools: list[str] = []
         self.asked: dict[str, list[dict[str, Any]]] = {}
+        self.callers: set[bytes] = set()
+        self.rotated_in: list[Session] = []
         self.before_tool: list[Any] = []
 
     def handle(self, session: Session, event: Event) -> dict[str, Any] | None:
@@ -68,6 +71,10 @@ class Memory:
                 return {"ok": {"send": unknown, "adopt": [], "pull": [], "drop": []}}
             case "put":
                 return self._put(request, event.body)
+            case "rotate":
+                self.rotated_in.append(session)
+                self.callers.add(bytes.fromhex(request["key"]))
+                return {"ok": {}}
         return {"error": {"code": "not_found", "message": "no such request here", "hint": None}}
 
     def _has(self, path: str, digest: str) -> bool:
@@ -108,6 +115,7 @@ def memory() -> Memory:
 def daemon(memory: Memory) -> Iterator[PeerDaemon]:
     """It listens, and at the end no session of it has failed unless a test took the failures out."""
     with PeerDaemon(memory.handle) as running:
+        running.callers = memory.callers
         yield running
         assert running.failures == []
 
@@ -206,6 +214,14 @@ def test_machine_rekeys(machine: Machine, daemon: PeerDaemon, memory: Memory) ->
     assert "link up" in machine.run("status")
 
 
+def test_answer_after_goaway(machine: Machine, daemon: PeerDaemon, memory: Memory) -> None:
+    """7.6: what was asked before GOAWAY is still answered, and the machine ends with CLOSE."""
+    pin(machine, daemon)
+    memory.before_tool.append(lambda session: session.send(Type.GOAWAY, 0, b"restart"))
+    assert "link up" in machine.run("status")
+    assert daemon.ended == ["done"]
+
+
 def test_closed_with_a_word(machine: Machine, daemon: PeerDaemon, memory: Memory) -> None:
     """CLOSE before the answer: the command fails, and says so."""
     pin(machine, daemon)
@@ -236,6 +252,21 @@ def test_daemon_that_breaks_a_rule(machine: Machine, daemon: PeerDaemon, memory:
     memory.before_tool.append(lambda session: session.send(Type.WINDOW, 0, bytes(4)))
     assert "broke the protocol" in machine.run("status", code=1)
     assert (daemon.ended, daemon.close_codes) == ([None], [4401])
+
+
+def test_new_key_of_the_machine(machine: Machine, daemon: PeerDaemon, memory: Memory) -> None:
+    """7.10: `rotate` carries both keys' signatures over this session; the machine then uses the new key alone."""
+    old = pin(machine, daemon)
+    machine.run("status")
+    machine.run("key", "rotate")
+    (asked,), (session,) = memory.asked["rotate"], memory.rotated_in
+    new, session_id = bytes.fromhex(asked["key"]), bytes.fromhex(session.session_id)
+    by_old = Ed25519PublicKey.from_public_bytes(old)
+    by_new = Ed25519PublicKey.from_public_bytes(new)
+    by_old.verify(bytes.fromhex(asked["old"]), b"confide/rotate-old/1\0" + session_id + new)
+    by_new.verify(bytes.fromhex(asked["new"]), b"confide/rotate-new/1\0" + session_id + old)
+    daemon.callers.remove(old)
+    assert "link up" in machine.run("status")
 
 
 def rotation(old: Identity, new: Identity, *, signed_by: Identity) -> dict[str, Any]:

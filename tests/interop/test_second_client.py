@@ -169,6 +169,11 @@ async def test_bodies(daemon: Daemon) -> None:
         assert (await uploading)["hash"] == hash_of(text)
         assert session.seen[Type.WINDOW] > 2
         assert (await session.request("pull", project="p", path="memory/big.md"))["text"] == text
+        # The same as one REQ over many frames, bulk and not.
+        for bulk in (True, False):
+            piece = text[: 500_000 + bulk]
+            sent = {**shape, "hash": hash_of(piece), "path": f"memory/{bulk}.md", "text": piece}
+            assert (await session.request("put", bulk=bulk, **sent))["hash"] == hash_of(piece)
         with pytest.raises(RefusedError) as given_up:
             await session.upload("put", raw, give_up_at=500_000, path="memory/half.md", **shape)
         assert given_up.value.code == "cancelled"
