@@ -88,7 +88,7 @@ async def connect(
         url: ws:// or wss:// (confide:// and confides:// are taken too).
         identity: who we are.
         daemon_static: the pinned X25519 key, 32 bytes.
-        daemon_key: the pinned Ed25519 key, 32 bytes, where it is known: no other can name a successor.
+        daemon_key: the pinned Ed25519 key, 32 bytes, where it is known: a daemon that shows another is refused.
         invite: to be used up by this connection.
         hello: at most 352 bytes of JSON about this machine.
         timeout_s: for everything together, from the name lookup to the welcome.
@@ -96,7 +96,7 @@ async def connect(
 
     Raises:
         UnreachableError: no websocket there: refused, no such name, timed out, tls, something else answers.
-        WrongDaemonKey: who answers does not hold the pinned key.
+        WrongDaemonKey: who answers does not hold the pinned key, or shows another identity over it than the pinned one.
         DeniedError: the daemon knows who we are and says no.
         HandshakeError: the handshake failed otherwise.
         ConnectionLost: it broke in the middle.
@@ -108,12 +108,15 @@ async def connect(
             ws = await open_websocket(url, where)
             try:
                 connection = await _introduce(ws, where, identity, daemon_static, invite, hello or {}, timers)
+                if daemon_key is not None and connection.peer_key != daemon_key:
+                    # Both keys come from one seed (PROTOCOL.md 2.2), so the pinned daemon shows no other: who does has half a stolen key.
+                    raise WrongDaemonKey(where)
             except BaseException:
                 ws.transport.abort()
                 raise
     except TimeoutError:
         raise UnreachableError(where, f"timed out after {timeout_s:g} s") from None
-    connection.successor = successor_in(connection.welcome, daemon_static, connection.peer_key, pinned_key=daemon_key)
+    connection.successor = successor_in(connection.welcome, daemon_static, connection.peer_key)
     return connection
 
 

@@ -108,16 +108,13 @@ class Rotation:
         return now >= self.until
 
 
-def successor_in(
-    welcome: dict[str, Any], daemon_static: bytes, daemon_key: bytes, *, pinned_key: bytes | None = None
-) -> Succession | None:
+def successor_in(welcome: dict[str, Any], daemon_static: bytes, daemon_key: bytes) -> Succession | None:
     """The daemon's new keys, if its welcome names any and the pinned daemon vouches for them; anything else is ignored.
 
     Args:
         welcome: what came by the connection.
         daemon_static: the X25519 key that the connection was made with, 32 bytes.
         daemon_key: the Ed25519 key that the daemon showed on it, 32 bytes.
-        pinned_key: the Ed25519 key that it was known by before, if it was.
     """
     body = welcome.get("rotation")
     if body is None:
@@ -126,7 +123,7 @@ def successor_in(
         named = Succession.parse(body, old_static=daemon_static, old_key=daemon_key)
     except ValueError:
         named = None
-    if named is None or (pinned_key is not None and pinned_key != daemon_key) or not named.verify():
+    if named is None or not named.verify():
         log.warning("the daemon names a new key, but its statement is not good; the pin stays")
         return None
     return named

@@ -11,6 +11,7 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.copies import Change, Copies
+from confide_daemon.documents import check_text, text_hash
 from confide_daemon.errors import (
     GrantError,
     InvalidPathError,
@@ -112,6 +113,8 @@ class Exchange:
     async def _put(self, body: dict[str, Any]) -> dict[str, Any]:
         project, path, base = project_of(body), text_of(body, "path"), _revision(body, "base")
         text, digest = text_of(body, "text"), text_of(body, "hash")
+        if digest != text_hash(check_text(text)):
+            raise RequestError("invalid", "the hash is not that of the text", "was the file changed while it was read? send it again")
         grants = self._grants()
         grants.require_write(project, path)
         result = await self._space.put(project, path, text, base=base, author=grants.alias)

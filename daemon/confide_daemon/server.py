@@ -118,6 +118,7 @@ class Daemon:
                 on_ready(url)
             await self._until_stopped(url, listen.idle_exit_s)
         finally:
+            self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
             address.remove(self._state.folder.address)
             server.close(close_connections=False)
             await self._close_sessions()
@@ -219,6 +220,9 @@ class Daemon:
         caller = self._callers.current(connection.peer_key)
         if caller is None:
             await connection.close(self._callers.why_closed(connection.peer_key))
+            return
+        if self._stop.is_set():
+            await connection.close("shutdown")
             return
         with self._rates.of(connection.peer_key) as rate:
             await self._run(

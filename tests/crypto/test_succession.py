@@ -225,16 +225,17 @@ async def test_a_bad_statement_is_ignored_and_logged_without_its_bytes(
     assert not any(part[:12] in said[0] for part in (GOOD["static"], GOOD["key"], GOOD["old"], GOOD["new"]))
 
 
-async def test_who_stole_the_static_key_alone_cannot_move_a_pin_that_knows_the_daemon() -> None:
+async def test_who_stole_the_static_key_alone_is_refused_by_a_pin_that_knows_the_daemon() -> None:
     """Its statement is whole and signed by the Ed25519 key that it shows; only, that is not the one pinned."""
     forged = Rotation(THIEF, Succession.make(THIEF, NEW, UNTIL))
     assert forged.statement.verify()
     assert THIEF.static_key == OLD.static_key
     async with hosting(Door(LAPTOP.public_key), echo, identity=NEW, previous=forged) as host:
-        knowing = await connect(host.url, LAPTOP, OLD.static_key, daemon_key=OLD.public_key)
-        assert knowing.peer_key == THIEF.public_key
-        assert knowing.successor is None
-        await knowing.close()
+        with pytest.raises(WrongDaemonKey):
+            await connect(host.url, LAPTOP, OLD.static_key, daemon_key=OLD.public_key)
+        unknowing = await connect(host.url, LAPTOP, OLD.static_key)
+        assert unknowing.peer_key == THIEF.public_key
+        await unknowing.close()
 
 
 async def test_a_recorded_statement_moves_no_pin_of_another_key() -> None:

@@ -175,6 +175,17 @@ async def test_a_stop_says_goodbye_and_takes_the_address_away(tmp_path: Path) ->
     assert not (tmp_path / "data" / "daemon.address").exists()
 
 
+@pytest.mark.parametrize("after_ms", [0, 1, 3, 6, 12, 25])
+async def test_a_stop_right_behind_a_welcome_ends_that_session_too(tmp_path: Path, after_ms: int) -> None:
+    async with serving(tmp_path / "data") as daemon:
+        laptop = Machine(await daemon.connect(daemon.enroll("laptop")))
+        await asyncio.sleep(after_ms / 1000)
+        daemon.daemon.stop()
+        assert await laptop.ended_within(5) is None
+        assert laptop.connection.close_code == "shutdown"
+        laptop._received.close()
+
+
 async def test_a_stop_lets_a_running_store_finish(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
         await laptop.attach("proj")
