@@ -113,10 +113,10 @@ class Exchange:
     async def _put(self, body: dict[str, Any]) -> dict[str, Any]:
         project, path, base = project_of(body), text_of(body, "path"), _revision(body, "base")
         text, digest = text_of(body, "text"), text_of(body, "hash")
-        if digest != text_hash(check_text(text)):
-            raise RequestError("invalid", "the hash is not that of the text", "was the file changed while it was read? send it again")
         grants = self._grants()
         grants.require_write(project, path)
+        if digest != text_hash(check_text(text)):
+            raise RequestError("invalid", "the hash is not that of the text", "was the file changed while it was read?")
         result = await self._space.put(project, path, text, base=base, author=grants.alias)
         is_same = result.hash == digest
         # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.

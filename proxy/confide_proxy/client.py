@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from confide_crypto.connection import Connection
-from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig
 from confide_proxy.dialing import open_connection
-from confide_proxy.errors import ToolError
+from confide_proxy.errors import ToolError, UnfitAnswerError
 from confide_proxy.files import Files
 from confide_proxy.link import ATTACH_DEADLINE_S
 from confide_proxy.paths import Paths
@@ -30,6 +30,13 @@ from confide_proxy.version import VERSION
 _PROTOCOL = "2026-07-28"
 _META = "io.modelcontextprotocol/"
 Progress = Callable[[float, float | None, str], None]
+
+
+class _Answer(dict[str, Any]):
+    """A JSON object of the daemon's: what is not in it is its fault, and is said so."""
+
+    def __missing__(self, key: str) -> Any:
+        raise UnfitAnswerError
 
 
 class Client:
@@ -65,8 +72,7 @@ class Client:
         try:
             names = dict.fromkeys((self._project.name, projects.GLOBAL))
             answers = [await self._attach(attach_body(name, self._config)) for name in names]
-            attached = answers[0]
-            await self.files.open(connection, str(attached["space"]))
+            await self.files.open(connection, str(_Answer(answers[0])["space"]))
         except BaseException:
             await self._close()
             raise
@@ -115,14 +121,18 @@ class Client:
         await self.connection.send_message(json.dumps(message, ensure_ascii=False).encode())
         async with asyncio.timeout(LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S):
             reply = await answer
-        if "error" in reply:
-            raise ToolError(str(reply["error"].get("message", "the daemon refused the call")))
-        result = reply["result"]
-        if result.get("isError"):
-            text = "\n".join(part.get("text", "") for part in result.get("content", []))
-            code = result.get("_meta", {}).get("confide/code")
-            raise RequestError(code, text) if isinstance(code, str) else ToolError(text)
-        return dict(result["structuredContent"])
+        match reply:
+            case {"error": {"message": str(text)}}:
+                raise ToolError(text)
+            case {
+                "result": {"isError": True, "content": [{"text": str(text)}, *_], "_meta": {"confide/code": str(code)}}
+            }:
+                raise RequestError(code, text)
+            case {"result": {"isError": True, "content": [{"text": str(text)}, *_]}}:
+                raise ToolError(text)
+            case {"result": {"structuredContent": dict(content)}}:
+                return content
+        raise UnfitAnswerError
 
     async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()
@@ -132,7 +142,13 @@ class Client:
         return answer
 
     async def _receive(self, data: bytes) -> None:
-        message = json.loads(data)
+        message: Any = None
+        try:
+            message = json.loads(data, object_hook=_Answer)
+        except (ValueError, RecursionError):
+            pass  # said below
+        if not isinstance(message, dict):
+            raise ProtocolViolation("the peer broke the protocol: a message that is not JSON-RPC")
         if message.get("method") == "notifications/progress":
             told = message.get("params", {})
             if follower := self._progress.get(told.get("progressToken")):

@@ -116,3 +116,12 @@ class ToolError(ConfideError):
     """A tool call failed; the text is the daemon's, made for people."""
 
     exit_code = 7
+
+
+class UnfitAnswerError(ConfideError):
+    """An answer of the daemon's has not the form that it should."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the daemon's answer is not of the agreed form", hint="do the versions of confide and confided fit?"
+        )

@@ -1,0 +1,69 @@
+"""A daemon whose tools answer nonsense: a command says so and ends, without a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.channels import HOST, Door
+from tests.support.programs import Machine
+from websockets.asyncio.server import ServerConnection, serve
+
+from confide_crypto.connection import accept, websocket_options
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys import format_daemon_key, parse_public_key
+
+NOTHING = {"send": [], "adopt": [], "pull": [], "drop": []}
+
+
+@asynccontextmanager
+async def saying(tmp_path: Path, said: bytes | dict[str, Any], space: dict[str, Any]) -> AsyncIterator[Machine]:
+    """A machine whose daemon answers every message with `said`: as it is, or as the answer to the request's id."""
+    machine = Machine(tmp_path, "victim")
+    door = Door(parse_public_key(machine.run("key", "show").splitlines()[0])[0])
+
+    async def handle(ws: ServerConnection) -> None:
+        connection = await accept(ws, HOST, door)
+
+        async def reply(data: bytes) -> None:
+            about = {"jsonrpc": "2.0", "id": json.loads(data)["id"]}
+            await connection.send_message(said if isinstance(said, bytes) else json.dumps({**about, **said}).encode())
+
+        async def answer(op: str, _body: dict[str, Any]) -> dict[str, Any]:
+            return NOTHING if op == "compare" else space
+
+        with suppress(ConfideError):
+            await connection.serve(on_message=reply, on_request=answer)
+
+    async with serve(handle, "127.0.0.1", 0, **websocket_options()) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        await asyncio.to_thread(machine.run, "pin", url, format_daemon_key(HOST.static_key))
+        yield machine
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"not JSON", "broke the protocol"),
+        (b"[" * 5000, "broke the protocol"),
+        (b"7", "broke the protocol"),
+        ({"result": {"content": []}}, "not of the agreed form"),
+        ({"result": 7}, "not of the agreed form"),
+        ({"error": "no"}, "not of the agreed form"),
+        ({"result": {"structuredContent": {}}}, "not of the agreed form"),
+        ({"result": {"structuredContent": {"warnings": [], "results": [{"path": "x"}]}}}, "not of the agreed form"),
+    ],
+)
+async def test_a_command_says_what_is_wrong_with_an_answer(tmp_path: Path, said: Any, told: str) -> None:
+    async with saying(tmp_path, said, {"space": "s"}) as machine:
+        assert told in await asyncio.to_thread(machine.run, "search", "anything", code=1)
+
+
+async def test_an_attachment_without_a_space_is_no_traceback(tmp_path: Path) -> None:
+    async with saying(tmp_path, {}, {}) as machine:
+        assert "not of the agreed form" in await asyncio.to_thread(machine.run, "status", code=1)
