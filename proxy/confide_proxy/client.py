@@ -9,6 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -143,17 +144,18 @@ class Client:
 
     async def _receive(self, data: bytes) -> None:
         message: Any = None
-        try:
+        with suppress(ValueError, RecursionError):
             message = json.loads(data, object_hook=_Answer)
-        except (ValueError, RecursionError):
-            pass  # said below
         if not isinstance(message, dict):
             raise ProtocolViolation("the peer broke the protocol: a message that is not JSON-RPC")
         if message.get("method") == "notifications/progress":
             told = message.get("params", {})
-            if follower := self._progress.get(told.get("progressToken")):
+            token = told.get("progressToken")
+            if isinstance(token, int) and (follower := self._progress.get(token)):
                 follower(told.get("progress", 0), told.get("total"), told.get("message") or "")
-        elif (answer := self._answers.get(message.get("id"))) and not answer.done():
+            return
+        identifier = message.get("id")
+        if isinstance(identifier, int) and (answer := self._answers.get(identifier)) and not answer.done():
             answer.set_result(message)
 
     def _on_end(self, serving: asyncio.Task[None]) -> None:
