@@ -79,6 +79,8 @@ class Copies:
         # One revision on its way to this machine at a time, so that each is applied upon the one before it.
         self._order = asyncio.Lock()
         self.projects: set[str] = set()
+        # Of these, whose files this connection watches; the others' are watched by another connection of the machine, or by nobody.
+        self.watched: set[str] = set()
 
     def confirm(self, project: str, path: str, revision: int, digest: str | None) -> None:
         """The machine has said that its file is (or is an edit of) this revision."""
@@ -146,7 +148,7 @@ class Copies:
 
     def announce(self, change: Change) -> None:
         """Let the machine have a revision that another one made, soon."""
-        if change.project not in self.projects or not self._grants().reaches(change.project, change.path):
+        if change.project not in self.watched or not self._grants().reaches(change.project, change.path):
             return
         key = (change.project, change.path)
         earlier = self._waiting.pop(key, None)

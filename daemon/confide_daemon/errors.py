@@ -3,6 +3,7 @@
     ConfideError                    (confide_crypto.errors: message, hint, exit_code)
     ├── StorageError                the disk or the database: wrong key, full, not writable, corrupted, newer schema
     ├── NotFoundError               no document, revision or section of that name
+    ├── OperationError              an operation's id that was used for something else
     ├── InvalidPathError            a document path that is not allowed
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
     ├── TooLargeError               a document over the limit
@@ -39,6 +40,18 @@ class NotFoundError(ConfideError):
     """There is no document, revision or section of that name."""
 
     exit_code = 7
+
+
+class OperationError(ConfideError):
+    """The id of an operation is known, but it was another one."""
+
+    exit_code = 7
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this operation's id was used for another change before, so this one was not made",
+            hint="send it again under a new id",
+        )
 
 
 class InvalidPathError(ConfideError):

@@ -17,6 +17,7 @@ from confide_daemon.errors import (
     InvalidPathError,
     InvalidTextError,
     NotFoundError,
+    OperationError,
     StorageError,
     TooLargeError,
 )
@@ -171,6 +172,7 @@ def as_request_error(error: ConfideError) -> RequestError:
     codes: tuple[tuple[type[ConfideError], str], ...] = (
         (GrantError, "denied"),
         (NotFoundError, "not_found"),
+        (OperationError, "conflict"),
         (InvalidPathError, "invalid"),
         (InvalidTextError, "invalid"),
         (TooLargeError, "too_large"),

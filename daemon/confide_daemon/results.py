@@ -20,6 +20,7 @@ class PutResult:
     queued: int  # pieces of the space that wait for their vectors
     previous_hash: str | None = None  # of the document before; None: there was none
     lines_written: int = 0
+    repeated: bool = False  # it was done before, under the same id; the document is as it is now, its hash "" where it is gone
 
 
 @dataclass(frozen=True, slots=True)

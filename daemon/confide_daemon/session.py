@@ -204,7 +204,7 @@ class Session:
         return await self._on_request(op, {**params, "text": await receive_text(body)})
 
     async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
-        project, toolsets = project_of(body), _toolsets(body)
+        project, toolsets, watches = project_of(body), _toolsets(body), _watches(body)
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
             raise RequestError("invalid", f"a connection attaches at most {MAX_PROJECTS} projects")
         try:
@@ -216,6 +216,7 @@ class Session:
         self._toolsets = toolsets
         self._client = {key: text_of(body, key)[:MAX_LABEL_CHARS] for key in ("machine", "proxyVersion") if key in body}
         self._copies.projects.add(project)
+        (self._copies.watched.add if watches else self._copies.watched.discard)(project)
         if self._project is None or self._project == GLOBAL_PROJECT:
             self._project = project
         return {
@@ -352,6 +353,13 @@ def _too_large(message: object) -> bytes:
         return b""
     text = f"the answer is larger than {MAX_MESSAGE // 2**20} MiB; ask for fewer lines or results"
     return json.dumps({"jsonrpc": "2.0", "id": identifier, "error": {"code": -32000, "message": text}}).encode()
+
+
+def _watches(body: dict[str, Any]) -> bool:
+    value = body.get("watches", True)
+    if not isinstance(value, bool):
+        raise RequestError("invalid", "'watches' must be true or false")
+    return value
 
 
 def _toolsets(body: dict[str, Any]) -> tuple[str, ...]:

@@ -34,13 +34,14 @@ from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.threads import StoreThreads
 from confide_daemon.words import keyword_query
-from confide_daemon.writes import Writer, compare_states
+from confide_daemon.writes import Operation, Writer, compare_states
 
 __all__ = [
     "Comparison",
     "DocumentText",
     "Hit",
     "IndexSettings",
+    "Operation",
     "PutResult",
     "RebuildResult",
     "RemoveResult",
@@ -111,17 +112,46 @@ class Space:
         documents.check_text(text)
         return await self._change(lambda: self._writer.put(project, path, text, base=base, author=author))
 
-    async def append(self, project: str, path: str, text: str, *, heading: str | None, author: str) -> PutResult:
-        """Adds text at the end of a document or of a section of it; either is made when missing."""
-        documents.check_path(path)
-        documents.check_text(text)
-        return await self._change(lambda: self._writer.append(project, path, text, heading=heading, author=author))
+    async def append(
+        self,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        heading: str | None,
+        author: str,
+        operation: Operation | None = None,
+    ) -> PutResult:
+        """Adds text at the end of a document or of a section of it; either is made when missing.
 
-    async def replace(self, project: str, path: str, text: str, *, heading: str | None, author: str) -> PutResult:
-        """Replaces a document or a section of it. Raises NotFoundError when there is no such section."""
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+            OperationError: the operation's id was used for another change.
+        """
         documents.check_path(path)
         documents.check_text(text)
-        return await self._change(lambda: self._writer.replace(project, path, text, heading=heading, author=author))
+        append = self._writer.append
+        return await self._change(
+            lambda: append(project, path, text, heading=heading, author=author, operation=operation)
+        )
+
+    async def replace(
+        self,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        heading: str | None,
+        author: str,
+        operation: Operation | None = None,
+    ) -> PutResult:
+        """Replaces a document or a section of it. Raises as `append`, and NotFoundError when there is no such section."""
+        documents.check_path(path)
+        documents.check_text(text)
+        replace = self._writer.replace
+        return await self._change(
+            lambda: replace(project, path, text, heading=heading, author=author, operation=operation)
+        )
 
     async def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
         """Deletes a document unless it is newer than `base`. Raises NotFoundError when there never was one."""

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from confide_daemon import documents
 from confide_daemon.chunks import cut
-from confide_daemon.errors import NotFoundError
+from confide_daemon.errors import NotFoundError, OperationError
 from confide_daemon.index import IndexSettings, progress
 from confide_daemon.results import Comparison, PutResult, RebuildResult, RemoveResult
-from confide_daemon.store import DocumentRow, Store
+from confide_daemon.store import DocumentRow, OperationRow, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A change that its machine may ask for more than once, and that is made once.
+
+    Attributes:
+        id: 32 hex digits.
+        asked: a hash of what is asked; the same id with another one is refused.
+    """
+
+    id: str
+    asked: str
 
 
 class Writer:
@@ -41,13 +55,33 @@ class Writer:
                 return self._result(row, merge.text, changed=False, merged=True)
             return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
 
-    def append(self, project: str, path: str, text: str, *, heading: str | None, author: str) -> PutResult:
+    def append(
+        self,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        heading: str | None,
+        author: str,
+        operation: Operation | None = None,
+    ) -> PutResult:
         """Adds to the end of the document, or of a section, making either when it is missing."""
-        return self._edit(
-            project, path, text, author, lambda before: documents.append_text(before or "", text, heading=heading)
-        )
 
-    def replace(self, project: str, path: str, text: str, *, heading: str | None, author: str) -> PutResult:
+        def change(before: str | None) -> str:
+            return documents.append_text(before or "", text, heading=heading)
+
+        return self._edit(project, path, text, author, operation, change)
+
+    def replace(
+        self,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        heading: str | None,
+        author: str,
+        operation: Operation | None = None,
+    ) -> PutResult:
         """Replaces the document, or one section of it."""
 
         def change(before: str | None) -> str:
@@ -59,7 +93,7 @@ class Writer:
                 )
             return documents.replace_section(before, text, heading=heading)
 
-        return self._edit(project, path, text, author, change)
+        return self._edit(project, path, text, author, operation, change)
 
     def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
         """Deletes the document when `base` is its newest revision; the history stays."""
@@ -101,16 +135,48 @@ class Writer:
         return buried
 
     def _edit(
-        self, project: str, path: str, written: str, author: str, change: Callable[[str | None], str]
+        self,
+        project: str,
+        path: str,
+        written: str,
+        author: str,
+        operation: Operation | None,
+        change: Callable[[str | None], str],
     ) -> PutResult:
         with self._store.writing():
             row = self._store.document(project, path)
+            known = self._store.operation(operation.id) if operation else None
+            if operation and known:
+                if known.asked != operation.asked:
+                    raise OperationError
+                return self._repeated(row, known)
             before = None if row is None or row.deleted else self._text(row)
             after = documents.check_text(change(before))
             lines = len(documents.split_keeping_ends(written.strip("\n")))
             if row is not None and after == before:
-                return self._result(row, after, changed=False, previous=row.hash)
-            return self._keep(row, project, path, after, author=author, lines=lines)
+                result = self._result(row, after, changed=False, previous=row.hash)
+            else:
+                result = self._keep(row, project, path, after, author=author, lines=lines)
+            if operation:
+                done = OperationRow(
+                    operation.id,
+                    operation.asked,
+                    result.revision,
+                    result.hash,
+                    result.previous_hash,
+                    result.lines_written,
+                )
+                self._store.add_operation(done, now=time.time())
+            return result
+
+    def _repeated(self, row: DocumentRow | None, known: OperationRow) -> PutResult:
+        """What a change came to that was made before. The text is today's: an older one must not reach a disk again."""
+        if row is None or row.deleted:
+            queued = self._queued()
+            return PutResult(known.revision, "", "", False, False, False, queued, lines_written=known.lines, repeated=True)
+        previous = known.previous if row.revision == known.revision else known.hash
+        result = self._result(row, self._text(row), changed=False, previous=previous, lines=known.lines)
+        return replace(result, repeated=True)
 
     def _keep(
         self,
@@ -142,9 +208,11 @@ class Writer:
         previous: str | None = None,
         lines: int = 0,
     ) -> PutResult:
+        return PutResult(row.revision, row.hash, text, changed, merged, clash, self._queued(), previous, lines)
+
+    def _queued(self) -> int:
         state = progress(self._store)
-        queued = state.total - state.done
-        return PutResult(row.revision, row.hash, text, changed, merged, clash, queued, previous, lines)
+        return state.total - state.done
 
     def _text(self, row: DocumentRow) -> str:
         revision = self._store.revision(row.id, row.revision)

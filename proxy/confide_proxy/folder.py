@@ -79,14 +79,14 @@ class Folder:
         """Whether `path` is one that is sent from here."""
         return self.is_memory(path) or (_is_plain(path) and any(fnmatch.fnmatch(path, glob) for glob in self.extra))
 
-    def walk(self) -> Iterator[Found]:
-        """Every watched file, symlinks left out.
+    def walk(self, *, below: str = "") -> Iterator[Found]:
+        """Every watched file (of one folder, where it is named), symlinks left out.
 
         Raises:
             FolderError: there are more than `MAX_FILES`.
         """
         seen = 0
-        for path, entry in self._entries():
+        for path, entry in _tree(self.root, below, below.count("/") + 1) if below else self._entries():
             if self.is_watched(path) and entry.is_file(follow_symlinks=False):
                 seen += 1
                 if seen > MAX_FILES:
@@ -193,8 +193,7 @@ class Folder:
     @contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
         *folders, name = PurePosixPath(path).parts
-        if create:
-            self.root.mkdir(parents=True, exist_ok=True)
+        # The root is never made here: in the place of a disk that is not mounted, an empty one would look like everything deleted.
         fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for folder in folders:

@@ -59,6 +59,11 @@ class Paths:
         """What the daemon has confirmed of each file, by folder."""
         return self.state / "confirmed"
 
+    @property
+    def seats(self) -> Path:
+        """Locks that say which process of this machine does what only one should do."""
+        return self.state / "seats"
+
 
 def find(config: Path | None = None) -> Paths:
     """The paths for this user, or below `CONFIDE_HOME`; `config` overrides the configuration file alone."""

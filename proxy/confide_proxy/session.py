@@ -11,15 +11,15 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_crypto.errors import ConfideError
 from confide_proxy import catalogue as catalogues
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig
 from confide_proxy.files import Files
-from confide_proxy.folder import Folder
 from confide_proxy.link import Callbacks, Link
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.streamer import Streamer
 from confide_proxy.tunnel import Tunnel
 from confide_proxy.version import VERSION
 
@@ -36,21 +36,21 @@ class Session:
         self._config = config
         self._tunnel = tunnel
         self.files = Files(paths, config, project)
-        names = dict.fromkeys((project.name, projects.GLOBAL))
+        bodies = {name: attach_body(name, config) for name in (project.name, projects.GLOBAL)}
         callbacks = Callbacks(
             on_up=self._on_up,
             on_message=tunnel.on_message,
             on_request=self.files.on_request,
             on_stream=self.files.on_stream,
-            on_down=tunnel.on_down,
+            on_down=self._on_down,
             on_renewed=self._on_renewed,
             is_waiting=tunnel.is_waiting,
             on_retired=tunnel.on_retired,
         )
-        self.link = Link(paths, config, [attach_body(name, config) for name in names], callbacks)
+        self.link = Link(paths, config, list(bodies.values()), callbacks)
+        self._streamer = Streamer(paths.seats, self.files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
         tunnel.attach(self.link)
         self._group: asyncio.TaskGroup | None = None
-        self._first_compare: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -58,36 +58,21 @@ class Session:
             self._group = group
             group.create_task(self.link.run())
             group.create_task(self._tunnel.send())
-            for folder in self.files.folders:
-                group.create_task(self._watch(folder))
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
-        await self.files.open(self.link, str(attached["space"]))
+        space = str(attached["space"])
+        await self.files.open(self.link, space)
         self._tunnel.on_up()
-        if self._first_compare:
-            self._first_compare.cancel()  # what it was waiting for went down with the connection
-        self._compare()
+        self._streamer.on_up(space, self._spawn)
         self._spawn(self._refresh_catalogue(str(attached.get("catalogue", ""))))
+
+    def _on_down(self, reason: ConfideError) -> None:
+        self._streamer.on_down()
+        self._tunnel.on_down(reason)
 
     async def _on_renewed(self, _attached: dict[str, Any]) -> None:
         self._tunnel.on_renewed()
-        if self._first_compare is None or self._first_compare.done():
-            self._compare()  # the daemon's new session does not know yet what this machine holds
-
-    def _compare(self) -> None:
-        self._first_compare = self._spawn(_logged(self.files.compare(force=False), "the comparison of files"))
-
-    async def _watch(self, folder: Folder) -> None:
-        # Imported late: the agent has its first answers before the file system is looked at.
-        from confide_proxy.watch import Watcher
-
-        watcher = Watcher(folder, debounce_s=self._config.debounce_ms / 1000)
-        try:
-            await asyncio.to_thread(watcher.start)
-            async for paths in watcher.changes():
-                await _logged(self.files.changed(folder.project, paths), "sending a change")
-        finally:
-            await asyncio.to_thread(watcher.stop)
+        self._streamer.on_renewed(self._spawn)
 
     async def _refresh_catalogue(self, current: str) -> None:
         data = self._tunnel.catalogue.data
@@ -109,12 +94,13 @@ class Session:
 
 
 def attach_body(project: str, config: ProxyConfig) -> dict[str, Any]:
-    """The `attach` request of this machine."""
+    """The `attach` request of this machine, for a connection that is told nothing of what others change."""
     return {
         "project": project,
         "machine": socket.gethostname() or "unnamed",
         "proxyVersion": VERSION,
         "toolsets": list(config.toolsets),
+        "watches": False,
     }
 
 
@@ -123,14 +109,3 @@ def catalogue_hash(data: Any) -> str:
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
 
-
-async def _logged(work: Coroutine[Any, Any, Any], what: str) -> None:
-    # These run in the background, so no caller hears of a failure; the next event, connection or rescan tries again.
-    try:
-        await work
-    except ConnectionLost:
-        log.debug("%s stopped: the link is down", what)
-    except (ConfideError, TimeoutError, OSError) as error:
-        log.warning("%s failed: %s", what, error if isinstance(error, ConfideError) else type(error).__name__)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        log.warning("%s failed: the daemon's answer is not of the agreed form", what)

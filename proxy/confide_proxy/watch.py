@@ -1,7 +1,7 @@
 """Changes in memory folders, as they happen.
 
-The operating system's events only make the sync prompt; truth is found by looking at the file. Events are gathered until a path has been
-quiet for the debounce time, so that an editor's write-temp-and-rename is one change.
+The operating system's events only make the sync prompt; truth is found by looking at the file. A path is told once it has been quiet for
+the debounce time, so that an editor's write-temp-and-rename is one change, or has not rested for a second.
 """
 
 from __future__ import annotations
@@ -9,10 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.events import (
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileClosedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
@@ -26,7 +36,19 @@ RESCAN_S = 300.0
 """A comparison this often makes up for events that the operating system dropped."""
 POLL_S = 2.0
 """Without native events (inotify's limit reached, some network mounts) folders are walked this often."""
-_QUIET_EVENTS = frozenset({"opened", "closed_no_write"})
+MANY_PATHS = 1000
+"""More changed files than this are compared, not sent one by one; and so many events may have made the system drop some."""
+_EVENTS: list[type[FileSystemEvent]] = [
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileClosedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+]
+"""What is asked for. Left out: that a file was opened or read, and that a folder's time changed, which each save would bring."""
 
 
 class Watcher(FileSystemEventHandler):
@@ -36,17 +58,19 @@ class Watcher(FileSystemEventHandler):
         self._folder = folder
         self._debounce_s = debounce_s
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[str, float] = {}
+        self._first: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._trees: set[str] = set()
         self._woken = asyncio.Event()
         self._observer: BaseObserver = Observer()
         self._watches: dict[Path, ObservedWatch] = {}
-        self._is_unsure = False
+        self._unsure_at: float | None = None
+        self._doubting: asyncio.TimerHandle | None = None
         self.has_events = True
 
     def start(self) -> None:
         """Begin to watch; blocks briefly, so call it in a worker thread."""
         try:
-            self._folder.root.mkdir(parents=True, exist_ok=True)
             # A glob such as **/*.md means the whole project, dependencies and all: it was asked for.
             whole = any("/" in glob and not fixed_part(glob) for glob in self._folder.extra)
             self._schedule(self._folder.root, recursive=whole)
@@ -61,32 +85,67 @@ class Watcher(FileSystemEventHandler):
         self.has_events = False
 
     def stop(self) -> None:
-        """End the watching thread."""
+        """End the watching thread; blocks briefly."""
+        if self._doubting is not None:
+            self._loop.call_soon_threadsafe(self._doubting.cancel)
         if self._observer.is_alive():
             self._observer.stop()
             self._observer.join(1.0)
 
-    async def changes(self) -> AsyncIterator[set[str] | None]:
-        """Sets of changed paths; None means that anything may have changed."""
+    def doubt(self, seconds: float) -> None:
+        """In so many seconds, take it that anything may have changed."""
+        if self._doubting is not None:
+            self._doubting.cancel()
+        self._doubting = self._loop.call_later(seconds, self._be_unsure)
+
+    async def changes(self) -> set[str] | None:
+        """The next set of changed paths; None means that anything may have changed."""
+        patience_s = RESCAN_S if self.has_events else POLL_S
         while True:
             try:
-                async with asyncio.timeout(RESCAN_S if self.has_events else POLL_S):
+                async with asyncio.timeout(patience_s):
                     await self._woken.wait()
             except TimeoutError:
-                yield None
-                continue
-            self._woken.clear()
-            if self._is_unsure:
-                self._is_unsure = False
-                self._pending.clear()
-                yield None
-            elif self._pending:  # not so when the gathering before took in what woke us now
-                yield await self._gather()
+                return None
+            if self._trees:
+                trees, self._trees = self._trees, set()
+                for path in await asyncio.to_thread(self._inside, trees):
+                    self._note_file(path)
+            now = time.monotonic()
+            due_at = self._due_at()
+            if due_at is None:
+                self._woken.clear()
+            elif due_at > now:
+                await asyncio.sleep(due_at - now)
+            else:
+                return self._take(now)
+
+    def _due_at(self) -> float | None:
+        """When the next path, or a comparison, is due."""
+        dues = [
+            min(last + self._debounce_s, self._first[path] + LONGEST_GATHER_S) for path, last in self._last.items()
+        ]
+        if self._unsure_at is not None:
+            dues.append(self._unsure_at + self._debounce_s)
+        return min(dues, default=None)
+
+    def _take(self, now: float) -> set[str] | None:
+        if self._unsure_at is not None and self._unsure_at + self._debounce_s <= now or len(self._last) > MANY_PATHS:
+            self._unsure_at = None
+            self._first.clear()
+            self._last.clear()
+            return None
+        due = {
+            path
+            for path, last in self._last.items()
+            if min(last + self._debounce_s, self._first[path] + LONGEST_GATHER_S) <= now
+        }
+        for path in due:
+            del self._first[path], self._last[path]
+        return due
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Called in watchdog's thread."""
-        if event.event_type in _QUIET_EVENTS:
-            return
         for name in (event.src_path, event.dest_path):
             if name:
                 self._loop.call_soon_threadsafe(self._note, Path(str(name)), event.is_directory, event.event_type)
@@ -96,38 +155,39 @@ class Watcher(FileSystemEventHandler):
             relative = path.relative_to(self._folder.root).as_posix()
         except ValueError:
             return
-        if is_directory:
-            if event_type in ("deleted", "moved") and path in self._watches and path != self._folder.root:
+        if not is_directory:
+            if self._folder.is_watched(relative):
+                self._note_file(relative)
+            return
+        if event_type in ("deleted", "moved"):
+            if path in self._watches and path != self._folder.root:
                 # The watch went with the folder; one of the same name (a git checkout) needs a new one.
                 self._observer.unschedule(self._watches.pop(path))
-            if event_type in ("deleted", "moved"):
-                # No event tells which files went with it: a comparison does.
-                self._is_unsure = True
-                self._woken.set()
-            try:
-                self._schedule_trees()
-            except OSError as error:
-                self._poll_instead(error)
-                self._is_unsure = True
-                self._woken.set()
-            if relative == MEMORY_FOLDER or relative.startswith(f"{MEMORY_FOLDER}/"):
-                for file in self._folder.walk():
-                    if file.path.startswith(f"{relative}/"):
-                        self._pending.setdefault(file.path, time.monotonic())
-        elif self._folder.is_watched(relative):
-            self._pending[relative] = time.monotonic()
-        if self._pending:
+            # No event tells which files went with it: a comparison does.
+            self._be_unsure()
+        try:
+            self._schedule_trees()
+        except OSError as error:
+            self._poll_instead(error)
+            self._be_unsure()
+        if event_type in ("created", "moved"):
+            # What was put into it before its watch was there had no events.
+            self._trees.add(relative)
             self._woken.set()
 
-    async def _gather(self) -> set[str]:
-        started = time.monotonic()
-        while (quiet := time.monotonic() - max(self._pending.values())) < self._debounce_s:
-            if time.monotonic() - started > LONGEST_GATHER_S:
-                break
-            await asyncio.sleep(self._debounce_s - quiet)
-        paths = set(self._pending)
-        self._pending.clear()
-        return paths
+    def _note_file(self, path: str) -> None:
+        now = time.monotonic()
+        self._first.setdefault(path, now)
+        self._last[path] = now
+        self._woken.set()
+
+    def _be_unsure(self) -> None:
+        self._unsure_at = time.monotonic()
+        self._woken.set()
+
+    def _inside(self, trees: set[str]) -> list[str]:
+        """The watched files below these folders."""
+        return [found.path for tree in sorted(trees) for found in self._folder.walk(below=tree)]
 
     def _schedule_trees(self) -> None:
         for top in {MEMORY_FOLDER, *filter(None, map(fixed_part, self._folder.extra))}:
@@ -141,4 +201,4 @@ class Watcher(FileSystemEventHandler):
                 del self._watches[path]
 
     def _schedule(self, path: Path, *, recursive: bool) -> None:
-        self._watches[path] = self._observer.schedule(self, str(path), recursive=recursive)
+        self._watches[path] = self._observer.schedule(self, str(path), recursive=recursive, event_filter=_EVENTS)

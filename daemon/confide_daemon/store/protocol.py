@@ -43,6 +43,18 @@ class RevisionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationRow:
+    """A change that was made under an id; `previous` is the hash of the document before it, None if there was none."""
+
+    id: str
+    asked: str  # a hash of what was asked
+    revision: int
+    hash: str
+    previous: str | None
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """The vectors of one model."""
 
@@ -164,6 +176,13 @@ class Store(Protocol):
     def revision(self, document: int, number: int) -> RevisionRow | None: ...
     def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
         """A new revision of the document; None deletes it."""
+
+    # operations
+    def operation(self, identity: str) -> OperationRow | None:
+        """The change that was made under this id, if one was within `operations.KEPT_S`."""
+
+    def add_operation(self, row: OperationRow, *, now: float) -> None:
+        """Notes a change, in the transaction that makes it."""
 
     # pieces
     def replace_pieces(

@@ -17,6 +17,7 @@ import numpy as np
 from confide_daemon.chunks import Piece
 from confide_daemon.documents import day_of, source_of, text_hash
 from confide_daemon.embed.protocol import Vectors
+from confide_daemon.store import operations
 from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
 from confide_daemon.store.filters import allowed_documents
 from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash, piece_header
@@ -26,6 +27,7 @@ from confide_daemon.store.protocol import (
     Generation,
     Healed,
     HitRow,
+    OperationRow,
     PieceChanges,
     Place,
     RevisionRow,
@@ -163,6 +165,16 @@ class SqliteStore:
             (row.id, row.revision, content_hash, packed, author, now),
         )
         return row
+
+    # ---------------------------------------------------------------- operations
+
+    def operation(self, identity: str) -> OperationRow | None:
+        """The change made under this id."""
+        return operations.find(self._rows, identity)
+
+    def add_operation(self, row: OperationRow, *, now: float) -> None:
+        """Notes a change with the id it was made under."""
+        operations.add(self._rows, row, now=now)
 
     # ---------------------------------------------------------------- pieces
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from confide_daemon.grants import Grants
@@ -76,6 +77,8 @@ class ToolContext:
         project: the project of the connection; None if it attached none.
         attached: all projects of the connection, the global one included if its folder is kept there.
         min_score: where the agent gives none.
+        operation: the id under which the machine may ask again for the same change; None where it gave none.
+        said: when the call was made, by its machine's clock and in its time zone; None for now.
     """
 
     space: Space
@@ -85,6 +88,8 @@ class ToolContext:
     attached: frozenset[str]
     facts: ConnectionFacts
     min_score: float
+    operation: str | None = None
+    said: datetime | None = None
 
     @property
     def grants(self) -> Grants:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
-from confide_daemon.documents import check_path
+from confide_daemon.documents import check_path, text_hash
 from confide_daemon.errors import ToolError
-from confide_daemon.space import PutResult
+from confide_daemon.space import Operation, PutResult
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult, WrittenBack
 from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.read import PATH
@@ -75,16 +76,22 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """
     context.grants.require_scope()
     project = _project(context, arguments.get("project"))
-    path = _path(arguments.get("path"))
+    path = _path(arguments.get("path"), context.said)
     content, heading = arguments["content"], arguments.get("heading")
+    asked = json.dumps([DEFINITION.name, project, path, arguments["mode"], heading, content])
+    operation = Operation(context.operation, text_hash(asked)) if context.operation else None
     context.grants.require_write(project, path)
     await context.machine.flush(project, path)
     grants = context.grants
     grants.require_write(project, path)  # a machine that answers late must not outlast its grant
     if arguments["mode"] == "append":
-        result = await context.space.append(project, path, content, heading=heading, author=grants.alias)
+        change = context.space.append
     else:
-        result = await context.space.replace(project, path, content, heading=heading, author=grants.alias)
+        change = context.space.replace
+    result = await change(project, path, content, heading=heading, author=grants.alias, operation=operation)
+    if result.repeated and not result.hash:
+        gone = WrittenBack(False, result, "it was stored before, and the file has been deleted since")
+        return _answer(project, path, result, gone)
     written = await context.machine.write_back(project, path, result, result.previous_hash)
     return _answer(project, path, result, written)
 
@@ -97,9 +104,10 @@ def _project(context: ToolContext, asked: str | None) -> str:
     return project
 
 
-def _path(asked: str | None) -> str:
+def _path(asked: str | None, said: datetime | None) -> str:
     """Where to write: only what a machine keeps on disk, since a document that no person sees as a file helps nobody."""
-    path = asked or f"{MEMORY_FOLDER}{datetime.now().astimezone():%Y-%m-%d}.md"
+    # The day is that of whoever said it, who may be in another time zone, or have had to wait for the daemon.
+    path = asked or f"{MEMORY_FOLDER}{said or datetime.now().astimezone():%Y-%m-%d}.md"
     check_path(path)
     if path not in MEMORY_FILES and not path.startswith(MEMORY_FOLDER):
         raise ToolError(
