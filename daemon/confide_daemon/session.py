@@ -32,6 +32,7 @@ from confide_daemon.enrolled import Caller
 from confide_daemon.errors import GrantError, TakenError, ToolsetError
 from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
 from confide_daemon.grants import Grants
+from confide_daemon.operations import Origin, call_again
 from confide_daemon.rates import Rate
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools import calls
@@ -64,6 +65,10 @@ class Host(Protocol):
     async def name_successor(self, public_key: bytes, successor: bytes, session_id: str) -> None:
         """Note the key that may take a caller's place."""
         ...
+
+
+async def _nobody(_done: float, _total: float | None, _message: str) -> None:
+    """Who follows the progress of a call that no client waits for."""
 
 
 class Session:
@@ -190,9 +195,13 @@ class Session:
                 return catalogue(_toolsets(body))
             except ToolsetError as error:
                 raise as_request_error(error) from error
+        if op == "ping":
+            return {}
         if op == "rotate":
             return await self._rotate(body)
         project = project_of(body)
+        if op == "call":
+            return await self._tracked(call_again(body, self._surroundings, project, self._toolsets))
         if project not in self._copies.projects:
             raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         return await self._tracked(self._exchange.handle(op, body))
@@ -274,17 +283,23 @@ class Session:
             return calls.refused(
                 f"{MAX_CALLS_AT_ONCE} calls of this connection are running already", "wait for one of them"
             )
-        machine = _CallMachine(self, context.session.report_progress)
-        surroundings = ToolContext(
+        try:
+            origin = Origin.of_meta(params.meta)
+        except RequestError as error:
+            return calls.refused(str(error), error.hint, error.code)
+        surroundings = origin.within(self._surroundings(self._project, context.session.report_progress))
+        return await self._tracked(calls.run(params.name, params.arguments, surroundings, self._toolsets))
+
+    def _surroundings(self, project: str | None, report: Callable[..., Any] = _nobody) -> ToolContext:
+        return ToolContext(
             space=self._space,
-            machine=machine,
+            machine=_CallMachine(self, report),
             rights=lambda: self.grants,
-            project=self._project,
-            attached=frozenset(self._copies.projects),
+            project=project,
+            attached=frozenset(self._copies.projects | ({project} if project else set())),
             facts=self._facts(),
             min_score=self._min_score,
         )
-        return await self._tracked(calls.run(params.name, params.arguments, surroundings, self._toolsets))
 
     def _facts(self) -> ConnectionFacts:
         return ConnectionFacts(

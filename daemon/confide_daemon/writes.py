@@ -173,7 +173,9 @@ class Writer:
         """What a change came to that was made before. The text is today's: an older one must not reach a disk again."""
         if row is None or row.deleted:
             queued = self._queued()
-            return PutResult(known.revision, "", "", False, False, False, queued, lines_written=known.lines, repeated=True)
+            return PutResult(
+                known.revision, "", "", False, False, False, queued, lines_written=known.lines, repeated=True
+            )
         previous = known.previous if row.revision == known.revision else known.hash
         result = self._result(row, self._text(row), changed=False, previous=previous, lines=known.lines)
         return replace(result, repeated=True)

@@ -13,7 +13,8 @@ import pytest
 from confide_daemon.chunks import ChunkSettings, Piece, cut
 from confide_daemon.documents import text_hash
 from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.store import Filter, Generation, Store
+from confide_daemon.store import Filter, Generation, OperationRow, Store
+from confide_daemon.store.operations import KEPT_S
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.words import keyword_query
@@ -411,3 +412,16 @@ def test_queries_as_they_are_built_are_understood(store: Store, match: str) -> N
     put(store, "p", "a.md", "see src/app.py é\n")
     store.keyword_candidates(match, Filter(), limit=5)
     assert store.keyword_candidates("", Filter(), limit=5) == []
+
+
+def test_a_change_is_known_by_its_id_for_ninety_days(store: Store) -> None:
+    """With the transaction that makes it or not at all; ids that are older are forgotten as new ones come."""
+    for name, when in (("old", NOW - KEPT_S - 1), ("young", NOW - KEPT_S + 60), ("new", NOW)):
+        with store.writing():
+            store.add_operation(OperationRow(name, "asked", 1, "", None, 1), now=when)
+    assert store.operation("old") is None
+    assert store.operation("young") == OperationRow("young", "asked", 1, "", None, 1)
+    with pytest.raises(ZeroDivisionError), store.writing():
+        store.add_operation(OperationRow("undone", "asked", 1, "", None, 1), now=NOW)
+        _ = 1 / 0
+    assert store.operation("undone") is None

@@ -64,7 +64,8 @@ async def run(
         code = "invalid" if isinstance(error, ToolError) else as_request_error(error).code
         return refused(str(error), error.hint, code)
     except TimeoutError:
-        return refused(f"{name} did not finish in time", "try again; memory_status shows how busy the daemon is")
+        hint = "try again; memory_status shows how busy the daemon is"
+        return refused(f"{name} did not finish in time", hint, "unavailable")
     except Exception as error:
         # Neither the peer nor the log gets its text: it may quote what was stored or asked.
         log.error("%s failed: %s", name, _where(error))

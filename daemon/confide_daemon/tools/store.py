@@ -132,6 +132,7 @@ def _answer(project: str, path: str, stored: PutResult, written: WrittenBack) ->
         "suggestions": {},
         "warnings": warnings,
     }
-    unchanged = "" if stored.changed else " (it held exactly this already)"
+    is_known = "this call was carried out before" if stored.repeated else "it held exactly this already"
+    unchanged = "" if stored.changed else f" ({is_known})"
     text = f"Stored in {path} [{project}], revision {written.result.revision}{unchanged}."
     return ToolResult(structured, "\n".join([text, *(f"warning: {warning}" for warning in warnings)]))
