@@ -23,21 +23,21 @@ log = logging.getLogger(__name__)
 
 
 class Files:
-    """The replicas of one session: its project's folder and the global one."""
+    """The replicas of one link: the folders of its projects (most often one), each with a name of its own, and the global one."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, project: Project) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, *served: Project) -> None:
         self._paths = paths
         self._config = config
-        self._project = project
         limit = config.max_file_kib * 1024
-        self.folders = [Folder(project.name, project.root, config.extra, limit)]
-        if project.name != projects.GLOBAL:
+        self.folders = [Folder(project.name, project.root, config.extra, limit) for project in served]
+        if all(project.name != projects.GLOBAL for project in served):
             self.folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
         self._replicas: dict[str, Replica] = {}
-        self._is_ignored = not (config.gitignore and project.is_git)
+        self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: Asks, space: str) -> None:
         """Make the replicas for the space that the link led to."""
+        await asyncio.to_thread(self._paths.global_folder.mkdir, parents=True, exist_ok=True)
         for folder in self.folders:
             ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root)
             self._replicas[folder.project] = Replica(folder, ledger, link, before_write=self._before_write)
@@ -110,6 +110,6 @@ class Files:
         return {}
 
     async def _before_write(self, folder: Folder) -> None:
-        if folder.project == self._project.name and not self._is_ignored:
-            self._is_ignored = True
-            await asyncio.to_thread(gitignore.add_memory, self._project.root)
+        if folder.project in self._to_ignore:
+            self._to_ignore.discard(folder.project)
+            await asyncio.to_thread(gitignore.add_memory, folder.root)

@@ -34,7 +34,9 @@ class Ledger:
         name = hashlib.blake2b(f"{space}\0{root}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = folder / f"{name}.jsonl"
+        self.locks = folder / f"{name}.lock"
         self._entries: dict[str, Confirmed] = {}
+        self._removed: dict[str, int] = {}
         self._inode = -1
         self._offset = 0
         self._lines = 0
@@ -52,13 +54,18 @@ class Ledger:
         self._catch_up()
         return self._entries.get(path)
 
+    def removed_at(self, path: str) -> int:
+        """The revision that removed a file at both ends, as far as it is remembered; 0 if it is not, or the file is there again."""
+        self._catch_up()
+        return self._removed.get(path, 0)
+
     def set(self, path: str, state: Confirmed) -> None:
         """Remember what both ends agreed on."""
         self._append([path, state.hash, state.revision, state.size, state.mtime_ns])
 
-    def forget(self, path: str) -> None:
-        """The file is gone on both ends."""
-        self._append([path])
+    def forget(self, path: str, revision: int = 0) -> None:
+        """The file is gone on both ends, with `revision` where that is known."""
+        self._append([path, revision] if revision else [path])
 
     def _append(self, line: list[str | int]) -> None:
         # One write of one whole line: O_APPEND keeps the lines of several processes apart.
@@ -75,6 +82,7 @@ class Ledger:
                 if inode != self._inode:  # the first time, or another process has compacted it
                     self._inode, self._offset, self._lines = inode, 0, 0
                     self._entries.clear()
+                    self._removed.clear()
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -90,6 +98,10 @@ class Ledger:
             match json.loads(line):
                 case [str(path), str(digest), int(revision), int(size), int(mtime_ns)]:
                     self._entries[path] = Confirmed(digest, revision, size, mtime_ns)
+                    self._removed.pop(path, None)
+                case [str(path), int(revision)]:
+                    self._entries.pop(path, None)
+                    self._removed[path] = revision
                 case [str(path)]:
                     self._entries.pop(path, None)
         except ValueError:

@@ -18,6 +18,7 @@ from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.folder import Content, Folder, Found
 from confide_proxy.ledger import Confirmed, Ledger
+from confide_proxy.path_locks import path_locks
 from confide_proxy.patience import Patient
 
 PUTS_AT_ONCE = 4
@@ -25,6 +26,8 @@ _PUT_DEADLINE_S = 60.0
 _PUT_BYTES_S = 30_000
 """A large file gets more time: the daemon indexes it before it answers, and others may be before it."""
 _COMPARE_DEADLINE_S = 60.0
+_TRIES = 16
+"""A file that changes under our hands so often in a row is being written all the time: the next comparison brings it."""
 _FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
 """Answers that are about one file: it is skipped and reported, and the others go on."""
 
@@ -76,7 +79,7 @@ class Replica:
         self._ledger = ledger
         self._link = Patient(link)
         self._before_write = before_write
-        self._paths: dict[str, asyncio.Lock] = {}
+        self._paths = path_locks(ledger.locks)
         self._slots = asyncio.Semaphore(PUTS_AT_ONCE)
 
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
@@ -123,10 +126,9 @@ class Replica:
     async def changed(self, paths: Iterable[str]) -> SyncReport:
         """Send what a watcher saw change: the same as a comparison, for these paths alone."""
         report = SyncReport()
-        for path in sorted(set(paths)):
-            if self.folder.is_watched(path):
-                report.files_scanned += 1
-                await self._guarded(path, self._send, report)
+        watched = [path for path in sorted(set(paths)) if self.folder.is_watched(path)]
+        report.files_scanned = len(watched)
+        await self._run([(path, self._send) for path in watched], report, None)
         return report
 
     async def apply(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -135,23 +137,32 @@ class Replica:
         Raises:
             FolderError: the path is not one to be written here, or the disk refuses.
         """
-        path, text = str(body["path"]), body["text"]
+        path, text, revision = str(body["path"]), body["text"], int(body["revision"])
         if not self.folder.is_memory(path):
             raise FolderError("the daemon's path", "is outside the memory folders")
-        async with self._lock(path):
-            while True:
+        async with self._paths.held(path):
+            for _ in range(_TRIES):
                 local = await asyncio.to_thread(self.folder.read, path)
                 known = await asyncio.to_thread(self._ledger.get, path)
+                if await asyncio.to_thread(self._is_passed, path, revision, local, known):
+                    return {"applied": True}
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base.
                 expected = (body["hash"], body["baseHash"], known.hash if known else None)
                 if local is not None and local.hash not in expected:
                     base = known.revision if known else 0
                     return {"applied": False, "hash": local.hash, "text": local.text, "base": base}
                 try:
-                    await self._write(path, text, int(body["revision"]), local)
+                    await self._write(path, text, revision, local)
                 except ChangedMeanwhileError:
                     continue  # a person has just saved it: what it holds now decides anew
                 return {"applied": True}
+            raise ChangedMeanwhileError(path)
+
+    def _is_passed(self, path: str, revision: int, local: Content | None, known: Confirmed | None) -> bool:
+        """Whether this machine has confirmed a newer one already, over another of its connections."""
+        if local is None:
+            return self._ledger.removed_at(path) > revision
+        return known is not None and known.revision > revision and known.hash == local.hash
 
     async def _exchange(
         self, answer: dict[str, Any], report: SyncReport, progress: Callable[[int, int], None] | None
@@ -160,6 +171,11 @@ class Replica:
         steps += [(path, self._send) for path in answer["send"]]
         steps += [(path, self._pull) for path, *_ in answer["pull"]]
         steps += [(path, self._drop) for path, *_ in answer["drop"]]
+        await self._run(steps, report, progress)
+
+    async def _run(
+        self, steps: list[tuple[str, Step]], report: SyncReport, progress: Callable[[int, int], None] | None
+    ) -> None:
         done = 0
 
         async def step(path: str, run: Step) -> None:
@@ -233,7 +249,7 @@ class Replica:
                 self._ledger.set(path, Confirmed(content.hash, int(revision), content.size, content.mtime_ns))
 
     async def _send(self, path: str, report: SyncReport) -> None:
-        async with self._lock(path):
+        async with self._paths.held(path):
             known = await asyncio.to_thread(self._ledger.get, path)
             skipped = len(report.skipped)
             content = await asyncio.to_thread(self._readable, path, report)
@@ -276,14 +292,14 @@ class Replica:
             await self._write(path, newer, int(answer["revision"]), None)
             report.pulled += 1
             return
-        await asyncio.to_thread(self._ledger.forget, path)
+        await asyncio.to_thread(self._ledger.forget, path, int(answer["revision"]))
         report.removed += 1
 
     async def _pull(self, path: str, report: SyncReport) -> None:
         if not self.folder.is_memory(path):
             report.skipped.append({"path": path, "reason": "is not a memory file on this machine"})
             return
-        async with self._lock(path):
+        async with self._paths.held(path):
             answer = await self._link.request(
                 "pull", {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
             )
@@ -298,7 +314,7 @@ class Replica:
     async def _drop(self, path: str, report: SyncReport) -> None:
         if not self.folder.is_memory(path):
             return
-        async with self._lock(path):
+        async with self._paths.held(path):
             known = await asyncio.to_thread(self._ledger.get, path)
             local = await asyncio.to_thread(self.folder.read, path)
             if known and local and local.hash == known.hash:
@@ -311,15 +327,9 @@ class Replica:
         if text is None:
             if local is not None:
                 await asyncio.to_thread(partial(self.folder.delete, path, over=local))
-            await asyncio.to_thread(self._ledger.forget, path)
+            await asyncio.to_thread(self._ledger.forget, path, revision)
             return
         if local is None or local.text != text:
             local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
         state = Confirmed(local.hash, revision, local.size, local.mtime_ns)
         await asyncio.to_thread(self._ledger.set, path, state)
-
-    def _lock(self, path: str) -> asyncio.Lock:
-        # One path is handled by one step at a time: an edit on its way up and a revision on its way down must not cross.
-        if len(self._paths) > 1024:
-            self._paths = {known: lock for known, lock in self._paths.items() if lock.locked()}
-        return self._paths.setdefault(path, asyncio.Lock())

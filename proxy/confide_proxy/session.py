@@ -108,4 +108,3 @@ def catalogue_hash(data: Any) -> str:
     """SHA-256 of a catalogue in canonical JSON: how both ends see whether it is the same."""
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
-

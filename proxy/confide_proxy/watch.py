@@ -122,15 +122,13 @@ class Watcher(FileSystemEventHandler):
 
     def _due_at(self) -> float | None:
         """When the next path, or a comparison, is due."""
-        dues = [
-            min(last + self._debounce_s, self._first[path] + LONGEST_GATHER_S) for path, last in self._last.items()
-        ]
+        dues = [min(last + self._debounce_s, self._first[path] + LONGEST_GATHER_S) for path, last in self._last.items()]
         if self._unsure_at is not None:
             dues.append(self._unsure_at + self._debounce_s)
         return min(dues, default=None)
 
     def _take(self, now: float) -> set[str] | None:
-        if self._unsure_at is not None and self._unsure_at + self._debounce_s <= now or len(self._last) > MANY_PATHS:
+        if (self._unsure_at is not None and self._unsure_at + self._debounce_s <= now) or len(self._last) > MANY_PATHS:
             self._unsure_at = None
             self._first.clear()
             self._last.clear()

@@ -1,0 +1,131 @@
+"""One streamer per folder: of all processes of this machine, the one that holds a folder's seat watches it, compares it, and hears of
+what other machines changed.
+
+The others answer for their own tool calls only, and try for the seat: when its holder ends, however it ends, one of them takes over
+and begins with a comparison. A process whose link is down holds no seat, so that one whose link is up may have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_proxy.files import Files
+from confide_proxy.folder import Folder
+from confide_proxy.link import ATTACH_DEADLINE_S, Link
+from confide_proxy.seat import LOOK_AGAIN_S, Seat
+
+log = logging.getLogger(__name__)
+
+DOUBT_S = 5.0
+"""After a step that failed (a busy daemon, a full disk) everything is compared again, so much later."""
+LONGEST_DOUBT_S = 300.0
+ABSENT_S = 2.0
+"""A project folder that is not there (an unmounted disk) is looked for this often."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Streamer:
+    """Streams the folders of one link. `bodies` are its attach requests, by project: what it sends at its next connection."""
+
+    def __init__(
+        self, seats: Path, files: Files, link: Link, bodies: dict[str, dict[str, Any]], *, debounce_s: float
+    ) -> None:
+        self._seats = seats
+        self._files = files
+        self._link = link
+        self._bodies = bodies
+        self._debounce_s = debounce_s
+        self._tasks: list[asyncio.Task[None]] = []
+        self._held: set[str] = set()
+
+    def on_up(self, space: str, spawn: Spawn) -> None:
+        """The link leads to `space` now; `spawn` starts a task that the caller owns."""
+        self.on_down()
+        self._tasks = [spawn(self._stream(folder, space)) for folder in self._files.folders]
+
+    def on_down(self) -> None:
+        """The link is down: nothing can be streamed from here."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+
+    def on_renewed(self, spawn: Spawn) -> None:
+        """The daemon's new session does not know yet what this machine holds: compare what is streamed from here."""
+        for project in self._held:
+            self._tasks.append(spawn(self._settle(project)))
+
+    async def _stream(self, folder: Folder, space: str) -> None:
+        seat = Seat(self._seats, f"{space}\0{folder.root}")
+        while not _taken(seat):  # noqa: ASYNC110 - another process leaves it, which no event tells
+            await asyncio.sleep(LOOK_AGAIN_S)
+        self._held.add(folder.project)
+        try:
+            while True:
+                while not folder.root.is_dir():  # noqa: ASYNC110 - what is not there cannot be watched
+                    await asyncio.sleep(ABSENT_S)
+                await self._watch(folder)
+        finally:
+            self._held.discard(folder.project)
+            self._bodies[folder.project]["watches"] = False
+            seat.leave()
+
+    async def _watch(self, folder: Folder) -> None:
+        """Watch for as long as the folder is there."""
+        # Imported late: the agent has its first answers before the file system is looked at, and who has no seat never needs it.
+        from confide_proxy.watch import Watcher
+
+        watcher = Watcher(folder, debounce_s=self._debounce_s)
+        doubt_s = DOUBT_S
+        try:
+            # Watched before it is compared, and announced to before it is compared: nothing falls between.
+            await asyncio.to_thread(watcher.start)
+            is_done = await logged(self._begin(folder.project), "the comparison of files")
+            while folder.root.is_dir():
+                if is_done:
+                    doubt_s = DOUBT_S
+                else:
+                    watcher.doubt(doubt_s)
+                    doubt_s = min(doubt_s * 2, LONGEST_DOUBT_S)
+                paths = await watcher.changes()
+                is_done = await logged(self._files.changed(folder.project, paths), "sending a change")
+        finally:
+            await asyncio.to_thread(watcher.stop)
+
+    async def _begin(self, project: str) -> None:
+        body = self._bodies[project]
+        body["watches"] = True
+        await self._link.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
+        await self._files.changed(project, None)
+
+    async def _settle(self, project: str) -> None:
+        await logged(self._files.changed(project, None), "the comparison of files")
+
+
+def _taken(seat: Seat) -> bool:
+    try:
+        return seat.try_take()
+    except OSError as error:
+        # A state folder that cannot be written to: two streamers of one folder are wasteful, none would be a loss.
+        log.warning("cannot tell whether another session watches this folder: %s", error.strerror)
+        return True
+
+
+async def logged(work: Coroutine[Any, Any, Any], what: str) -> bool:
+    """Do what no caller waits for; False if it failed, which is logged. The next event, connection or comparison tries again."""
+    try:
+        await work
+    except ConnectionLost:
+        log.debug("%s stopped: the link is down", what)
+    except (ConfideError, TimeoutError, OSError) as error:
+        log.warning("%s failed: %s", what, error if isinstance(error, ConfideError) else type(error).__name__)
+        return False
+    except (KeyError, TypeError, ValueError, AttributeError):
+        log.warning("%s failed: the daemon's answer is not of the agreed form", what)
+        return False
+    return True
