@@ -71,6 +71,12 @@ class Frame:
             raise BrokenError("MORE")
         return cls(kind, stream, body[:length], flags, tag, len(plain))
 
+    def word(self) -> str:
+        """The word in a GOAWAY, RESET or CLOSE (7.1). Raises BrokenError."""
+        if len(self.payload) > 64 or not self.payload.isascii():
+            raise BrokenError("form of a word")
+        return self.payload.decode()
+
 
 def frames_of(kind: Type, stream: int, message: bytes, *, bulk: bool = False) -> Iterator[Frame]:
     """A message cut into frames; a message that ends on a frame's edge has no empty frame behind it."""
@@ -95,7 +101,11 @@ class Records:
 
     def seal(self, frame: Frame, *, at_least: int = 0) -> bytes:
         """The next record of this end."""
-        record = self._engine.seal(frame.encode(at_least=at_least))
+        return self.seal_plain(frame.encode(at_least=at_least))
+
+    def seal_plain(self, plain: bytes) -> bytes:
+        """The next record with this plaintext, right or wrong."""
+        record = self._engine.seal(plain)
         self.sent += 1
         if self.sent % REKEY_EVERY == 0:
             self._engine.rekey_sending()

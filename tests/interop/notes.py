@@ -11,7 +11,7 @@ from typing import Any
 from tests.interop.bodies import Incoming
 from tests.interop.peer import Daemon, Served
 from tests.interop.requests import RefusedError
-from tests.interop.session import Answer
+from tests.interop.serving import Answer
 from tests.interop.texts import blake2b
 
 DOCUMENT_BYTES = 4 << 20

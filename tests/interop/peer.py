@@ -15,8 +15,10 @@ from tests.interop.engine import Engine, PythonEngine
 from tests.interop.frames import BrokenError, Frame, Records, Type
 from tests.interop.handshake import ENROLL, Caller, HandshakeError, daemon_statement, initiate, respond, verify
 from tests.interop.requests import RefusedError, parse
-from tests.interop.session import Answer, Session
+from tests.interop.serving import Answer
+from tests.interop.session import Session
 from tests.interop.texts import Identity, Invite
+from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as dial
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -73,18 +75,27 @@ async def nothing_to_answer(op: str, parameters: dict[str, Any], body: object) -
     raise RefusedError("invalid", f"this client does not answer {op}")
 
 
+@dataclass(slots=True)
+class Opened:
+    """An open channel of the client, before anybody reads it."""
+
+    socket: ClientConnection
+    records: Records
+    daemon_key: bytes
+    welcome: dict[str, Any]
+
+
 @asynccontextmanager
-async def connect(
+async def open_channel(
     url: str,
     daemon_static: bytes,
     identity: Identity,
     *,
     invite: Invite | None = None,
     hello: dict[str, Any] | None = None,
-    answer: Answer = nothing_to_answer,
     engine: Callable[[Identity, bytes], Engine] = client_engine,
-) -> AsyncIterator[Link]:
-    """A session as a client. Raises NotThePinnedKeyError, InviteNotAcceptedError, DeniedError."""
+) -> AsyncIterator[Opened]:
+    """A channel up to the daemon's first record. Raises NotThePinnedKeyError, InviteNotAcceptedError, DeniedError."""
     async with dial(url, proxy=None, **OPTIONS) as socket:
         if socket.subprotocol != SUBPROTOCOL:
             raise HandshakeError("the daemon did not select confide.v1")
@@ -102,11 +113,19 @@ async def connect(
             if invite is None:
                 raise
             raise InviteNotAcceptedError from error
-        key, welcome = _opening(first, daemon_static)
-        session = Session(socket, records, client=True, answer=answer)
+        yield Opened(socket, records, *_opening(first, daemon_static))
+
+
+@asynccontextmanager
+async def connect(
+    url: str, daemon_static: bytes, identity: Identity, *, answer: Answer = nothing_to_answer, **options: Any
+) -> AsyncIterator[Link]:
+    """A session as a client; `options` and what it raises are those of `open_channel`."""
+    async with open_channel(url, daemon_static, identity, **options) as opened:
+        session = Session(opened.socket, opened.records, client=True, answer=answer)
         running = asyncio.create_task(session.run())
         try:
-            yield Link(session, key, welcome)
+            yield Link(session, opened.daemon_key, opened.welcome)
         finally:
             if not session.ended.done():
                 await session.close()
@@ -139,7 +158,10 @@ Serve = Callable[[Served], Awaitable[None]]
 
 @dataclass(slots=True)
 class Daemon:
-    """The second daemon. `answer` makes the handler of requests for a session; `talk` runs beside each session."""
+    """The second daemon. `answer` makes the handler of requests for a session; `talk` runs beside each session.
+
+    `signer` signs the static key in place of `identity`, and `before_first` is sent before the first record: both break 4.7.
+    """
 
     answer: Callable[[Served], Answer]
     talk: Serve
@@ -151,6 +173,8 @@ class Daemon:
     sessions: list[Served] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     port: int = 0
+    signer: Identity | None = None
+    before_first: Frame | None = None
     new_engine: Callable[[Identity], tuple[Engine, Callable[[], bytes]]] | None = None
 
     @asynccontextmanager
@@ -197,11 +221,14 @@ class Daemon:
         if denial is not None:
             first: dict[str, Any] = {"error": denial}
         else:
-            signature = self.identity.signing.sign(daemon_statement(self.identity.static))
+            signature = (self.signer or self.identity).signing.sign(daemon_statement(self.identity.static))
             daemon = {"key": self.identity.key.hex(), "signature": signature.hex()}
             first = {"ok": {"daemon": daemon, "welcome": self.welcome}}
         frame = Frame(Type.RES, 0, json.dumps(first).encode())
-        await socket.send(records.seal(frame, at_least=FIRST_RECORD))
+        with contextlib.suppress(ConnectionClosed):
+            if self.before_first is not None:
+                await socket.send(records.seal(self.before_first))
+            await socket.send(records.seal(frame, at_least=FIRST_RECORD))
         if denial is not None:
             await socket.close(CLOSE_DENIED)
             return

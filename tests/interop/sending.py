@@ -9,8 +9,11 @@ from typing import Any
 
 from tests.interop.frames import MORE, Frame, Records, Type, frames_of
 from websockets.asyncio.connection import Connection
+from websockets.exceptions import ConnectionClosed
 
 KEEPALIVE_S = 25.0
+# How long either end waits for the other.
+DEADLINE_S = 30.0
 
 
 class Sender:
@@ -25,7 +28,11 @@ class Sender:
         self._sent_at = asyncio.get_running_loop().time()
 
     async def write(self, frame: Frame, *, bulk: bool = False, sealed: Callable[[], None] | None = None) -> bytes:
-        """Seal and send one frame when its turn has come; returns its record. `sealed` is called in between."""
+        """Seal and send one frame when its turn has come; returns its record. `sealed` is called in between.
+
+        Raises:
+            ConnectionError: the session has ended.
+        """
         self._urgent += not bulk
         try:
             async with self._turn:
@@ -44,6 +51,8 @@ class Sender:
                     sealed()
                 await self._socket.send(record)
                 return record
+        except ConnectionClosed:
+            raise ConnectionError("the connection is closed") from None
         finally:
             self._urgent -= not bulk
             if self._bulk_waiting and not self._urgent:

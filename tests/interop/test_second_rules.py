@@ -5,42 +5,84 @@ Beside it what looks odd and is allowed, so that a daemon which ends everything 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
 import pytest
-from tests.interop.blocking_handshake import Identity, Invite
-from tests.interop.blocking_peer import PeerClient
-from tests.interop.blocking_session import Session
-from tests.interop.blocking_streams import EndedError
-from tests.interop.blocking_wire import BULK, MORE, PAYLOAD_BYTES, Tally, Type
+from tests.interop.bodies import Tally
+from tests.interop.frames import BULK, MAX_PAYLOAD, MORE, Frame, Type
+from tests.interop.peer import Opened, open_channel
+from tests.interop.requests import read_answer
+from tests.interop.texts import Identity, Invite
 from tests.support.programs import running_daemon
+from websockets.exceptions import ConnectionClosed
 
-FULL = bytes(PAYLOAD_BYTES)
+FULL = bytes(MAX_PAYLOAD)
 ASK = json.dumps({"op": "nonsense"}).encode()
+ATTACH = json.dumps({"op": "attach", "project": "p", "machine": "hand", "proxyVersion": "0"}).encode()
 PUT = json.dumps({"op": "put", "project": "p", "path": "memory/a.md", "hash": "0" * 64, "base": 0}).encode()
-Sent = Callable[[Session], object]
+# A stream that no rule below uses.
+LATER = 1001
+DEADLINE_S = 30.0
+
+
+class Hand:
+    """Writes on an open channel what it is told, right or wrong, and reads what comes."""
+
+    def __init__(self, opened: Opened) -> None:
+        self.seal = opened.records.seal_plain
+        self._socket, self._records = opened.socket, opened.records
+
+    async def raw(self, message: bytes | str) -> None:
+        """One websocket message."""
+        await self._socket.send(message)
+
+    async def plain(self, plain: bytes) -> bytes:
+        """One record with this plaintext; returns its tag."""
+        record = self.seal(plain)
+        await self.raw(record)
+        return record[-16:]
+
+    async def frame(self, kind: Type, stream: int, payload: bytes = b"", flags: int = 0, *, at_least: int = 0) -> bytes:
+        """One frame; returns the tag of its record."""
+        return await self.plain(Frame(kind, stream, payload, flags).encode(at_least=at_least))
+
+    async def until(self, kind: Type, stream: int) -> Frame:
+        """The next such frame, whatever comes before it. Raises ConnectionClosed."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                frame = self._records.open(await self._socket.recv())
+                if (frame.type, frame.stream) == (kind, stream):
+                    return frame
+
+    @property
+    def close_code(self) -> int | None:
+        """What the websocket was closed with."""
+        return self._socket.close_code
+
+
+Sent = Callable[[Hand], Awaitable[object]]
 
 
 @pytest.fixture(scope="module")
 def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Identity, Invite]]:
     """A caller of a real daemon."""
-    with running_daemon(tmp_path_factory.mktemp("daemon")) as daemon:
-        identity, invite = Identity(), Invite.parse(daemon.invite("stranger"))
-        with PeerClient(invite.url, identity, invite.daemon_static, invite) as session:
-            session.close()
-        yield identity, invite
+    with running_daemon(tmp_path_factory.mktemp("rules")) as daemon:
+        me = Identity.generate()
+        daemon.run("callers", "add", me.line + " hand")
+        yield me, Invite.parse(daemon.invite("nobody"))
 
 
 @pytest.fixture
-def client(enrolled: tuple[Identity, Invite]) -> Iterator[PeerClient]:
-    """An open session."""
-    identity, invite = enrolled
-    with PeerClient(invite.url, identity, invite.daemon_static) as session:
-        yield session
+async def hand(enrolled: tuple[Identity, Invite]) -> AsyncIterator[Hand]:
+    """An open channel."""
+    me, daemon = enrolled
+    async with open_channel(daemon.url, daemon.static, me) as opened:
+        yield Hand(opened)
 
 
 def plain(kind: int, stream: int, payload: bytes = b"", *, flags: int = 0, length: int | None = None) -> bytes:
@@ -52,70 +94,64 @@ def plain(kind: int, stream: int, payload: bytes = b"", *, flags: int = 0, lengt
 def frames(*given: tuple[Type, int, bytes] | tuple[Type, int, bytes, int]) -> Sent:
     """These frames, one after the other."""
 
-    def send(session: Session) -> None:
-        for kind, stream, payload, *flags in given:
-            session.send(kind, stream, payload, flags=flags[0] if flags else 0)
+    async def send(hand: Hand) -> None:
+        for frame in given:
+            await hand.frame(*frame)
 
     return send
 
 
 def plaintext(given: bytes) -> Sent:
     """One record with this plaintext."""
-    return lambda session: session.send_plain(given)
+    return lambda hand: hand.plain(given)
 
 
-def replay(session: Session) -> None:
+async def replay(hand: Hand) -> None:
     """The same record twice."""
-    record = session.records.seal(plain(Type.KEEPALIVE, 0))
-    session.send_raw(record)
-    session.send_raw(record)
+    record = hand.seal(plain(Type.KEEPALIVE, 0))
+    await hand.raw(record)
+    await hand.raw(record)
 
 
-def changed(session: Session) -> None:
+async def changed(hand: Hand) -> None:
     """One bit of a record."""
-    record = bytearray(session.records.seal(plain(Type.KEEPALIVE, 0)))
+    record = bytearray(hand.seal(plain(Type.KEEPALIVE, 0)))
     record[100] ^= 1
-    session.send_raw(bytes(record))
+    await hand.raw(bytes(record))
 
 
-def skipped(session: Session) -> None:
+async def skipped(hand: Hand) -> None:
     """A record that never arrives."""
-    session.records.seal(plain(Type.KEEPALIVE, 0))
-    session.send_raw(session.records.seal(plain(Type.KEEPALIVE, 0)))
+    hand.seal(plain(Type.KEEPALIVE, 0))
+    await hand.plain(plain(Type.KEEPALIVE, 0))
 
 
-def answered_then_over(session: Session) -> None:
-    """1 MiB and one byte on a stream that gets no more credit, since it was answered."""
-    session.send(Type.OPEN, 1, ASK)
-    for _ in range((1 << 20) // PAYLOAD_BYTES):
-        session.send(Type.DATA, 1, FULL)
-    session.send(Type.DATA, 1, FULL)
+async def answered_then_over(hand: Hand) -> None:
+    """1 MiB and more on a stream that gets no more credit, since it was answered."""
+    await hand.frame(Type.OPEN, 1, ASK)
+    for _ in range((1 << 20) // MAX_PAYLOAD + 1):
+        await hand.frame(Type.DATA, 1, FULL)
 
 
-def too_many(session: Session) -> None:
+async def too_many(hand: Hand) -> None:
     """A 65th stream in use."""
     for stream in range(1, 131, 2):
-        session.send(Type.OPEN, stream, PUT)
+        await hand.frame(Type.OPEN, stream, PUT)
 
 
-def text(session: Session) -> None:
-    """A text message."""
-    session.send_raw("hello")
-
-
-def end_with(session: Session, *, length: int, digest: bytes | None) -> None:
+async def end_with(hand: Hand, *, length: int, digest: bytes | None) -> None:
     """A body of four bytes with an END that says something else."""
-    session.send(Type.OPEN, 1, PUT)
+    await hand.frame(Type.OPEN, 1, PUT)
     tally = Tally()
-    tally.add(session.send(Type.DATA, 1, b"four"), length)
-    session.send(Type.END, 1, tally.payload()[:8] + (digest or tally.payload()[8:]))
+    tally.add(length, await hand.frame(Type.DATA, 1, b"four"))
+    await hand.frame(Type.END, 1, tally.end()[:8] + (digest or tally.end()[8:]))
 
 
 FATAL: dict[str, Sent] = {
     "6.1 a replayed record": replay,
     "6.1 a changed record": changed,
     "6.1 a record left out": skipped,
-    "3.2 a text message": text,
+    "3.2 a text message": lambda hand: hand.raw("hello"),
     "6.2 padding that is not zero": plaintext(plain(Type.KEEPALIVE, 0)[:-1] + b"\1"),
     "6.2 a length over the record": plaintext(plain(Type.MSG, 0, b"{}", length=300)),
     "6.2 another size": plaintext(bytes(512)),
@@ -161,19 +197,19 @@ FATAL: dict[str, Sent] = {
 }
 
 
-def after_an_error(session: Session) -> None:
+async def after_an_error(hand: Hand) -> None:
     """The body of an OPEN that was answered goes on for a while, and ends with RESET."""
-    session.send(Type.OPEN, 1, ASK)
-    session.wait_for(lambda event: event.type is Type.RES and event.stream == 1)
-    session.send(Type.DATA, 1, b"x")
-    session.send(Type.RESET, 1, b"cancelled")
+    await hand.frame(Type.OPEN, 1, ASK)
+    await hand.until(Type.RES, 1)
+    await hand.frame(Type.DATA, 1, b"x")
+    await hand.frame(Type.RESET, 1, b"cancelled")
 
 
 FINE: dict[str, Sent] = {
-    "6.2 more padding than needed": lambda session: session.send(Type.KEEPALIVE, at_least=16384),
+    "6.2 more padding than needed": lambda hand: hand.frame(Type.KEEPALIVE, 0, at_least=16384),
     "6.3 others between the frames of a message": frames(
-        (Type.MSG, 0, b" " * PAYLOAD_BYTES, MORE),
-        (Type.REQ, 1, b" " * PAYLOAD_BYTES, MORE | BULK),
+        (Type.MSG, 0, b" " * MAX_PAYLOAD, MORE),
+        (Type.REQ, 1, b" " * MAX_PAYLOAD, MORE | BULK),
         (Type.KEEPALIVE, 0, b""),
         (Type.REQ, 3, ASK),
         (Type.MSG, 0, b"{}"),
@@ -182,35 +218,26 @@ FINE: dict[str, Sent] = {
     "7.2 stream numbers in no order": frames((Type.REQ, 9, ASK), (Type.REQ, 3, ASK)),
     "7.4 a body given up": frames((Type.OPEN, 1, PUT), (Type.DATA, 1, b"x"), (Type.RESET, 1, b"cancelled")),
     "7.4 a body that goes on after an error": after_an_error,
-    "7.4 an empty body": frames((Type.OPEN, 1, PUT), (Type.END, 1, Tally().payload())),
+    "7.4 an empty body": frames((Type.OPEN, 1, PUT), (Type.END, 1, Tally().end())),
     "7.6 requests after GOAWAY": frames((Type.GOAWAY, 0, b"restart"), (Type.REQ, 1, ASK)),
 }
 
 
-def the_end(session: Session) -> tuple[int | None, str | None]:
-    """Close code and the word of CLOSE, whatever comes before."""
-    while True:
-        try:
-            session.next_event()
-        except EndedError as end:
-            return session.close_code, end.word
-
-
 @pytest.mark.parametrize("rule", FATAL)
-def test_fatal(client: PeerClient, rule: str) -> None:
+async def test_fatal(hand: Hand, rule: str) -> None:
     """Closed with 4401, without CLOSE."""
-    client.expect_any_res(130)
-    with suppress(EndedError):  # closed while we were still sending
-        FATAL[rule](client)
-    assert the_end(client) == (4401, None)
+    with suppress(ConnectionClosed):  # closed while we were still sending
+        await FATAL[rule](hand)
+    with pytest.raises(ConnectionClosed):
+        await hand.until(Type.CLOSE, 0)
+    assert hand.close_code == 4401
 
 
 @pytest.mark.parametrize("rule", FINE)
-def test_fine(client: PeerClient, rule: str) -> None:
+async def test_fine(hand: Hand, rule: str) -> None:
     """The session goes on: it answers what is asked next, and ends with CLOSE."""
-    client.expect_any_res(130)
-    FINE[rule](client)
-    client.skip_streams(130)
-    wanted = {"project": "p", "machine": "stranger", "proxyVersion": "0", "toolsets": ["core"]}
-    assert client.ask("attach", wanted)["ok"]["project"] == "p"
-    assert client.close() is not None
+    await FINE[rule](hand)
+    await hand.frame(Type.REQ, LATER, ATTACH)
+    assert read_answer((await hand.until(Type.RES, LATER)).payload)["project"] == "p"
+    await hand.frame(Type.CLOSE, 0, b"done")
+    await hand.until(Type.CLOSE, 0)
