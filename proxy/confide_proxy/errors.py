@@ -8,6 +8,7 @@ ConfideError (confide_crypto.errors)
 ├── NotJoinedError       no daemon was joined and none may be started
 ├── DaemonStartError     the daemon on this machine did not come up
 ├── FolderError          a path that is not ours to read or write
+├── JournalError         what waits on this machine for the daemon cannot be kept, or read
 ├── SetupError           a client's configuration file that cannot be merged into
 └── ToolError            the daemon answered a tool call with an error
 """
@@ -100,6 +101,12 @@ class StateError(ConfideError):
             f"cannot use {folder}: {error.strerror or type(error).__name__}", hint="is the disk full, or read-only?"
         )
         self.folder = folder
+
+
+class JournalError(ConfideError):
+    """The journal of this machine is full, in use, or damaged."""
+
+    exit_code = 8
 
 
 class SetupError(ConfideError):

@@ -55,6 +55,11 @@ class Paths:
         return self.state / "catalogue.json"
 
     @property
+    def journal(self) -> Path:
+        """What waits on this machine for the daemon, sealed."""
+        return self.state / "journal"
+
+    @property
     def ledgers(self) -> Path:
         """What the daemon has confirmed of each file, by folder."""
         return self.state / "confirmed"

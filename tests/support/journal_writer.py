@@ -1,0 +1,73 @@
+"""A process that keeps calls in a journal and is killed at a chosen system call: its n-th write, fsync, rename, unlink or truncate.
+
+Usage: journal_writer.py FOLDER (append | replay) STEP
+`append` keeps calls and says `kept ID` after each; `replay` takes each one out, having noted its id in FOLDER/../made first, as a daemon does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.journal import Entry, Journal, new_id
+
+CALLS = 6
+
+
+def die_at(step: int) -> None:
+    """Count the steps that touch the disk; kill -9 before the given one."""
+    left = step
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **options)
+
+        return counting
+
+    for name in ("write", "fsync", "replace", "rename", "unlink", "ftruncate", "link"):
+        setattr(os, name, counted(getattr(os, name)))
+
+
+def append(journal: Journal) -> None:
+    for number in range(CALLS):
+        entry = call(number)
+        journal.append(entry)
+        print(f"kept {entry.id} {number}", flush=True)
+
+
+def replay(journal: Journal, made: Path) -> None:
+    while entry := journal.first():
+        if entry.arguments["content"].endswith("3"):
+            journal.bury(entry, "denied", "no")
+            continue
+        known = made.read_text().split() if made.exists() else []
+        if entry.id not in known:  # once by its id
+            with made.open("a") as file:
+                file.write(entry.id + "\n")
+        journal.done(entry.id)
+        journal.tidy()
+
+
+def call(number: int) -> Entry:
+    return Entry(
+        new_id(), time.time(), "2026-11-21T10:00:00+00:00", "p", "memory_store", "a.md", "p", {"content": f"- {number}"}
+    )
+
+
+if __name__ == "__main__":
+    journal = Journal(Path(sys.argv[1]))
+    die_at(int(sys.argv[3]))
+    if sys.argv[2] == "append":
+        append(journal)
+    else:
+        replay(journal, Path(sys.argv[1]).parent / "made")
+    print("finished", flush=True)
