@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from tests.interop.peer import DeniedError, NotThePinnedKeyError, connect
 from tests.interop.requests import RefusedError
 from tests.interop.rotations import rotation_request, successor
-from tests.interop.texts import Identity, Invite
+from tests.interop.texts import Identity, Invite, encode
 from tests.support.programs import Daemon, running_daemon
+
+CONNECTIONS = 8
+MONTH_S = 30 * 86400
 
 
 @pytest.fixture
@@ -31,6 +36,8 @@ async def test_a_callers_new_key(daemon: Daemon) -> None:
             await link.session.request("rotate", **rotation_request(bytes(16), old, new))
         assert elsewhere.value.code == "invalid"
         await link.session.request("rotate", **rotation_request(link.session.records.session_id, old, new))
+        async with connect(invite.url, invite.static, old):
+            pass
         async with connect(invite.url, invite.static, new):
             ended = await asyncio.wait_for(asyncio.shield(link.session.ended), 10)
             assert ended.word == "rotated"
@@ -39,6 +46,42 @@ async def test_a_callers_new_key(daemon: Daemon) -> None:
             pass
     async with connect(invite.url, invite.static, new) as link:
         assert link.welcome
+
+
+async def test_a_new_key_that_is_refused(daemon: Daemon) -> None:
+    """7.10: `conflict` for another caller's key, `invalid` for a signature of another than the old key; neither gets in."""
+    invite = Invite.parse(await asyncio.to_thread(daemon.invite, "nobody"))
+    old, other, new = (Identity.generate() for _ in range(3))
+    for name, identity in (("first", old), ("other", other)):
+        await asyncio.to_thread(daemon.run, "callers", "add", f"{identity.line} {name}")
+    async with connect(invite.url, invite.static, old) as link:
+        session_id = link.session.records.session_id
+        for signer, named, code in ((old, other, "conflict"), (new, new, "invalid")):
+            with pytest.raises(RefusedError) as refused:
+                await link.session.request("rotate", **rotation_request(session_id, signer, named))
+            assert refused.value.code == code
+    with pytest.raises(DeniedError) as denied:
+        async with connect(invite.url, invite.static, new):
+            pass
+    assert denied.value.reason == "unknown"
+
+
+async def test_the_ninth_connection_replaces_one(daemon: Daemon) -> None:
+    """8.2 and 7.9: `busy`, but for the connection that says which one it replaces."""
+    invite = Invite.parse(await asyncio.to_thread(daemon.invite, "nobody"))
+    me = Identity.generate()
+    await asyncio.to_thread(daemon.run, "callers", "add", f"{me.line} many")
+    async with AsyncExitStack() as stack:
+        links = [await stack.enter_async_context(connect(invite.url, invite.static, me)) for _ in range(CONNECTIONS)]
+        with pytest.raises(DeniedError) as denied:
+            async with connect(invite.url, invite.static, me):
+                pass
+        assert denied.value.reason == "busy"
+        replaced = links[3].session
+        fresh = connect(invite.url, invite.static, me, hello={"replaces": replaced.records.session_id.hex()})
+        link = await stack.enter_async_context(fresh)
+        assert (await replaced.close()).word is not None
+        assert not link.session.ended.done()
 
 
 async def test_a_daemons_new_key(daemon: Daemon) -> None:
@@ -57,7 +100,9 @@ async def test_a_daemons_new_key(daemon: Daemon) -> None:
             if led is not None:
                 break
             await asyncio.sleep(0.1)
+    assert time.time() < link.welcome["rotation"]["until"] <= time.time() + MONTH_S
     static, key = led
+    assert encode("confided", static) in await asyncio.to_thread(daemon.run, "key", "show")
     async with connect(invite.url, static, me) as link:
         assert link.daemon_key == key
         assert successor(link.welcome, static, key) is None
