@@ -32,6 +32,7 @@ from confide_proxy.key_commands import key_app
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
 from confide_proxy.version import VERSION
+from confide_proxy.watch_commands import watch
 
 app = typer.Typer(
     name="confide",
@@ -42,6 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(key_app, name="key")
+app.command()(watch)
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 app.add_typer(setup_app, name="setup")
 

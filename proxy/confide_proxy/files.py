@@ -25,8 +25,16 @@ log = logging.getLogger(__name__)
 class Files:
     """The replicas of one link: the folders of its projects (most often one), each with a name of its own, and the global one."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, *served: Project) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        config: ProxyConfig,
+        *served: Project,
+        on_report: Callable[[str, SyncReport], None] | None = None,
+    ) -> None:
+        """`on_report` is told, by project, what was done without anybody waiting for it."""
         self._paths = paths
+        self._on_report = on_report
         self._config = config
         limit = config.max_file_kib * 1024
         self.folders = [Folder(project.name, project.root, config.extra, limit) for project in served]
@@ -57,6 +65,8 @@ class Files:
         report = await (replica.compare() if paths is None else replica.changed(paths))
         for item in report.skipped:
             log.warning("a file was skipped: it %s", item["reason"])
+        if self._on_report:
+            self._on_report(project, report)
 
     async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
@@ -94,7 +104,10 @@ class Files:
         replica = self._replicas.get(str(body.get("project")))
         if replica is None:
             raise RequestError("not_found", "this machine does not keep that project here")
-        return await replica.apply(body)
+        answer = await replica.apply(body)
+        if self._on_report and answer["applied"]:
+            self._on_report(replica.folder.project, SyncReport(pulled=1))
+        return answer
 
     async def _backlog(self) -> dict[str, Any]:
         pending = 0

@@ -58,7 +58,7 @@ class Streamer:
     def on_renewed(self, spawn: Spawn) -> None:
         """The daemon's new session does not know yet what this machine holds: compare what is streamed from here."""
         for project in self._held:
-            self._tasks.append(spawn(self._settle(project)))
+            self._tasks.append(spawn(self._begin_anew(project)))
 
     async def _stream(self, folder: Folder, space: str) -> None:
         seat = Seat(self._seats, f"{space}\0{folder.root}")
@@ -103,8 +103,8 @@ class Streamer:
         await self._link.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
         await self._files.changed(project, None)
 
-    async def _settle(self, project: str) -> None:
-        await logged(self._files.changed(project, None), "the comparison of files")
+    async def _begin_anew(self, project: str) -> None:
+        await logged(self._begin(project), "the comparison of files")
 
 
 def _taken(seat: Seat) -> bool:
