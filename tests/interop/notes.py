@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.interop.bodies import Incoming
 from tests.interop.peer import Daemon, Served
 from tests.interop.requests import RefusedError
+from tests.interop.rotations import rotated_to
 from tests.interop.serving import Answer
 from tests.interop.texts import blake2b
 
+NOTE = "# Decisions\n\nWe chose postgres over mysql for its row locks.\n"
 DOCUMENT_BYTES = 4 << 20
 CATALOGUE = {"core": {"tools": [], "capabilities": {"tools": {}}, "serverInfo": {"name": "second", "version": "2"}}}
 
@@ -25,16 +28,22 @@ def hash_of(text: str) -> str:
 
 @dataclass(slots=True)
 class Notes:
-    """Documents by project and path, newest revision last; None is a deletion. `asked` lists every request."""
+    """Documents by project and path, newest revision last; None is a deletion. `asked` lists every request.
+
+    `before_tool` runs before a tool does; `reply` makes a tool's whole answer, right or wrong, out of its call.
+    """
 
     documents: dict[tuple[str, str], list[str | None]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     bodies: int = 0
     called: list[dict[str, Any]] = field(default_factory=list)
+    callers: set[bytes] = field(default_factory=set)
+    before_tool: Callable[[Served], Awaitable[object]] | None = None
+    reply: Callable[[dict[str, Any]], bytes] | None = None
 
     def daemon(self) -> Daemon:
         """A second daemon with these notes."""
-        return Daemon(answer=self._answers, talk=self._talk)
+        return Daemon(answer=self._answers, talk=self._talk, callers=self.callers)
 
     def put(self, project: str, path: str, text: str | None) -> int:
         """A new revision."""
@@ -65,6 +74,9 @@ class Notes:
                     "limits": {"documentBytes": DOCUMENT_BYTES},
                     "catalogue": hash_of("second"),
                 }
+            if op == "rotate":
+                self.callers.add(rotated_to(parameters, served.session.records.session_id, served.caller.key))
+                return {}
             if not attached:
                 raise RefusedError("invalid", "attach comes first")
             if op == "catalogue":
@@ -131,6 +143,11 @@ class Notes:
                 if "id" not in message:
                     continue
                 self.called.append(message)
+                if self.before_tool is not None:
+                    await self.before_tool(served)
+                if self.reply is not None:
+                    await served.session.send_message(self.reply(message))
+                    continue
                 parameters = message.get("params", {})
                 result = await self._tool(served, parameters.get("name", ""), parameters.get("arguments", {}))
                 answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
@@ -178,7 +195,7 @@ class Notes:
             text=text,
         )
         kept = {"path": path, "project": project, "linesWritten": 1, "revision": revision, "indexed": True}
-        return {**kept, "queued": 0, "onDisk": applied["applied"], "duplicates": [], "suggestions": {}, "warnings": []}
+        return {**kept, "queued": False, "queuedChunks": 0, "onDisk": applied["applied"], "duplicates": [], "suggestions": {}, "warnings": []}
 
     def _status(self, project: str) -> dict[str, Any]:
         count = len(self.documents)

@@ -8,7 +8,7 @@ from confide_daemon.documents import source_of
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.space import DocumentText
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, TEXT, Definition, record
+from confide_daemon.tools.definition import COUNT, TEXT, TEXTS, Definition, record
 
 PATH = {"type": "string", "minLength": 1, "maxLength": 512}
 
@@ -37,8 +37,10 @@ DEFINITION = Definition(
             "fromLine": COUNT,
             "toLine": COUNT,
             "totalLines": COUNT,
-            "revision": COUNT,
-        }
+            "revision": {**COUNT, "description": "0 where the daemon cannot be reached"},
+            "warnings": TEXTS,
+        },
+        optional=("warnings",),
     ),
     read_only=True,
     idempotent=True,
