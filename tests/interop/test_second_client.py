@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from tests.interop.frames import REKEY_EVERY, Type
-from tests.interop.notes import hash_of
+from tests.interop.notes import NOTE, hash_of
 from tests.interop.peer import DeniedError, InviteNotAcceptedError, Link, NotThePinnedKeyError, connect
 from tests.interop.requests import RefusedError
 from tests.interop.texts import Identity, Invite, fingerprint
 from tests.support.programs import Daemon, running_daemon, wait_until
 
-NOTE = "# Decisions\n\nWe chose postgres over mysql for its row locks.\n"
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "second", "version": "2"}}
 
 

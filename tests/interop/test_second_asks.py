@@ -1,0 +1,168 @@
+"""What the second daemon asks of the real `confide` (PROTOCOL.md 9.4), and what it does to it against the rules or with new keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.interop.bodies import window
+from tests.interop.frames import Frame, Type
+from tests.interop.notes import NOTE, Notes, hash_of
+from tests.interop.peer import Daemon, Served
+from tests.interop.requests import RefusedError
+from tests.interop.rotations import announcement
+from tests.interop.texts import Identity, decode
+from tests.support.programs import Machine
+
+# More than the credit of a stream.
+LARGE = "- a line of a long log, with ünicode\n" * 60_000
+
+
+async def run(machine: Machine, *arguments: str, code: int = 0) -> str:
+    """A command on the machine, while this daemon serves."""
+    return await asyncio.to_thread(machine.run, *arguments, code=code)
+
+
+@pytest.fixture
+async def pinned(ann: Machine, second: Daemon) -> Machine:
+    """The machine, after both keys have been exchanged by hand (5.4)."""
+    shown = await run(ann, "key", "show")
+    second.callers.add(decode("confide", shown.partition("confide-ed25519 ")[2].split()[0]))
+    await run(ann, "pin", second.url, second.identity.pin)
+    return ann
+
+
+async def test_it_is_asked_for_everything(pinned: Machine, notes: Notes) -> None:
+    """`apply` as REQ and as a body beyond the credit, on a file edited meanwhile and on a path outside; `flush`, `backlog` and `scan`."""
+    outcome: dict[str, Any] = {}
+
+    async def ask(served: Served) -> None:
+        request, project = served.session.request, notes.ops("attach")[0]["project"]
+        new: dict[str, Any] = {"project": project, "revision": 3, "baseHash": None}
+        made = {**new, "path": "memory/made.md", "hash": hash_of("made"), "text": "made"}
+        outcome["small"] = await request("apply", **made)
+        large = {**new, "path": "memory/large.md", "hash": hash_of(LARGE)}
+        outcome["large"] = await served.session.upload("apply", LARGE.encode(), **large)
+        for refused in (request("apply", **{**made, "path": "src/made.md"}), request("put", project=project)):
+            with pytest.raises(RefusedError) as error:
+                await refused
+            assert error.value.code == "invalid"
+        pinned.write("memory/made.md", "by hand")
+        other = {**made, "hash": hash_of("other"), "text": "other", "revision": 4}
+        outcome["edited"] = await request("apply", **other)
+        outcome["backlog"] = await request("backlog")
+        outcome["flush"] = await request("flush", project=project, path="memory/made.md")
+        outcome["flushed"] = notes.text(project, "memory/made.md")
+        pinned.write("memory/later.md", "later")
+        outcome["scan"] = await request("scan", force=False)
+        outcome["scanned"] = notes.text(project, "memory/later.md")
+
+    notes.before_tool = ask
+    await run(pinned, "status")
+    assert outcome["small"] == outcome["large"] == {"applied": True}
+    assert (pinned.project / "memory/large.md").read_text() == LARGE
+    assert not (pinned.project / "src").exists()
+    assert outcome["edited"] == {"applied": False, "hash": hash_of("by hand"), "text": "by hand", "base": 3}
+    assert (pinned.project / "memory/made.md").read_text() == outcome["flushed"] == "by hand"
+    assert set(outcome["backlog"]) == {"pendingUploads", "queuedOffline", "deadLetters"}
+    assert set(outcome["scan"]) == {"filesScanned", "sent", "removed", "pulled", "skipped"}
+    assert outcome["scanned"] == "later"
+
+
+async def test_an_answer_after_goaway(pinned: Machine, second: Daemon, notes: Notes) -> None:
+    """7.6: what was asked before GOAWAY is still answered, and the machine ends with CLOSE."""
+    notes.before_tool = lambda served: served.session.go_away("restart")
+    assert "link up" in await run(pinned, "status")
+    assert [served.session.ended.result().word for served in second.sessions] == ["done"]
+
+
+async def test_close_before_the_answer(pinned: Machine, notes: Notes) -> None:
+    """7.6: the command fails, and says that the session was closed."""
+    notes.before_tool = lambda served: served.session.close("restart")
+    assert "it was closed" in await run(pinned, "status", code=5)
+
+
+async def test_a_broken_rule(pinned: Machine, second: Daemon, notes: Notes) -> None:
+    """6.7: a WINDOW of 0 ends the connection at once, with 4401 and no CLOSE."""
+    notes.before_tool = lambda served: served.session.send(Type.WINDOW, window(0))
+    assert "broke the protocol" in await run(pinned, "status", code=1)
+    ended = second.sessions[-1].session.ended.result()
+    assert (ended.word, ended.code) == (None, 4401)
+
+
+def without_result(call: dict[str, Any]) -> bytes:
+    """A tool's answer with no structuredContent."""
+    return json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": {"content": [], "isError": False}}).encode()
+
+
+@pytest.mark.parametrize("command", [("search", "postgres"), ("status",)], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [(without_result, "not of the agreed form"), (lambda _call: b"no JSON", "broke the protocol")],
+    ids=["no structuredContent", "no JSON"],
+)
+async def test_an_answer_that_makes_no_sense(
+    pinned: Machine, notes: Notes, reply: Callable[[dict[str, Any]], bytes], told: str, command: tuple[str, ...]
+) -> None:
+    """It is said in one sentence, with exit code 1 (`run` looks for a traceback)."""
+    notes.reply = reply
+    assert told in await run(pinned, *command, code=1)
+
+
+# 4.7: what must come before anything else
+
+
+async def test_a_signature_of_another_key(pinned: Machine, second: Daemon, notes: Notes) -> None:
+    """The client verifies it, and asks nothing of a daemon whose signature is wrong."""
+    second.signer = Identity.generate()
+    assert "did not finish the handshake" in await run(pinned, "status", code=6)
+    assert second.sessions[-1].session.ended.result().word is None
+    assert notes.asked == []
+
+
+async def test_another_frame_before_the_first(pinned: Machine, second: Daemon, notes: Notes) -> None:
+    """Nothing is accepted before the first record, and nothing is said but the end."""
+    second.before_first = Frame(Type.KEEPALIVE, 0)
+    assert "did not finish the handshake" in await run(pinned, "status", code=6)
+    assert all(served.session.ended.result().word is None for served in second.sessions)
+    assert notes.asked == []
+
+
+# 7.10 and 7.11: keys that change
+
+
+async def test_a_new_key_of_the_machine(pinned: Machine, second: Daemon) -> None:
+    """`rotate` carries both keys' signatures over its session; the machine then uses the new key alone."""
+    (old,) = second.callers
+    await run(pinned, "key", "rotate")
+    assert len(second.callers) == 2
+    second.callers.remove(old)
+    assert "link up" in await run(pinned, "status")
+
+
+async def test_a_new_key_of_the_daemon(pinned: Machine, second: Daemon) -> None:
+    """The machine follows a change that both keys have signed, and connects to the new key alone."""
+    old, new = second.identity, Identity.generate()
+    await run(pinned, "status")  # the first session shows the Ed25519 key that alone may name a successor
+    second.welcome["rotation"] = announcement(old, new, signer=old)
+    await run(pinned, "status")
+    second.welcome.clear()
+    second.identity = new
+    assert "link up" in await run(pinned, "status")
+
+
+async def test_a_new_key_that_the_old_one_has_not_signed(pinned: Machine, second: Daemon) -> None:
+    """It is ignored, and the pin stays."""
+    old, new = second.identity, Identity.generate()
+    await run(pinned, "status")
+    second.welcome["rotation"] = announcement(old, new, signer=new)
+    assert "link up" in await run(pinned, "status")
+    second.welcome.clear()
+    second.identity = new
+    await run(pinned, "status", code=6)
+    second.failures.clear()
+    second.identity = old
+    assert "row locks" in await run(pinned, "search", NOTE.split()[3])
