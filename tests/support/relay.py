@@ -61,7 +61,11 @@ class RecordingRelay:
             if self._is_cut:
                 near.close()
                 continue
-            far = socket.create_connection(("127.0.0.1", self._target_port), timeout=5)
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target_port), timeout=5)
+            except OSError:
+                near.close()  # nobody there: as it would be without us
+                continue
             far.settimeout(None)
             with self._lock:
                 self._sockets += [near, far]

@@ -1,0 +1,172 @@
+"""Machines with real proxies, each behind a cable of its own, and one real daemon: what a schedule is carried out on."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+from tests.support.relay import RecordingRelay
+from tests.support.wire import Wire
+
+from confide_daemon.master import MasterKey
+from confide_daemon.paths import DataFolder
+from confide_daemon.store.scan import VectorScan
+from confide_daemon.store.sqlite import SqliteStore
+
+CONVERGED_WITHIN_S = 40.0
+CALL_S = 12.0
+"""A little more than what the proxy allows itself for a call."""
+
+
+class Place:
+    """One machine: its project folder, its cable, and its agent's session while there is one."""
+
+    def __init__(self, root: Path, name: str, daemon: Daemon, *space: str) -> None:
+        self.machine = Machine(root, name)
+        self.cable = RecordingRelay(daemon.port)
+        self.machine.run("join", daemon.invite(name, *space, port=self.cable.port))
+        self.wire: Wire | None = None
+
+    def enter(self, project: str) -> None:
+        """Work in another project, empty as yet, with a session of its own."""
+        self.machine.project = self.machine.project.parent / project
+        (self.machine.project / "memory").mkdir(parents=True)
+        self.start()
+
+    def start(self) -> None:
+        """Have a session."""
+        if self.wire is None:
+            self.wire = Wire(self.machine)
+            self.wire.open()
+
+    def kill(self) -> None:
+        """kill -9 the proxy."""
+        if self.wire is not None:
+            self.wire.process.kill()
+            self._leave()
+
+    def end(self) -> None:
+        """Close the proxy's stdin, as a client does that ends."""
+        if self.wire is not None:
+            self._leave()
+
+    def _leave(self) -> None:
+        assert self.wire is not None
+        with suppress(BrokenPipeError):
+            self.wire.__exit__(None, None, None)
+        self.wire = None
+
+    def store(self, path: str, text: str, mode: str) -> bool:
+        """Let the agent store something; whether it was told that it is kept."""
+        if self.wire is None:
+            return False
+        try:
+            result = self.wire.tool("memory_store", {"path": path, "content": text, "mode": mode}, timeout_s=CALL_S)
+        except (queue.Empty, KeyError):
+            return False
+        return not result.get("isError")
+
+    def files(self) -> dict[str, str]:
+        """Every memory file by its path."""
+        root = self.machine.project
+        found = {}
+        for file in root.rglob("*.md"):
+            with suppress(FileNotFoundError):
+                found[file.relative_to(root).as_posix()] = file.read_bytes().decode()
+        return found
+
+
+class Fleet:
+    """One space, its daemon and its machines."""
+
+    def __init__(self, root: Path, daemon: Daemon, names: list[str]) -> None:
+        self.daemon = daemon
+        first, *others = names
+        self.places = [Place(root, first, daemon)]
+        self.places += [Place(root, name, daemon, "--space", first) for name in others]
+        self.is_up = True
+
+    def kill_daemon(self) -> None:
+        """kill -9."""
+        if self.is_up:
+            self.daemon.kill()
+            self.is_up = False
+
+    def start_daemon(self) -> None:
+        """Have a daemon."""
+        if not self.is_up:
+            self.daemon.start()
+            self.is_up = True
+
+    def settle(self, project: str) -> dict[str, str]:
+        """Mend everything and wait until all machines and the daemon have the same documents; those.
+
+        They have to be so twice, a moment apart: what is still on its way shows up between.
+        """
+        self.start_daemon()
+        for place in self.places:
+            place.cable.mend()
+            place.start()
+        agreed: dict[str, str] | None = None
+
+        def same() -> bool:
+            nonlocal agreed
+            states = [place.files() for place in self.places]
+            states.append(self.documents(project))
+            if any(state != states[0] for state in states):
+                agreed = None
+                time.sleep(0.1)
+                return False
+            is_steady = agreed == states[0]
+            agreed = states[0]
+            if not is_steady:
+                time.sleep(0.4)
+            return is_steady
+
+        try:
+            wait_until("all to have the same files", same, CONVERGED_WITHIN_S)
+        except AssertionError:
+            states = {place.machine.name: place.files() for place in self.places}
+            raise AssertionError(f"no agreement: {states} and the daemon {self.documents(project)}") from None
+        assert agreed is not None
+        return agreed
+
+    def documents(self, project: str) -> dict[str, str]:
+        """What the daemon holds now, by path."""
+        return {path: texts[-1] for path, texts in self._texts(project).items() if texts[-1] is not None}
+
+    def history(self, project: str) -> str:
+        """Every text that the daemon ever kept of the project, one after the other."""
+        return "\n".join(text for texts in self._texts(project).values() for text in texts if text is not None)
+
+    def _texts(self, project: str) -> dict[str, list[str | None]]:
+        folder = DataFolder(self.daemon.data)
+        (file,) = [path for path in folder.spaces.iterdir() if path.suffix == ".db"]
+        key = MasterKey.load(folder.master).space_key(file.stem)
+        store = SqliteStore.open(file, key, writer=False, now=time.time(), scan=VectorScan())
+        try:
+            with store.reading():
+                found: dict[str, list[str | None]] = {}
+                for row in store.documents(frozenset((project,))):
+                    revisions = [store.revision(row.id, number) for number in range(1, row.revision + 1)]
+                    found[row.path] = [revision.text for revision in revisions if revision is not None]
+                return found
+        finally:
+            store.close()
+
+
+@contextmanager
+def fleet(root: Path, names: list[str]) -> Iterator[Fleet]:
+    """A daemon and its machines; all of them end with the block."""
+    with running_daemon(root) as daemon:
+        made = Fleet(root, daemon, names)
+        try:
+            yield made
+        finally:
+            for place in made.places:
+                place.kill()
+                place.cable.__exit__(None, None, None)
