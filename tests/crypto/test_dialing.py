@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.support.channels import HOST, LAPTOP, Door, echo, hosting
+from tests.support.channels import HOST, LAPTOP, Door, dial, echo, hosting
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -17,13 +17,9 @@ from websockets.exceptions import ConnectionClosed
 from confide_crypto import connection as opening
 from confide_crypto import session
 from confide_crypto.channel import MAX_PAYLOAD
-from confide_crypto.connection import Connection, accept, connect, websocket_options
+from confide_crypto.connection import Connection, accept, websocket_options
 from confide_crypto.errors import HandshakeError, UnreachableError
 from confide_crypto.handshake import DaemonHandshake
-
-
-async def dial(url: str, **options: Any) -> Connection:
-    return await connect(url, LAPTOP, HOST.static_key, **options)
 
 
 def port_of(server: Any) -> int:

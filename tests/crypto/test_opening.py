@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.support.channels import HOST, LAPTOP, Door, echo, hosting
+from tests.support.channels import HOST, LAPTOP, Door, dial, echo, hosting
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -30,10 +30,6 @@ from confide_crypto.errors import (
 )
 from confide_crypto.handshake import ClientHandshake, DaemonHandshake
 from confide_crypto.keys import Identity, fingerprint_words
-
-
-async def dial(url: str, **options: Any) -> Connection:
-    return await connect(url, LAPTOP, HOST.static_key, **options)
 
 
 def closed_port() -> int:

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Generator
 from typing import Any
 
 import pytest
-from tests.support.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
+from tests.support.channels import Door, answering, dial, hosting, no_message, no_request
 
 from confide_crypto.channel import MAX_PAYLOAD
-from confide_crypto.connection import Connection, connect
+from confide_crypto.connection import Connection
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.inbox import _watched
-from confide_crypto.limits import MAX_MESSAGE, MAX_WAITING_MESSAGES
+from confide_crypto.limits import MAX_MESSAGE
 
-OnRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-def door() -> Door:
-    return Door(LAPTOP.public_key)
-
-
-async def dial(url: str, **options: Any) -> Connection:
-    return await connect(url, LAPTOP, HOST.static_key, **options)
-
-
-def answering(on_request: OnRequest) -> Callable[[Connection], Awaitable[None]]:
-    async def handle(connection: Connection) -> None:
-        await connection.serve(on_message=no_message, on_request=on_request)
-
-    return handle
 
 
 async def test_a_handler_that_needs_another_connection_answers_when_that_is_gone(door: Door) -> None:
@@ -155,83 +138,6 @@ def test_a_watched_coroutine_is_closed_with_its_watcher() -> None:
     assert watcher.send(None) == "waiting"
     watcher.close()
     assert events == ["waits", "closed"]
-
-
-async def test_messages_that_wait_for_a_slow_handler_are_bounded_and_stay_in_order(door: Door) -> None:
-    """Beyond 256 nothing more is read; all of them are handled in the end."""
-    go_on, most, handled = asyncio.Event(), 0, []
-    count = 3 * MAX_WAITING_MESSAGES
-
-    async def handle(connection: Connection) -> None:
-        async def on_message(data: bytes) -> None:
-            nonlocal most
-            await go_on.wait()
-            most = max(most, len(connection._inbox._waiting))
-            handled.append(int(data))
-
-        await connection.serve(on_message=on_message, on_request=no_request)
-
-    async with hosting(door, handle) as host, asyncio.TaskGroup() as group:
-        connection = await dial(host.url)
-        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
-        for number in range(count):
-            await connection.send_message(b"%d" % number)
-        await asyncio.sleep(0.1)
-        go_on.set()
-        await connection.close()
-        assert await host.ended.get() is None
-    assert handled == list(range(count))
-    assert most <= MAX_WAITING_MESSAGES
-
-
-async def test_nothing_is_read_until_enough_has_been_handled(door: Door) -> None:
-    """45 MiB in handlers' hands: the end of one of 10 is not enough for the next request to be read."""
-    begun: list[str] = []
-    ends = {name: asyncio.Event() for name in ("a", "b", "c", "d", "e")}
-    news = asyncio.Condition()
-
-    async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
-        async with news:
-            begun.append(op)
-            news.notify_all()
-        await ends[op].wait()
-        return {}
-
-    async def until(count: int) -> None:
-        async with news, asyncio.timeout(20):
-            await news.wait_for(lambda: len(begun) >= count)
-
-    async with hosting(door, answering(on_request)) as host, asyncio.TaskGroup() as group:
-        connection = await dial(host.url)
-        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
-        asked = {}
-        for name, size in (("a", 10), ("b", 10), ("c", 10), ("d", 15), ("e", 0)):
-            asked[name] = group.create_task(connection.request(name, {"text": "x" * size * MIB}, timeout_s=60))
-            await until(min(4, len(asked)))
-        ends["a"].set()
-        await asked["a"]
-        assert begun == ["a", "b", "c", "d"]
-        ends["b"].set()
-        await until(5)
-        for end in ends.values():
-            end.set()
-        await asyncio.gather(*asked.values())
-        await connection.close()
-
-
-async def test_a_message_over_the_limit_is_our_own_mistake_and_harms_nothing(door: Door) -> None:
-    async def handle(connection: Connection) -> None:
-        await connection.serve(on_message=connection.send_message, on_request=no_request)
-
-    async with hosting(door, handle) as host, asyncio.TaskGroup() as group:
-        connection = await dial(host.url)
-        heard: asyncio.Queue[bytes] = asyncio.Queue()
-        group.create_task(connection.serve(on_message=heard.put, on_request=no_request))
-        with pytest.raises(ValueError, match="over the limit"):
-            await connection.send_message(bytes(MAX_MESSAGE + 1))
-        await connection.send_message(b"still fine")
-        assert await heard.get() == b"still fine"
-        await connection.close()
 
 
 async def test_a_message_that_was_cancelled_in_the_queue_is_never_sent(door: Door) -> None:

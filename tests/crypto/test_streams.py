@@ -199,11 +199,6 @@ def test_a_body_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- over a websocket ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def door() -> Door:
-    return Door(LAPTOP.public_key)
-
-
 def taking(on_stream: OnStream | None) -> Callable[[Connection], Awaitable[None]]:
     async def handle(connection: Connection) -> None:
         await connection.serve(on_message=connection.send_message, on_request=no_request, on_stream=on_stream)

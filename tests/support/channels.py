@@ -10,7 +10,7 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 
 from confide_crypto.channel import Channel
-from confide_crypto.connection import Connection, Handshakes, Timers, accept, websocket_options
+from confide_crypto.connection import Connection, Handshakes, Timers, accept, connect, websocket_options
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake import ClientHandshake, DaemonHandshake
@@ -117,6 +117,11 @@ async def hosting(
         yield host
 
 
+async def dial(url: str, **options: Any) -> Connection:
+    """The laptop's connection to the host."""
+    return await connect(url, LAPTOP, HOST.static_key, **options)
+
+
 async def no_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
     """For an end that is asked nothing."""
     raise AssertionError(f"nobody should ask for {op}")
@@ -130,3 +135,14 @@ async def no_message(data: bytes) -> None:
 async def echo(connection: Connection) -> None:
     """Send every message back."""
     await connection.serve(on_message=connection.send_message, on_request=no_request)
+
+
+def answering(
+    on_request: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]],
+) -> Callable[[Connection], Awaitable[None]]:
+    """What `hosting` is given: sessions whose requests go to `on_request`."""
+
+    async def handle(connection: Connection) -> None:
+        await connection.serve(on_message=no_message, on_request=on_request)
+
+    return handle

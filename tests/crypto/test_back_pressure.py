@@ -1,0 +1,183 @@
+"""Limits inside a session: who waits for whom, and what is held meanwhile (PROTOCOL.md 6.5, 6.6, 7.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support.channels import Door, answering, dial, hosting, no_message, no_request
+
+from confide_crypto.connection import Connection
+from confide_crypto.limits import MAX_HELD, MAX_MESSAGE, MAX_REQUESTS, MAX_WAITING_MESSAGES
+
+MIB = 1024 * 1024
+
+
+async def test_more_requests_than_the_limit_wait_for_their_turn(door: Door) -> None:
+    """And all of them are answered; at no time are more than 64 with the peer."""
+    at_once = most = 0
+
+    async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0)
+        at_once -= 1
+        return {"n": body["n"]}
+
+    async with hosting(door, answering(on_request)) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        answers = await asyncio.gather(*(connection.request("count", {"n": n}) for n in range(500)))
+        assert [answer["n"] for answer in answers] == list(range(500))
+        await connection.close()
+    assert 1 < most <= MAX_REQUESTS
+
+
+async def test_a_small_request_does_not_wait_for_a_big_one(door: Door) -> None:
+    """Lanes are chosen anew at every record, so an upload under way holds nobody up."""
+    order: list[str] = []
+
+    async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        order.append(op)
+        return {}
+
+    async with hosting(door, answering(on_request)) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        upload = group.create_task(connection.request("upload", {"text": "x" * 8_000_000}, bulk=True))
+        while not connection._outbox.records_sent:  # noqa: ASYNC110 - nothing tells when the first record is out
+            await asyncio.sleep(0)
+        await connection.request("search", {})
+        assert order == ["search"]
+        await upload
+        await connection.close()
+    assert order == ["search", "upload"]
+
+
+async def test_a_bulk_request_that_timed_out_in_the_queue_is_never_sent(door: Door) -> None:
+    """And it gives its place back."""
+    seen: list[str] = []
+
+    async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        seen.append(op)
+        return {}
+
+    async with hosting(door, answering(on_request)) as host:
+        connection = await dial(host.url)
+        for _ in range(2 * MAX_REQUESTS):
+            with pytest.raises(TimeoutError):
+                await connection.request("late", {}, timeout_s=0.001, bulk=True)  # nobody serves yet
+        async with asyncio.TaskGroup() as group:
+            group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+            await connection.request("now", {}, bulk=True)
+            await connection.close()
+    assert seen == ["now"]
+
+
+async def test_slow_handlers_slow_the_peer_down_instead_of_filling_the_memory(door: Door) -> None:
+    """Over 32 MiB in handlers' hands nothing more is read; when they end it goes on."""
+    go_on = asyncio.Event()
+    held: list[int] = []
+
+    async def handle(connection: Connection) -> None:
+        async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+            held.append(connection._inbox._held_bytes)
+            await go_on.wait()
+            return {}
+
+        await connection.serve(on_message=no_message, on_request=on_request)
+
+    async with hosting(door, handle) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        text = "x" * (8 * 1024 * 1024)
+        uploads = [group.create_task(connection.request("put", {"text": text}, timeout_s=60)) for _ in range(10)]
+        while len(held) < 4:  # noqa: ASYNC110 - as many as there is room for
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert len(held) <= 5
+        go_on.set()
+        await asyncio.gather(*uploads)
+        await connection.close()
+    assert len(held) == 10
+    assert max(held) <= MAX_HELD + MAX_MESSAGE
+
+
+async def test_messages_that_wait_for_a_slow_handler_are_bounded_and_stay_in_order(door: Door) -> None:
+    """Beyond 256 nothing more is read; all of them are handled in the end."""
+    go_on, most, handled = asyncio.Event(), 0, []
+    count = 3 * MAX_WAITING_MESSAGES
+
+    async def handle(connection: Connection) -> None:
+        async def on_message(data: bytes) -> None:
+            nonlocal most
+            await go_on.wait()
+            most = max(most, len(connection._inbox._waiting))
+            handled.append(int(data))
+
+        await connection.serve(on_message=on_message, on_request=no_request)
+
+    async with hosting(door, handle) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        for number in range(count):
+            await connection.send_message(b"%d" % number)
+        await asyncio.sleep(0.1)
+        go_on.set()
+        await connection.close()
+        assert await host.ended.get() is None
+    assert handled == list(range(count))
+    assert most <= MAX_WAITING_MESSAGES
+
+
+async def test_nothing_is_read_until_enough_has_been_handled(door: Door) -> None:
+    """45 MiB in handlers' hands: the end of one of 10 is not enough for the next request to be read."""
+    begun: list[str] = []
+    ends = {name: asyncio.Event() for name in ("a", "b", "c", "d", "e")}
+    news = asyncio.Condition()
+
+    async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        async with news:
+            begun.append(op)
+            news.notify_all()
+        await ends[op].wait()
+        return {}
+
+    async def until(count: int) -> None:
+        async with news, asyncio.timeout(20):
+            await news.wait_for(lambda: len(begun) >= count)
+
+    async with hosting(door, answering(on_request)) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        asked = {}
+        for name, size in (("a", 10), ("b", 10), ("c", 10), ("d", 15), ("e", 0)):
+            asked[name] = group.create_task(connection.request(name, {"text": "x" * size * MIB}, timeout_s=60))
+            await until(min(4, len(asked)))
+        ends["a"].set()
+        await asked["a"]
+        assert begun == ["a", "b", "c", "d"]
+        ends["b"].set()
+        await until(5)
+        for end in ends.values():
+            end.set()
+        await asyncio.gather(*asked.values())
+        await connection.close()
+
+
+async def test_a_message_over_the_limit_is_our_own_mistake_and_harms_nothing(door: Door) -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.serve(on_message=connection.send_message, on_request=no_request)
+
+    async with hosting(door, handle) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        group.create_task(connection.serve(on_message=heard.put, on_request=no_request))
+        with pytest.raises(ValueError, match="over the limit"):
+            await connection.send_message(bytes(MAX_MESSAGE + 1))
+        await connection.send_message(b"still fine")
+        assert await heard.get() == b"still fine"
+        await connection.close()
