@@ -25,6 +25,7 @@ SHORT = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+pytestmark = pytest.mark.timeout(120 + 60 * SCHEDULES)
 numbers = itertools.count()
 
 
