@@ -1,4 +1,4 @@
-"""What a document is: its name, its text, and how two versions of it become one. Pure functions; it knows no database.
+"""What a document is: its name, its text and its sections. Pure functions; it knows no database.
 
 A document is a markdown file named by (project, path). Lines end in "\\n" and are counted from 1; other characters that some tools take for
 line ends (form feed, U+2028) are not, so that line numbers agree with editors and with `memory_read`.
@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon.errors import InvalidPathError, InvalidTextError, NotFoundError, TooLargeError
-from confide_daemon.merge import regions
+from confide_daemon.line_ends import MARK
 
 PATH_BYTES = 512
 COMPONENT_BYTES = 255  # what file systems allow
@@ -22,7 +21,7 @@ SOURCES = ("memory", "sessions")
 
 
 def check_path(path: str) -> str:
-    """The path itself, when it may name a document: relative, posix, NFC, inside the memory folder, `.md`.
+    """The path itself, when it may name a document that is written: relative, posix, NFC, inside the memory folder, `.md`.
 
     Raises:
         InvalidPathError: what is wrong with it.
@@ -54,6 +53,8 @@ def check_path(path: str) -> str:
             raise refuse("a component begins or ends with a blank")
     if not path.endswith(".md") or path.rsplit("/", 1)[-1] == ".md":
         raise refuse("it does not end in .md")
+    if source_of(path) == "sessions":
+        raise refuse("sessions/ holds the transcripts, which nobody writes by hand")
     return path
 
 
@@ -101,48 +102,14 @@ def is_log(path: str) -> bool:
     return re.search(r"(^|/)\d{4}-\d{2}-\d{2}[^/]*\.md$", path) is not None
 
 
-# ---------------------------------------------------------------- merging
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Two versions made one."""
-
-    text: str
-    clash: bool  # both sides changed the same lines
-
-
 def front_matter_lines(lines: list[str]) -> int:
     """How many leading lines are YAML front matter, fences included; 0 without any."""
-    if not lines or lines[0].rstrip() != "---":
+    if not lines or lines[0].removeprefix(MARK).rstrip() != "---":
         return 0
     for number, line in enumerate(lines[1:], 2):
         if line.rstrip() in ("---", "..."):
             return number
     return 0
-
-
-def merge_texts(base: str, ours: str, theirs: str) -> Merge:
-    """Three-way merge by lines. Where both sides changed the same lines, both are kept, ours first; in front matter theirs (the person's
-    edit) wins, because doubled keys would make it unreadable. What loses stays in the history.
-
-    Args:
-        base: the last version both had; empty when they never had one in common.
-        ours: the daemon's newest.
-        theirs: what came in.
-    """
-    if ours == theirs or theirs == base:
-        return Merge(ours, clash=False)
-    if ours == base:
-        return Merge(theirs, clash=False)
-    parts = [split_keeping_ends(text) for text in (base, ours, theirs)]
-    heads = [front_matter_lines(lines) for lines in parts]
-    if not any(heads):
-        lines, clash = _merge_lines(*parts, keep_both=True)
-        return Merge("".join(lines), clash)
-    head, head_clash = _merge_lines(*(lines[:n] for lines, n in zip(parts, heads, strict=True)), keep_both=False)
-    body, body_clash = _merge_lines(*(lines[n:] for lines, n in zip(parts, heads, strict=True)), keep_both=True)
-    return Merge("".join(head + body), head_clash or body_clash)
 
 
 def split_keeping_ends(text: str) -> list[str]:
@@ -153,35 +120,9 @@ def split_keeping_ends(text: str) -> list[str]:
     return [line + "\n" for line in lines]
 
 
-def _merge_lines(base: list[str], ours: list[str], theirs: list[str], *, keep_both: bool) -> tuple[list[str], bool]:
-    merged: list[str] = []
-    clash = False
-    for region in regions(base, ours, theirs):
-        if region.merged is not None:
-            merged.extend(region.merged)
-            continue
-        mine, incoming = region.ours, region.theirs
-        # Two machines appending to the same log is the everyday case and no clash worth reporting when nothing was changed or removed.
-        if keep_both:
-            merged.extend(mine)
-            merged.extend(_without_common(mine, incoming))
-        else:
-            merged.extend(incoming)
-        clash = True
-    return merged, clash
-
-
-def _without_common(mine: Sequence[str], incoming: Sequence[str]) -> list[str]:
-    """The incoming lines without those at either end that the other side has too, so that shared lines do not double."""
-    start = 0
-    while start < min(len(mine), len(incoming)) and mine[start] == incoming[start]:
-        start += 1
-    kept = list(incoming[start:])
-    rest = list(mine[start:])
-    while kept and rest and kept[-1] == rest[-1]:
-        kept.pop()
-        rest.pop()
-    return kept
+def is_item(line: str) -> bool:
+    """Whether the line begins a list item."""
+    return re.match(r"\s*([-*+]|\d+[.)])\s", line) is not None
 
 
 # ---------------------------------------------------------------- sections
@@ -257,7 +198,7 @@ def _joined(before: list[str], added: list[str]) -> list[str]:
         before = before[:-1]
     if not before:
         return added
-    both_items = re.match(r"\s*([-*+]|\d+[.)])\s", before[-1]) and added and re.match(r"\s*([-*+]|\d+[.)])\s", added[0])
+    both_items = is_item(before[-1]) and bool(added) and is_item(added[0])
     return before + ([] if both_items else ["\n"]) + added
 
 

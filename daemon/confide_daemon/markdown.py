@@ -13,6 +13,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 
 from confide_daemon.documents import front_matter_lines
+from confide_daemon.line_ends import MARK
 
 # Longer texts are read line by line for `#` headings and blank lines alone. Prose parses in 20 ms a megabyte, but a table of one-letter
 # cells in 9 s, and the writer of the space waits for it.
@@ -63,7 +64,7 @@ def _parser() -> MarkdownIt:
 
 def structure(text: str) -> tuple[list[Block], list[Heading]]:
     """The parts and the headings of the text, in order; front matter is one part and holds neither."""
-    lines = text.split("\n")
+    lines = text.removeprefix(MARK).split("\n")
     front = front_matter_lines(lines)
     blocks = [Block(0, "front")] if front else []
     headings: list[Heading] = []

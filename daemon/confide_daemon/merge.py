@@ -22,6 +22,7 @@ class Region:
     merged: Sequence[str] | None
     ours: Sequence[str] = ()
     theirs: Sequence[str] = ()
+    base: Sequence[str] = ()
 
 
 def regions(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
@@ -36,12 +37,17 @@ def regions(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> 
         at_base, at_ours, at_theirs = start + length, ours_start + length, theirs_start + length
 
 
+def common_lines(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """The lines that both texts have in the same order: what they come from, as far as that shows."""
+    return [line for start, _, length in _matches(one, other) for line in one[start : start + length]]
+
+
 def _resolved(before: Sequence[str], mine: Sequence[str], incoming: Sequence[str]) -> Region:
     if mine in (before, incoming):
         return Region(incoming)
     if incoming == before:
         return Region(mine)
-    return Region(None, mine, incoming)
+    return Region(None, mine, incoming, before)
 
 
 def _unchanged_in_both(

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon import documents
 from confide_daemon.chunks import cut
 from confide_daemon.errors import NotFoundError, OperationError
 from confide_daemon.index import IndexSettings, progress
+from confide_daemon.line_ends import in_style_of
 from confide_daemon.results import Comparison, PutResult, RebuildResult, RemoveResult
 from confide_daemon.store import DocumentRow, OperationRow, Store
+from confide_daemon.threeway import Merge, merge_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +47,26 @@ class Writer:
                 return self._result(row, text, changed=False)
             if base == row.revision:
                 return self._keep(row, project, path, text, author=author)
-            ancestor = self._store.revision(row.id, base)
-            merge = documents.merge_texts(
-                ancestor.text if ancestor is not None and ancestor.text is not None else "", self._text(row), text
-            )
+            merge = self._merge(row, text, base=base, author=author)
             if merge.clash:
                 # What came in stays in the history as it was sent, whatever the merge made of it.
                 self._store.save(project, path, text, author=author, now=time.time())
             if not merge.clash and documents.text_hash(merge.text) == row.hash:
                 return self._result(row, merge.text, changed=False, merged=True)
             return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
+
+    def _merge(self, row: DocumentRow, text: str, *, base: int, author: str) -> Merge:
+        ancestor = self._store.revision(row.id, base)
+        ours = self._text(row)
+        merge = merge_texts(
+            None if ancestor is None else ancestor.text,
+            ours,
+            text,
+            names=(f"{row.author}, revision {row.revision}", f"{author}, revision {row.revision + 1}"),
+            is_log=documents.is_log(row.path),
+        )
+        # Both together may be more than a document can hold, and no machine would take it: the other one is in the history alone.
+        return merge if len(merge.text.encode()) <= MAX_TEXT_BYTES else Merge(ours, clash=True)
 
     def append(
         self,
@@ -112,7 +125,7 @@ class Writer:
         with self._store.writing():
             for path, base in gone:
                 row = self._store.document(project, path)
-                if row is not None and not row.deleted and row.revision == base:
+                if row is not None and not row.deleted and row.revision == base and row.source != "sessions":
                     self._tombstone(row, author)
 
     def recut_all(self) -> RebuildResult:
@@ -151,7 +164,7 @@ class Writer:
                     raise OperationError
                 return self._repeated(row, known)
             before = None if row is None or row.deleted else self._text(row)
-            after = documents.check_text(change(before))
+            after = documents.check_text(in_style_of(before, change))
             lines = len(documents.split_keeping_ends(written.strip("\n")))
             if row is not None and after == before:
                 result = self._result(row, after, changed=False, previous=row.hash)
@@ -233,7 +246,8 @@ def compare_states(
         gone: (path, base) of files it confirmed once and no longer has.
     """
     result = Comparison()
-    rows = {row.path: row for row in store.documents(frozenset((project,)))}
+    # Transcripts are in no working copy.
+    rows = {row.path: row for row in store.documents(frozenset((project,))) if row.source != "sessions"}
     here = set()
     for path, content, base in entries:
         here.add(path)

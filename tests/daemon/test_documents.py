@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from confide_daemon import documents
 from confide_daemon.errors import InvalidPathError, InvalidTextError, NotFoundError, TooLargeError
@@ -38,65 +36,6 @@ def test_text_that_is_no_text_is_refused() -> None:
             documents.check_text(text)
     with pytest.raises(TooLargeError):
         documents.check_text("ä" * (2 * 1024 * 1024 + 1))
-
-
-BASE = "# Log\n\n- one\n- two\n- three\n"
-
-
-def test_changes_in_different_places_merge() -> None:
-    """Two machines edit different lines: both edits are there, and nobody is told of a clash."""
-    merge = documents.merge_texts(BASE, BASE.replace("one", "ONE"), BASE.replace("three", "THREE"))
-    assert merge == documents.Merge("# Log\n\n- ONE\n- two\n- THREE\n", clash=False)
-
-
-def test_lines_added_on_both_sides_are_all_kept() -> None:
-    """Two machines append to the same log: both lines stay, ours first."""
-    merge = documents.merge_texts(BASE, BASE + "- ours\n", BASE + "- theirs\n")
-    assert merge.text == BASE + "- ours\n- theirs\n"
-
-
-def test_the_same_line_changed_twice_keeps_both_and_says_so() -> None:
-    """A clash never drops text."""
-    merge = documents.merge_texts(BASE, BASE.replace("two", "2 (ours)"), BASE.replace("two", "2 (theirs)"))
-    assert merge.clash
-    assert "- 2 (ours)\n- 2 (theirs)\n" in merge.text
-
-
-def test_without_a_common_ancestor_shared_lines_do_not_double() -> None:
-    """A machine that never synced has the same file with one line more."""
-    merge = documents.merge_texts("", "# Log\n\n- one\n", "# Log\n\n- one\n- two\n")
-    assert merge.text == "# Log\n\n- one\n- two\n"
-
-
-def test_front_matter_stays_readable_in_a_clash() -> None:
-    """Doubled keys would break the note: the incoming side wins there, both sides' lines stay in the body."""
-    base = "---\nstatus: open\n---\n\nbody\n"
-    merge = documents.merge_texts(
-        base, "---\nstatus: done\n---\n\nbody\nours\n", "---\nstatus: blocked\n---\n\nbody\ntheirs\n"
-    )
-    assert merge.clash
-    assert merge.text == "---\nstatus: blocked\n---\n\nbody\nours\ntheirs\n"
-
-
-texts = st.lists(st.sampled_from(["a", "b", "c", "- x", "", "# h"]), max_size=8).map(
-    lambda lines: "".join(f"{x}\n" for x in lines)
-)
-
-
-@given(base=texts, ours=texts, theirs=texts)
-def test_no_line_that_one_side_added_is_ever_lost(base: str, ours: str, theirs: str) -> None:
-    """What either side wrote and the ancestor had not is in the result."""
-    merged = documents.merge_texts(base, ours, theirs).text.split("\n")
-    for side in (ours, theirs):
-        for line in set(side.split("\n")) - set(base.split("\n")):
-            assert line in merged
-
-
-@given(base=texts, ours=texts)
-def test_a_side_that_changed_nothing_never_clashes(base: str, ours: str) -> None:
-    """Then the other side is the result."""
-    assert documents.merge_texts(base, ours, base) == documents.Merge(ours, clash=False)
-    assert documents.merge_texts(base, base, ours) == documents.Merge(ours, clash=False)
 
 
 def test_appending_under_a_heading_goes_to_the_end_of_its_section() -> None:

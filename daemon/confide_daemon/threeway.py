@@ -1,0 +1,149 @@
+"""Two versions of a document made one, by lines. Pure functions.
+
+What both sides added at the same place is kept from both and is no clash: two machines that append to one log are the everyday case. Where
+both changed the same lines, both versions are kept between marks (`clash`). How a text is written apart from its lines never clashes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confide_daemon.clash import as_comments, marked
+from confide_daemon.documents import front_matter_lines, is_item, split_keeping_ends
+from confide_daemon.line_ends import merged_style, plain
+from confide_daemon.merge import Region, common_lines, regions
+
+_KEY = re.compile(r"([^\s#:][^:]*):")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two versions made one."""
+
+    text: str
+    clash: bool  # both sides changed the same lines
+
+
+def merge_texts(
+    base: str | None,
+    ours: str,
+    theirs: str,
+    *,
+    names: tuple[str, str] = ("here", "incoming"),
+    is_log: bool = False,
+) -> Merge:
+    """Both sides' changes in one text, ours first where both stay.
+
+    Args:
+        base: the last version both had; None when they never had one in common.
+        ours: the daemon's newest.
+        theirs: what came in.
+        names: what a clash calls the two.
+        is_log: texts that have nothing in common are one after the other, and no clash.
+    """
+    if ours == theirs or theirs == base:
+        return Merge(ours, clash=False)
+    if ours == base:
+        return Merge(theirs, clash=False)
+    style = merged_style(base or "", ours, theirs)
+    mine, incoming = split_keeping_ends(plain(ours)), split_keeping_ends(plain(theirs))
+    is_known = base is not None or is_log
+    if base is not None:
+        known = split_keeping_ends(plain(base))
+    else:
+        known = [] if is_log else common_lines(mine, incoming)
+    parts = (known, mine, incoming)
+    heads = [front_matter_lines(lines) for lines in parts]
+    head, head_clash = _merge_head(*(lines[:n] for lines, n in zip(parts, heads, strict=True)), name=names[0])
+    rest = (lines[n:] for lines, n in zip(parts, heads, strict=True))
+    body, body_clash = _merge_body(*rest, names=names, is_known=is_known)
+    return Merge(style.apply("".join(head + body)), head_clash or body_clash)
+
+
+def _merge_body(
+    base: list[str], ours: list[str], theirs: list[str], *, names: tuple[str, str], is_known: bool
+) -> tuple[list[str], bool]:
+    merged: list[str] = []
+    clash = False
+    for region in regions(base, ours, theirs):
+        if region.merged is not None:
+            merged.extend(region.merged)
+            continue
+        head, mine, incoming, tail = _apart(region)
+        if not is_known and mine and incoming:
+            lines = marked(mine, incoming, names)
+            clash = True
+        elif (is_known and _is_blank(region.base)) or _is_longer(region, mine, incoming):
+            lines = _both(head, mine, incoming)
+        elif (added := _only_added(region)) is not None:
+            head, lines, tail = [], added, []
+        else:
+            lines = marked(mine, incoming, names)
+            clash = True
+        merged += [*head, *lines, *tail]
+    return merged, clash
+
+
+def _merge_head(base: list[str], ours: list[str], theirs: list[str], *, name: str) -> tuple[list[str], bool]:
+    """Front matter, where doubled keys would be unreadable: theirs (the person's edit) wins, what gave way stays as comments."""
+    merged: list[str] = []
+    clash = False
+    for region in regions(base, ours, theirs):
+        if region.merged is not None:
+            merged.extend(region.merged)
+            continue
+        head, mine, incoming, tail = _apart(region)
+        if not mine or (_is_blank(region.base) and not _keys(mine) & _keys(incoming)):
+            merged += [*head, *mine, *incoming, *tail]
+        else:
+            comments = as_comments(mine, name)
+            merged += [*head, *incoming, *comments, *tail]
+            clash = clash or bool(comments)
+    return merged, clash
+
+
+def _apart(region: Region) -> tuple[list[str], list[str], list[str], list[str]]:
+    """What both sides begin with, what each has of its own, and what both end with."""
+    mine, incoming = list(region.ours), list(region.theirs)
+    start = 0
+    while start < min(len(mine), len(incoming)) and mine[start] == incoming[start]:
+        start += 1
+    head, mine, incoming = mine[:start], mine[start:], incoming[start:]
+    tail: list[str] = []
+    while mine and incoming and mine[-1] == incoming[-1]:
+        tail.insert(0, mine.pop())
+        incoming.pop()
+    return head, mine, incoming, tail
+
+
+def _is_longer(region: Region, mine: list[str], incoming: list[str]) -> bool:
+    """Whether both made the same of the lines, and one of them more."""
+    return bool(region.ours and region.theirs) and not (mine and incoming)
+
+
+def _only_added(region: Region) -> list[str] | None:
+    """The lines as one side changed them and what the other one only added before or behind; None where it did more than that."""
+    known = list(region.base)
+    for one, other in ((region.ours, region.theirs), (region.theirs, region.ours)):
+        if list(one[: len(known)]) == known:
+            return _both([], list(other), list(one[len(known) :]))
+        if list(one[len(one) - len(known) :]) == known:
+            return _both([], list(one[: len(one) - len(known)]), list(other))
+    return None
+
+
+def _both(head: list[str], mine: list[str], incoming: list[str]) -> list[str]:
+    """One after the other: paragraphs that a blank line led in on both sides (`head` has it) do not become one."""
+    is_apart = not mine or not incoming or not mine[-1].strip() or not incoming[0].strip()
+    is_needed = bool(head) and not head[-1].strip() and not is_apart
+    return [*mine, *(["\n"] if is_needed and not (is_item(mine[-1]) and is_item(incoming[0])) else []), *incoming]
+
+
+def _keys(lines: Sequence[str]) -> set[str]:
+    return {found[1] for line in lines if (found := _KEY.match(line))}
+
+
+def _is_blank(lines: Sequence[str]) -> bool:
+    return not any(line.strip() for line in lines)

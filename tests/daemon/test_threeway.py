@@ -1,0 +1,170 @@
+"""Two versions of a document become one: nothing is lost, and a clash says so in the text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from confide_daemon.clash import has_clash
+from confide_daemon.threeway import Merge, merge_texts
+
+BASE = "# Log\n\n- one\n- two\n- three\n"
+NAMES = ("desk, revision 4", "laptop, revision 5")
+
+
+def test_changes_in_different_places_merge() -> None:
+    """Two machines edit different lines: both edits are there, and nobody is told of a clash."""
+    merge = merge_texts(BASE, BASE.replace("one", "ONE"), BASE.replace("three", "THREE"))
+    assert merge == Merge("# Log\n\n- ONE\n- two\n- THREE\n", clash=False)
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n\n", ""])
+def test_lines_added_on_both_sides_are_all_kept(end: str) -> None:
+    """Two machines append to the same log: both lines stay, ours first, and it is no clash; however the log had ended."""
+    base = BASE.removesuffix("\n") + end
+    merge = merge_texts(base, BASE + "- ours\n", base + ("" if end else "\n") + "- theirs\n")
+    assert not merge.clash
+    assert [line for line in merge.text.split("\n") if line][-2:] == ["- ours", "- theirs"]
+
+
+def test_paragraphs_appended_on_both_sides_stay_apart() -> None:
+    """A blank line between them; list items stay one list, and a heading that both made stands once."""
+    base = "# Log\n\nfirst\n"
+    assert merge_texts(base, base + "\nours\n", base + "\ntheirs\n") == Merge(base + "\nours\n\ntheirs\n", clash=False)
+    assert merge_texts(base, base + "\n- ours\n", base + "\n- theirs\n").text == base + "\n- ours\n- theirs\n"
+    heading = "\n## Monday\n\n"
+    merge = merge_texts(base, f"{base}{heading}ours\n", f"{base}{heading}theirs\n")
+    assert merge == Merge(f"{base}{heading}ours\n\ntheirs\n", clash=False)
+
+
+def test_an_appended_line_beside_a_changed_one_is_no_clash() -> None:
+    """One side changes the last line, or deletes it, while the other one appends behind it."""
+    merge = merge_texts(BASE, BASE + "- four\n", BASE.replace("three", "THREE"))
+    assert merge == Merge("# Log\n\n- one\n- two\n- THREE\n- four\n", clash=False)
+    merge = merge_texts(BASE, BASE.replace("- three\n", ""), BASE + "- four\n")
+    assert merge == Merge("# Log\n\n- one\n- two\n- four\n", clash=False)
+
+
+def test_the_same_line_changed_twice_keeps_both_between_marks() -> None:
+    """A clash never drops text, says where each side comes from, and counts until the marks are gone."""
+    merge = merge_texts(BASE, BASE.replace("two", "2 (ours)"), BASE.replace("two", "2 (theirs)"), names=NAMES)
+    assert merge.clash
+    assert merge.text == (
+        "# Log\n\n- one\n"
+        "<<<<<<< confide: desk, revision 4\n- 2 (ours)\n======= confide: laptop, revision 5\n- 2 (theirs)\n"
+        ">>>>>>> confide: two versions of these lines; keep what is right and delete the three marks\n"
+        "- three\n"
+    )
+    assert has_clash(merge.text)
+    assert has_clash(merge.text.replace("\n", "\r\n"))
+    left = "\n".join(line for line in merge.text.split("\n") if " confide: " not in line)
+    assert not has_clash(left)
+
+
+def test_a_deleted_line_that_the_other_side_changed_clashes() -> None:
+    """Neither side is right by itself; the change is between the marks."""
+    merge = merge_texts(BASE, BASE.replace("- two\n", ""), BASE.replace("two", "2"))
+    assert merge.clash
+    assert "- 2\n>>>>>>> confide" in merge.text
+
+
+def test_the_same_change_on_both_sides_is_one_change() -> None:
+    """Also where one of them made more of it."""
+    ours = BASE.replace("two", "2")
+    assert merge_texts(BASE, ours, ours + "- four\n") == Merge(ours + "- four\n", clash=False)
+    assert merge_texts(BASE, ours, ours.replace("- 2\n", "- 2\n  and more\n")).text == ours.replace(
+        "- 2\n", "- 2\n  and more\n"
+    )
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (lambda text: text.replace("\n", "\r\n"), lambda text: text.replace("\n", "\r\n")),
+        (lambda text: "\ufeff" + text, lambda text: "\ufeff" + text),
+        (lambda text: text.removesuffix("\n"), lambda text: text.removesuffix("\n")),
+    ],
+)
+def test_how_a_text_is_written_never_clashes(side: int, written: object, expected: object) -> None:
+    """One side's editor changes the line ends, the byte order mark or the last newline of the whole file, the other one changes every
+    line: the words of the one in the style of the other."""
+    assert callable(written)
+    assert callable(expected)
+    words = "# Log\n\n- 1\n- 2\n- 3\n"
+    sides = [words, words]
+    sides[side] = written(BASE)
+    merge = merge_texts(BASE, *sides)
+    assert merge == Merge(expected(words), clash=False)
+    grown = [BASE + "- ours\n", BASE + "- theirs\n"]
+    grown[side] = written(grown[side])
+    assert merge_texts(BASE, *grown) == Merge(expected(BASE + "- ours\n- theirs\n"), clash=False)
+
+
+def test_without_a_common_ancestor_shared_lines_do_not_double() -> None:
+    """A machine that never synced has the same file with some lines more, at any place."""
+    assert merge_texts(None, "# Log\n\n- one\n", "# Log\n\n- one\n- two\n") == Merge(
+        "# Log\n\n- one\n- two\n", clash=False
+    )
+    merge = merge_texts(None, "a\nb\nc\n", "a\nnew\nb\nc\nlast\n")
+    assert merge == Merge("a\nnew\nb\nc\nlast\n", clash=False)
+
+
+def test_without_a_common_ancestor_logs_follow_each_other_and_others_clash() -> None:
+    """Two machines began the same log; or the same settings, of which only a person knows which ones hold."""
+    ours, theirs = "# Log\n\n- one\n- two\n", "# Log\n\n- eins\n- zwei\n"
+    merge = merge_texts(None, ours, theirs, is_log=True)
+    assert merge == Merge("# Log\n\n- one\n- two\n- eins\n- zwei\n", clash=False)
+    merge = merge_texts(None, "# Settings\n\nport 1\n", "# Settings\n\nport 2\n")
+    assert merge.clash
+    assert "port 1\n======= " in merge.text
+
+
+def test_front_matter_stays_readable_in_a_clash() -> None:
+    """Other lines than keys and comments would break the note: the incoming side counts there, and the other one stays as a comment."""
+    base = "---\nstatus: open\n---\n\nbody\n"
+    ours, theirs = base.replace("open", "done") + "ours\n", base.replace("open", "blocked") + "theirs\n"
+    merge = merge_texts(base, ours, theirs, names=NAMES)
+    assert merge == Merge(
+        "---\nstatus: blocked\n# confide clash, desk, revision 4: status: done\n---\n\nbody\nours\ntheirs\n", clash=True
+    )
+    assert has_clash(merge.text)
+
+
+def test_different_keys_added_to_front_matter_are_both_kept() -> None:
+    """Two machines add a key each, or the whole front matter; a key that both add with another value clashes."""
+    base = "---\nstatus: open\n---\nbody\n"
+    ours, theirs = base.replace("open\n", "open\ntags: [a]\n"), base.replace("open\n", "open\nowner: ann\n")
+    assert merge_texts(base, ours, theirs) == Merge(
+        base.replace("open\n", "open\ntags: [a]\nowner: ann\n"), clash=False
+    )
+    assert merge_texts(base, ours, ours.replace("[a]", "[b]")).clash
+
+
+lines = st.sampled_from(["a", "b", "c", "- x", "", "# h"])
+texts = st.lists(lines, max_size=8).map(lambda chosen: "".join(f"{line}\n" for line in chosen))
+fronted = st.tuples(st.sampled_from(["", "---\nk: 1\n---\n", "---\nk: 2\nl: 1\n---\n"]), texts).map("".join)
+styled = st.tuples(st.sampled_from(["", "\ufeff"]), fronted, st.sampled_from(["\n", "\r\n"])).map(
+    lambda parts: parts[0] + parts[1].replace("\n", parts[2])
+)
+
+
+@given(base=st.none() | styled, ours=styled, theirs=styled, is_log=st.booleans())
+def test_no_line_that_one_side_added_is_ever_lost(base: str | None, ours: str, theirs: str, is_log: bool) -> None:
+    """What either side wrote and the ancestor had not is in the result, a clash is in its text, and no merge of merges grows by itself."""
+    merge = merge_texts(base, ours, theirs, is_log=is_log)
+    for side in (ours, theirs):
+        for line in set(side.removeprefix("\ufeff").splitlines()) - set(
+            (base or "").removeprefix("\ufeff").splitlines()
+        ):
+            assert line in merge.text
+    assert merge.clash == has_clash(merge.text)
+    assert merge_texts(theirs, merge.text, theirs).text == merge.text
+
+
+@given(base=styled, ours=styled)
+def test_a_side_that_changed_nothing_never_clashes(base: str, ours: str) -> None:
+    """Then the other side is the result."""
+    assert merge_texts(base, ours, base) == Merge(ours, clash=False)
+    assert merge_texts(base, base, ours) == Merge(ours, clash=False)
