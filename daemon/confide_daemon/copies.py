@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_daemon.documents import source_of
 from confide_daemon.errors import GrantError
 from confide_daemon.grants import Grants
 from confide_daemon.space import PutResult, Space
@@ -150,6 +151,8 @@ class Copies:
         """Let the machine have a revision that another one made, soon."""
         if change.project not in self.watched or not self._grants().reaches(change.project, change.path):
             return
+        if source_of(change.path) == "sessions":
+            return  # transcripts are in no working copy
         key = (change.project, change.path)
         earlier = self._waiting.pop(key, None)
         if earlier is not None:

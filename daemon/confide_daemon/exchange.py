@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide_crypto.errors import ConfideError, RequestError
+from confide_daemon import transcripts
 from confide_daemon.copies import Change, Copies
 from confide_daemon.documents import check_text, text_hash
 from confide_daemon.errors import (
@@ -43,7 +44,13 @@ class Exchange:
         self._grants = grants
         self._publish = publish
         self.compared_at: str | None = None
-        self._operations = {"compare": self._compare, "put": self._put, "remove": self._remove, "pull": self._pull}
+        self._operations = {
+            "compare": self._compare,
+            "put": self._put,
+            "remove": self._remove,
+            "pull": self._pull,
+            "transcript": self._transcript,
+        }
 
     async def handle(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """Answer one request.
@@ -157,6 +164,32 @@ class Exchange:
         if revision is None:
             self._copies.confirm(project, path, document.revision, document.hash)
         return {"revision": document.revision, "hash": document.hash, "text": document.text}
+
+    def check_transcript(self, params: dict[str, Any]) -> None:
+        """Refuse a `transcript` whose messages are still to come, if it can be refused without them.
+
+        Raises:
+            RequestError: the caller may not write, or the parameters are not those of a batch.
+        """
+        project = project_of(params)
+        transcripts.batch_of({**params, "messages": []}, transcripts.name_of(params, project))
+        try:
+            self._grants().require_write(project, transcripts.FOLDER)
+        except GrantError as error:
+            raise as_request_error(error) from error
+
+    async def _transcript(self, body: dict[str, Any]) -> dict[str, Any]:
+        project = project_of(body)
+        name = transcripts.name_of(body, project)
+        batch = transcripts.batch_of(body, name)
+        grants = self._grants()
+        grants.require_write(project, transcripts.FOLDER)
+        if body.get("forget") is True:
+            return (await self._space.forget_transcript(name, author=grants.alias)).as_json(taken=False)
+        if batch is None:
+            return (await self._space.transcript(name)).as_json(taken=False)
+        state, taken = await self._space.take_transcript(batch, author=grants.alias)
+        return state.as_json(taken=taken)
 
     async def _hash_of(self, project: str, path: str) -> str | None:
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -35,6 +35,9 @@ class Weights:
     vector_alone: float = 0.6
     neighbours: float = 0.7
     reach: int = 2  # pieces before and after that vote
+    # Transcripts, where both sources are searched: what was only talked about stands behind what was noted. Many lines of talk about one
+    # thing vote for each other, up to 1.7 times their score, and a note has no such neighbours.
+    sessions: float = 0.6
     candidates: int = 192  # of each leg
     joined: int = 3  # pieces in a row that are made one hit at most
     half_life_days: float = 30.0  # of recency
@@ -168,10 +171,16 @@ def run(
     allowed = filter_of(query)
     match = keyword_query(query.text, query.keywords)
     keyword = dict(store.keyword_candidates(match, allowed, limit=weights.candidates))
+    # Of all that was ever said there is always enough to fill a leg: the notes have one of their own.
+    notes = replace(allowed, sources=frozenset({"memory"})) if _is_mixed(query) and store.has_transcripts() else None
+    if notes and len(keyword) >= weights.candidates:
+        keyword |= dict(store.keyword_candidates(match, notes, limit=weights.candidates))
     clock.lap("keyword")
     cosines: dict[int, float] = {}
     if generation is not None and vector is not None:
         cosines = dict(store.vector_candidates(generation.id, vector, allowed, limit=weights.candidates))
+        if notes and len(cosines) >= weights.candidates:
+            cosines |= dict(store.vector_candidates(generation.id, vector, notes, limit=weights.candidates))
         clock.lap("vector")
         cosines |= store.cosines(generation.id, vector, [piece for piece in keyword if piece not in cosines])
         clock.lap("cosine")
@@ -185,6 +194,11 @@ def run(
     rows = store.hits([candidate.place.id for candidate in wanted])
     clock.lap("fetch")
     return _hits(wanted, rows, query, weights)
+
+
+def _is_mixed(query: SearchQuery) -> bool:
+    """Whether notes and transcripts are searched together."""
+    return query.sources is None or len(query.sources) > 1
 
 
 def filter_of(query: SearchQuery) -> Filter:
@@ -214,6 +228,10 @@ def _ranked(
 ) -> list[Candidate]:
     """The pieces that pass `min_score`, best first by the rank asked for."""
     smoothed = with_neighbours(scores, places, weights)
+    if _is_mixed(query):
+        for piece, place in places.items():
+            if place.source == "sessions":
+                smoothed[piece] *= weights.sessions
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
     recency: dict[str, float] = {}
     found = []

@@ -26,7 +26,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.limits import MAX_MESSAGE
 from confide_crypto.rotation import verify_rotation
 from confide_crypto.texts import MAX_TEXT_BYTES, receive_text, send_text
-from confide_daemon import __version__
+from confide_daemon import __version__, transcripts
 from confide_daemon.copies import Change, Copies
 from confide_daemon.enrolled import Caller
 from confide_daemon.errors import GrantError, TakenError, ToolsetError
@@ -202,11 +202,17 @@ class Session:
         project = project_of(body)
         if op == "call":
             return await self._tracked(call_again(body, self._surroundings, project, self._toolsets))
+        if op == "transcript":  # a machine has sessions of more projects than it attaches
+            return await self._tracked(self._exchange.handle(op, body))
         if project not in self._copies.projects:
             raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         return await self._tracked(self._exchange.handle(op, body))
 
     async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        if op == "transcript":
+            self._exchange.check_transcript(params)
+            messages = transcripts.messages_in(await body.read(transcripts.MAX_BATCH_BYTES))
+            return await self._on_request(op, {**params, "messages": messages})
         if op != "put":
             raise RequestError("invalid", "this request takes no body", "do the versions of confide and confided fit?")
         self._exchange.check_put(params)  # before megabytes are taken in for nothing; all of it is checked again below

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from confide_daemon import documents, search
+from confide_daemon import documents, search, transcripts
 from confide_daemon.embed import EmbedderHandle, Vectors
 from confide_daemon.errors import EmbedderError, NotFoundError
 from confide_daemon.index import Indexer, IndexSettings, Progress, progress
@@ -161,6 +161,27 @@ class Space:
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
         """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
         return await self._threads.read(lambda store: read_document(store, project, path, revision))
+
+    async def transcript(self, name: transcripts.Name) -> transcripts.State:
+        """How far a session's transcript is."""
+        return await self._threads.read(lambda store: transcripts.state(store, name))
+
+    async def take_transcript(self, batch: transcripts.Batch, *, author: str) -> tuple[transcripts.State, bool]:
+        """Takes a batch of a transcript if it goes on from where that is: where it is now, and whether it was taken.
+
+        Raises:
+            StorageError.
+        """
+        try:
+            return await self._threads.write(
+                lambda store: transcripts.take(store, self._settings, batch, author=author)
+            )
+        finally:
+            self._indexer.wake()
+
+    async def forget_transcript(self, name: transcripts.Name, *, author: str) -> transcripts.State:
+        """Deletes a session's transcript, texts included, for good."""
+        return await self._threads.write(lambda store: transcripts.forget(store, self._settings, name, author=author))
 
     async def compare(
         self,

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from mcp.client.client import Client
 from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving, text_hash
+from tests.support.transcripts import batch, said
 
 from confide_crypto.errors import RequestError
 from confide_daemon import enrollment
 from confide_daemon.enrollment import Rights
+
+TALK = "sessions/2026-11-20-claude-code-one.md"
 
 
 @pytest.fixture
@@ -29,7 +32,8 @@ async def filled(daemon: Serving) -> Serving:
         await owner.attach("app", "web", "global")
         for project in ("app", "web", "global"):
             await owner.put("MEMORY.md", f"the {project} harbour is blue\n", project=project)
-        await owner.put("sessions/one.md", "the talked-about harbour is green\n", project="app")
+        talked = batch(0, 9, said("user", "the talked-about harbour is green"), version=0, session="one", project="app")
+        assert (await owner.request("transcript", talked))["taken"]
     return daemon
 
 
@@ -188,13 +192,13 @@ async def test_a_caller_of_one_source_reaches_no_other(filled: Serving) -> None:
             assert {hit["source"] for hit in found.structured_content["results"]} == {"memory"}
             refused = await client.call_tool("memory_search", {"query": "harbour", "sources": ["memory", "sessions"]})
             said_no(refused, "no grant for the source 'sessions'")
-            said_no(await client.call_tool("memory_read", {"path": "sessions/one.md"}), "the source 'sessions'")
+            said_no(await client.call_tool("memory_read", {"path": TALK}), "the source 'sessions'")
             said_no(await client.call_tool("memory_sync", {"source": "sessions"}), "the source 'sessions'")
-        compared = await laptop.request("compare", {"project": "app", "entries": [], "gone": [["sessions/one.md", 1]]})
+        compared = await laptop.request("compare", {"project": "app", "entries": [], "gone": [[TALK, 1]]})
         assert [path for path, *_ in compared["pull"]] == ["MEMORY.md"]
         assert compared["drop"] == []
-        await denied(laptop.request("pull", {"project": "app", "path": "sessions/one.md"}))
-        await denied(laptop.put("sessions/two.md", "x", project="app"))
+        await denied(laptop.request("pull", {"project": "app", "path": TALK}))
+        await denied(laptop.request("transcript", batch(0, 9, version=0, session="two", project="app")))
     async with machine(filled, "desk", space="home", sources={"sessions"}) as desk:
         await desk.attach("app")
         said_no(await call(desk, "memory_store", {"content": "x"}), "no grant for the source 'memory'")

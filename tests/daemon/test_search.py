@@ -71,7 +71,7 @@ def test_without_a_vector_the_keyword_score_stands_alone() -> None:
 def test_neighbours_vote() -> None:
     """0.7 times the mean of the two before and the two after, in the same document only."""
     places = {
-        n: Place(n, document, position, "2026-01-01", "p")
+        n: Place(n, document, position, "2026-01-01", "p", "memory")
         for n, document, position in ((1, 7, 0), (2, 7, 1), (3, 7, 3), (4, 8, 2))
     }
     smoothed = with_neighbours({1: 0.4, 2: 0.2, 3: 0.8, 4: 0.9}, places, Weights())

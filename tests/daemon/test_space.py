@@ -15,12 +15,14 @@ import pytest
 import pytest_asyncio
 
 from confide_daemon.chunks import ChunkSettings
+from confide_daemon.dialogue import Message
 from confide_daemon.documents import text_hash
 from confide_daemon.embed import Embedder, EmbedderHandle, Vectors
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, InvalidPathError, NotFoundError, StorageError
 from confide_daemon.space import IndexSettings, SearchQuery, Space
 from confide_daemon.tokens import count_tokens
+from confide_daemon.transcripts import Batch, Name
 
 KEY = os.urandom(32)
 LOG = "# Log\n\n## Decisions\n\n- we chose postgres because of row level security\n\n## Bugs\n\nERR_CONN_42: the pool was empty\n"
@@ -161,12 +163,13 @@ async def test_the_budget_of_tokens_holds(space: Space) -> None:
 async def test_limits_of_a_query(space: Space) -> None:
     """Projects, path, source, days, count."""
     await space.put("p", "memory/2026-11-20.md", "the pool was empty\n", base=0, author="a")
-    await space.put("p", "sessions/s.md", "the pool was empty\n", base=0, author="a")
+    talk = Message("user", "the pool was empty", datetime(2026, 11, 19, tzinfo=UTC))
+    await space.take_transcript(Batch(Name("p", "codex", "s"), 0, 0, 9, "", "", (talk,)), author="a")
     await space.put("q", "memory/x.md", "the pool was empty\n", base=0, author="a")
     assert len(await found(space, "pool")) == 3
     assert await found(space, "pool", projects=frozenset({"q", "global"})) == ["memory/x.md"]
     assert await found(space, "pool", projects=frozenset()) == []
-    assert await found(space, "pool", sources=frozenset({"sessions"})) == ["sessions/s.md"]
+    assert await found(space, "pool", sources=frozenset({"sessions"})) == ["sessions/2026-11-19-codex-s.md"]
     assert await found(space, "pool", path="memory/2026-*") == ["memory/2026-11-20.md"]
     day = datetime(2026, 11, 20, 15, tzinfo=UTC)
     assert await found(space, "pool", since=day, until=day) == ["memory/2026-11-20.md"]

@@ -142,14 +142,15 @@ def migrate(connection: apsw.Connection, *, now: float) -> None:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS migration (version INTEGER PRIMARY KEY, applied_at REAL NOT NULL)"
         )
-        present = int(connection.execute("SELECT coalesce(max(version), 0) FROM migration").get)
+        done = {int(version) for (version,) in connection.execute("SELECT version FROM migration")}
+        present = max(done, default=0)
         if present > steps[-1][0]:
             raise StorageError(
                 f"cannot open the database: it was written by a newer version of confide (schema {present}, known {steps[-1][0]})",
                 hint="upgrade confide on this machine",
             )
         for version, sql in steps:
-            if version > present:
+            if version not in done:
                 with transaction(connection):
                     connection.execute(sql)
                     connection.execute("INSERT INTO migration VALUES (?, ?)", (version, now))

@@ -29,6 +29,7 @@ class DocumentRow:
     source: str
     day: str  # ISO
     chunking: str | None
+    clash: bool = False  # its text holds two versions of some lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,28 @@ class RevisionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RevisionEntry:
+    """One revision without its text."""
+
+    number: int
+    hash: str
+    author: str
+    created_at: float
+    deleted: bool
+    clash: bool
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    """A project with what it holds."""
+
+    name: str
+    files: int
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class OperationRow:
     """A change that was made under an id; `previous` is the hash of the document before it, None if there was none."""
 
@@ -52,6 +75,21 @@ class OperationRow:
     hash: str
     previous: str | None
     lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptRow:
+    """How far one session's transcript has come; see `store/sql/0004_transcripts.sql`."""
+
+    id: int  # 0: not stored yet
+    project: str
+    agent: str
+    session: str
+    version: int
+    offset: int
+    head: str
+    mark: str
+    forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +152,7 @@ class Place:
     position: int
     day: str
     project: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +216,31 @@ class Store(Protocol):
     def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
         """A new revision of the document; None deletes it."""
 
+    # history
+    def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
+        """The newest ones, newest first."""
+
+    def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
+        """(project, path, revision) of the documents whose text holds a clash."""
+
+    def deleted_paths(self, project: str, *, limit: int) -> list[str]:
+        """The memory files that were deleted and can come back, the last one first."""
+
+    def forget_deleted(self, before: float, *, limit: int) -> int:
+        """Removes the texts of documents that were deleted before then; of how many. Their revisions go on being counted."""
+
+    # projects
+    def projects(
+        self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int
+    ) -> list[ProjectRow]:
+        """Those that hold a living document of these sources, the last changed first."""
+
+    def links(self) -> list[tuple[str, str]]:
+        """Every pair of linked projects, once."""
+
+    def add_link(self, one: str, other: str, *, now: float) -> None: ...
+    def remove_link(self, one: str, other: str) -> None: ...
+
     # operations
     def operation(self, identity: str) -> OperationRow | None:
         """The change that was made under this id, if one was within `operations.KEPT_S`."""
@@ -184,7 +248,25 @@ class Store(Protocol):
     def add_operation(self, row: OperationRow, *, now: float) -> None:
         """Notes a change, in the transaction that makes it."""
 
+    # transcripts
+    def transcript(self, project: str, agent: str, session: str) -> TranscriptRow | None: ...
+    def save_transcript(self, row: TranscriptRow, *, now: float) -> int:
+        """Notes how far a session is, in the transaction that adds its messages; its id."""
+
+    def transcript_parts(self, transcript: int) -> list[str]:
+        """The paths of its documents, in order."""
+
+    def add_transcript_part(self, transcript: int, document: int) -> None: ...
+    def drop_transcript_parts(self, transcript: int) -> None:
+        """It is in no document any more; the documents stay."""
+
+    def drop_revision(self, document: int, number: int) -> None:
+        """Forgets a revision that is not the newest."""
+
     # pieces
+    def add_pieces(self, document: DocumentRow, pieces: Sequence[Piece], *, now: float) -> None:
+        """Adds pieces behind those of the document, whose text has grown at its end."""
+
     def replace_pieces(
         self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float
     ) -> PieceChanges:
@@ -230,6 +312,9 @@ class Store(Protocol):
 
     # counts
     def piece_count(self) -> int: ...
+    def has_transcripts(self) -> bool:
+        """Whether any document is one; asked by every search."""
+
     def counts(self, projects: frozenset[str] | None) -> dict[str, SourceCount]:
         """By source."""
 

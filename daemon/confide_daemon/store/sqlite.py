@@ -15,9 +15,10 @@ import apsw
 import numpy as np
 
 from confide_daemon.chunks import Piece
+from confide_daemon.clash import has_clash
 from confide_daemon.documents import day_of, source_of, text_hash
 from confide_daemon.embed.protocol import Vectors
-from confide_daemon.store import operations
+from confide_daemon.store import history, operations, projects, transcripts
 from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
 from confide_daemon.store.filters import allowed_documents
 from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash, piece_header
@@ -30,8 +31,11 @@ from confide_daemon.store.protocol import (
     OperationRow,
     PieceChanges,
     Place,
+    ProjectRow,
+    RevisionEntry,
     RevisionRow,
     SourceCount,
+    TranscriptRow,
     Waiting,
 )
 from confide_daemon.store.scan import VectorScan
@@ -43,7 +47,7 @@ HEADER_WEIGHT = 1.0
 # sqlite-vec's own limit for nearest neighbours.
 MOST_NEIGHBOURS = 4096
 
-DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking
+DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
     FROM document d JOIN project p ON p.id = d.project"""
 
 
@@ -149,22 +153,60 @@ class SqliteStore:
         """A new revision; None deletes the document."""
         content_hash = "" if text is None else text_hash(text)
         packed = None if text is None else zlib.compress(text.encode())
+        clash = text is not None and source_of(path) == "memory" and has_clash(text)
         day = day_of(path) or iso_day(now)
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (project,))
         self._rows(
-            """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day)
-               SELECT id, ?, 1, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
+            """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, clash)
+               SELECT id, ?, 1, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
                ON CONFLICT (project, path) DO UPDATE SET revision = revision + 1, hash = excluded.hash,
-               deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day""",
-            (path, content_hash, text is None, author, now, source_of(path), day, project),
+               deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day, clash = excluded.clash""",
+            (path, content_hash, text is None, author, now, source_of(path), day, clash, project),
         )
         row = self.document(project, path)
         assert row is not None
         self._rows(
-            "INSERT INTO revision (document, number, hash, text, author, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-            (row.id, row.revision, content_hash, packed, author, now),
+            """INSERT INTO revision (document, number, hash, text, author, created_at, clash, bytes)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+            (row.id, row.revision, content_hash, packed, author, now, clash, len((text or "").encode())),
         )
         return row
+
+    # ---------------------------------------------------------------- history and projects
+
+    def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
+        """The newest revisions, newest first."""
+        return history.revisions(self._rows, document, limit=limit)
+
+    def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
+        """The documents that hold a clash."""
+        return history.clashing(self._rows, projects, limit=limit)
+
+    def deleted_paths(self, project: str, *, limit: int) -> list[str]:
+        """The deleted files that can come back."""
+        return history.deleted_paths(self._rows, project, limit=limit)
+
+    def forget_deleted(self, before: float, *, limit: int) -> int:
+        """Removes the texts of what was deleted before then."""
+        return history.forget_deleted(self._rows, before, limit=limit)
+
+    def projects(
+        self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int
+    ) -> list[ProjectRow]:
+        """The projects with what they hold."""
+        return projects.listed(self._rows, names, sources, limit=limit)
+
+    def links(self) -> list[tuple[str, str]]:
+        """Every pair of linked projects."""
+        return projects.links(self._rows)
+
+    def add_link(self, one: str, other: str, *, now: float) -> None:
+        """Links two projects."""
+        projects.add_link(self._rows, one, other, now=now)
+
+    def remove_link(self, one: str, other: str) -> None:
+        """Ends a link."""
+        projects.remove_link(self._rows, one, other)
 
     # ---------------------------------------------------------------- operations
 
@@ -176,7 +218,40 @@ class SqliteStore:
         """Notes a change with the id it was made under."""
         operations.add(self._rows, row, now=now)
 
+    # ---------------------------------------------------------------- transcripts
+
+    def transcript(self, project: str, agent: str, session: str) -> TranscriptRow | None:
+        """How far a session is."""
+        return transcripts.find(self._rows, project, agent, session)
+
+    def save_transcript(self, row: TranscriptRow, *, now: float) -> int:
+        """Notes how far a session is."""
+        return transcripts.save(self._rows, row, now=now)
+
+    def transcript_parts(self, transcript: int) -> list[str]:
+        """Its documents."""
+        return transcripts.parts(self._rows, transcript)
+
+    def add_transcript_part(self, transcript: int, document: int) -> None:
+        """A further document of it."""
+        transcripts.add_part(self._rows, transcript, document)
+
+    def drop_transcript_parts(self, transcript: int) -> None:
+        """None of them is its any more."""
+        transcripts.drop_parts(self._rows, transcript)
+
+    def drop_revision(self, document: int, number: int) -> None:
+        """Forgets an older revision."""
+        transcripts.drop_revision(self._rows, document, number)
+
     # ---------------------------------------------------------------- pieces
+
+    def add_pieces(self, document: DocumentRow, pieces: Sequence[Piece], *, now: float) -> None:
+        """Pieces behind those that are there."""
+        sql = "SELECT coalesce(max(position), -1) + 1 FROM chunk WHERE document = ?"
+        first = int(self._one(sql, (document.id,)))
+        for position, piece in enumerate(pieces, first):
+            self._add_piece(document, position, piece, piece_hash(piece.text), now=now)
 
     def replace_pieces(
         self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float
@@ -204,25 +279,20 @@ class SqliteStore:
                     sql = "UPDATE keyword SET header = ?, body = ? WHERE rowid = ?"
                     self._rows(sql, (header, piece.text, row[0]))
                 continue
-            identity = self._one(
-                """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
-                (
-                    document.id,
-                    position,
-                    piece.start_line,
-                    piece.end_line,
-                    piece.heading,
-                    piece.tokens,
-                    digest,
-                    piece.text,
-                    now,
-                ),
-            )
-            self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", (identity, header, piece.text))
+            self._add_piece(document, position, piece, digest, now=now)
             added += 1
         self._rows("UPDATE document SET chunking = ? WHERE id = ?", (chunking, document.id))
         return PieceChanges(added, len(kept), len(present) - len(staying))
+
+    def _add_piece(self, document: DocumentRow, position: int, piece: Piece, digest: bytes, *, now: float) -> None:
+        place = (document.id, position, piece.start_line, piece.end_line, piece.heading)
+        identity = self._one(
+            """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
+            (*place, piece.tokens, digest, piece.text, now),
+        )
+        header = piece_header(document.path, piece.heading)
+        self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", (identity, header, piece.text))
 
     def _remove_pieces(self, pieces: Sequence[int], *, now: float) -> None:
         if not pieces:
@@ -390,7 +460,7 @@ class SqliteStore:
 
     def places(self, pieces: Sequence[int]) -> list[Place]:
         """Where the pieces stand."""
-        sql = """SELECT c.id, c.document, c.position, d.day, p.name FROM chunk c JOIN document d ON d.id = c.document
+        sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source FROM chunk c JOIN document d ON d.id = c.document
                  JOIN project p ON p.id = d.project WHERE c.id IN (SELECT value FROM json_each(?))"""
         return [Place(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))]
 
@@ -416,6 +486,10 @@ class SqliteStore:
             sql += " AND p.name IN (SELECT value FROM json_each(?))"
             values = (json.dumps(sorted(projects)),)
         return {row[0]: SourceCount(row[1], row[2]) for row in self._rows(sql + " GROUP BY d.source", values)}
+
+    def has_transcripts(self) -> bool:
+        """Whether any living document is one."""
+        return bool(self._rows("SELECT 1 FROM document WHERE source = 'sessions' AND deleted = 0 LIMIT 1"))
 
     def project_names(self) -> list[str]:
         """The projects that hold a living document."""
@@ -452,8 +526,8 @@ class SqliteStore:
 
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:
-    identity, project, path, revision, content, deleted, *rest = row
-    return DocumentRow(identity, project, path, revision, content, bool(deleted), *rest)
+    identity, project, path, revision, content, deleted, *rest, clash = row
+    return DocumentRow(identity, project, path, revision, content, bool(deleted), *rest, clash=bool(clash))
 
 
 def _cosine(distance: float) -> float:

@@ -1,0 +1,59 @@
+"""Transcripts as SQL: how far each one is, and which documents it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confide_daemon.store.protocol import TranscriptRow
+
+Rows = Callable[[str, Sequence[Any]], list[Any]]
+
+_COLUMNS = 't.id, p.name, t.agent, t.session, t.version, t."offset", t.head, t.mark, t.forgotten'
+
+
+def find(rows: Rows, project: str, agent: str, session: str) -> TranscriptRow | None:
+    """How far a session is, or None if nothing of it is known."""
+    sql = f"""SELECT {_COLUMNS} FROM transcript t JOIN project p ON p.id = t.project
+              WHERE p.name = ? AND t.agent = ? AND t.session = ?"""  # noqa: S608 - the columns are the constant above
+    found = rows(sql, (project, agent, session))
+    if not found:
+        return None
+    values, forgotten = found[0][:-1], bool(found[0][-1])
+    return TranscriptRow(*values, forgotten)
+
+
+def save(rows: Rows, row: TranscriptRow, *, now: float) -> int:
+    """Notes how far a session is; its id."""
+    rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (row.project,))
+    sql = """INSERT INTO transcript (project, agent, session, version, "offset", head, mark, forgotten, updated_at)
+             SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
+             ON CONFLICT (project, agent, session) DO UPDATE SET version = excluded.version, "offset" = excluded."offset",
+             head = excluded.head, mark = excluded.mark, forgotten = excluded.forgotten, updated_at = excluded.updated_at
+             RETURNING id"""
+    values = (row.agent, row.session, row.version, row.offset, row.head, row.mark, row.forgotten, now, row.project)
+    return int(rows(sql, values)[0][0])
+
+
+def parts(rows: Rows, transcript: int) -> list[str]:
+    """The paths of its documents, in order."""
+    sql = """SELECT d.path FROM transcript_part t JOIN document d ON d.id = t.document
+             WHERE t.transcript = ? ORDER BY t.position"""
+    return [path for (path,) in rows(sql, (transcript,))]
+
+
+def add_part(rows: Rows, transcript: int, document: int) -> None:
+    """A further document, behind the others."""
+    sql = """INSERT INTO transcript_part (document, transcript, position)
+             SELECT ?, ?, coalesce(max(position), 0) + 1 FROM transcript_part WHERE transcript = ?"""
+    rows(sql, (document, transcript, transcript))
+
+
+def drop_parts(rows: Rows, transcript: int) -> None:
+    """It is in no document any more."""
+    rows("DELETE FROM transcript_part WHERE transcript = ?", (transcript,))
+
+
+def drop_revision(rows: Rows, document: int, number: int) -> None:
+    """Forgets one revision whose text is the beginning of the next one's."""
+    rows("DELETE FROM revision WHERE document = ? AND number = ?", (document, number))
