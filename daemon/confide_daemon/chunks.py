@@ -60,6 +60,7 @@ class _Part:
 
 def cut(text: str, settings: ChunkSettings) -> list[Piece]:
     """The pieces of the text, in order."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     lines = text.split("\n")
     blocks, headings = structure(text)
     starts = {block.line: block.kind for block in blocks}

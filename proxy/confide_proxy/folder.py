@@ -117,10 +117,13 @@ class Folder:
             return None
         except OSError as error:
             raise _explained(path, error) from error
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(fd)
+            if stat.S_ISDIR(status.st_mode):
+                return None  # a folder has taken its name: there surely is no such file
+            raise FolderError(path, "is not a regular file")
         with open(fd, "rb") as file:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise FolderError(path, "is not a regular file")
             data = file.read(self.max_bytes + 1)
         if len(data) > self.max_bytes:
             raise FolderError(

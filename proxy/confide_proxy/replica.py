@@ -8,6 +8,7 @@ this side never overwrites a text that the daemon has not seen.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any
 from confide_crypto.errors import RequestError
 from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.folder import Content, Folder, Found
+from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
 from confide_proxy.ledger import Confirmed, Ledger
 from confide_proxy.path_locks import path_locks
 from confide_proxy.patience import Patient
@@ -123,6 +124,14 @@ class Replica:
             for known in (confirmed.get(file.path),)
         )
 
+    async def flush(self, path: str) -> None:
+        """Send one file if it has changed. One that is missing is left to the watcher: an editor may be about to put a new one there."""
+        if self.folder.is_watched(path) and await asyncio.to_thread(self._is_there, path):
+            await self._run([(path, self._send)], SyncReport(), None)
+
+    def _is_there(self, path: str) -> bool:
+        return not self.folder.is_missing(path)
+
     async def changed(self, paths: Iterable[str]) -> SyncReport:
         """Send what a watcher saw change: the same as a comparison, for these paths alone."""
         report = SyncReport()
@@ -228,12 +237,23 @@ class Replica:
             raise FolderError(
                 str(self.folder.root), "is not there", hint="nothing is taken for deleted while it is missing"
             )
+        if self._is_swept_away(missing):
+            return []
         skipped = {item["path"] for item in report.skipped}
         gone = []
         for path, state in missing.items():
             if path not in skipped and self.folder.is_missing(path):
                 gone.append((path, state.revision))
         return gone
+
+    def _is_swept_away(self, missing: dict[str, Confirmed]) -> bool:
+        """Whether all memory is gone at once, its folder with it, and nobody saw it go: a project cloned anew rather than a wish to
+        delete everything everywhere. It comes back from the daemon.
+        """
+        root = self.folder.root
+        return any(path.startswith(f"{MEMORY_FOLDER}/") for path in missing) and not any(
+            os.path.lexists(root / name) for name in (*MEMORY_FILES, MEMORY_FOLDER)
+        )
 
     def _readable(self, path: str, report: SyncReport) -> Content | None:
         try:

@@ -22,11 +22,12 @@ class Seat:
         digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=16).hexdigest()
         self._file = folder / f"{digest}.lock"
         self._fd: int | None = None
+        self._is_taken = False
 
     @property
     def is_taken(self) -> bool:
         """Whether this process holds it."""
-        return self._fd is not None
+        return self._is_taken
 
     def try_take(self) -> bool:
         """Sit down if nobody else has; True also where it is ours already.
@@ -34,23 +35,24 @@ class Seat:
         Raises:
             OSError: the folder cannot be written to.
         """
-        if self._fd is not None:
+        if self._is_taken:
             return True
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if self._fd is None:  # and it stays open, so that to look again is one system call
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(fd)
             return False
-        except BaseException:
-            os.close(fd)
-            raise
-        self._fd = fd
+        self._is_taken = True
         return True
 
     def leave(self) -> None:
-        """Let another have it."""
+        """Let another have it, or stop trying."""
+        self._is_taken = False
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def __del__(self) -> None:
+        self.leave()

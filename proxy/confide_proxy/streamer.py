@@ -62,10 +62,10 @@ class Streamer:
 
     async def _stream(self, folder: Folder, space: str) -> None:
         seat = Seat(self._seats, f"{space}\0{folder.root}")
-        while not _taken(seat):  # noqa: ASYNC110 - another process leaves it, which no event tells
-            await asyncio.sleep(LOOK_AGAIN_S)
-        self._held.add(folder.project)
         try:
+            while not _taken(seat):  # noqa: ASYNC110 - another process leaves it, which no event tells
+                await asyncio.sleep(LOOK_AGAIN_S)
+            self._held.add(folder.project)
             while True:
                 while not folder.root.is_dir():  # noqa: ASYNC110 - what is not there cannot be watched
                     await asyncio.sleep(ABSENT_S)

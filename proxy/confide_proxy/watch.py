@@ -37,7 +37,7 @@ RESCAN_S = 300.0
 POLL_S = 2.0
 """Without native events (inotify's limit reached, some network mounts) folders are walked this often."""
 MANY_PATHS = 1000
-"""More changed files than this are compared, not sent one by one; and so many events may have made the system drop some."""
+"""So many events at once may have made the system drop some: a comparison follows."""
 _EVENTS: list[type[FileSystemEvent]] = [
     DirCreatedEvent,
     DirDeletedEvent,
@@ -128,15 +128,17 @@ class Watcher(FileSystemEventHandler):
         return min(dues, default=None)
 
     def _take(self, now: float) -> set[str] | None:
-        if (self._unsure_at is not None and self._unsure_at + self._debounce_s <= now) or len(self._last) > MANY_PATHS:
+        is_comparison_due = self._unsure_at is not None and self._unsure_at + self._debounce_s <= now
+        if is_comparison_due and not self._last:
             self._unsure_at = None
-            self._first.clear()
-            self._last.clear()
             return None
+        if len(self._last) > MANY_PATHS:
+            self._be_unsure()
+        # What is known to have changed goes before a comparison: that a file was seen to go tells more than that it is not there.
         due = {
             path
             for path, last in self._last.items()
-            if min(last + self._debounce_s, self._first[path] + LONGEST_GATHER_S) <= now
+            if is_comparison_due or min(last + self._debounce_s, self._first[path] + LONGEST_GATHER_S) <= now
         }
         for path in due:
             del self._first[path], self._last[path]

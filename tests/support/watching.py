@@ -1,0 +1,65 @@
+"""`confide watch` as a process, and what it says."""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.programs import CONFIDE, Machine
+
+
+class Watching:
+    """A `confide watch` process and what it says."""
+
+    def __init__(self, command: list[str], machine: Machine) -> None:
+        self.process = subprocess.Popen(
+            command,
+            cwd=machine.project,
+            env=machine.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.said: queue.Queue[dict[str, Any]] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.put(json.loads(line))
+
+    def until(self, event: str, **facts: Any) -> dict[str, Any]:
+        """The next such event."""
+        end = time.monotonic() + 20
+        while True:
+            said = self.said.get(timeout=max(0.01, end - time.monotonic()))
+            if said["event"] == event and facts.items() <= said.items():
+                return said
+
+
+@contextmanager
+def watching(machine: Machine, *folders: Path) -> Iterator[Watching]:
+    """A process that is told to end, and does so within a second."""
+    watch = Watching([CONFIDE, "watch", *map(str, folders), "--json"], machine)
+    try:
+        yield watch
+        asked = time.monotonic()
+        watch.process.send_signal(signal.SIGTERM)
+        assert watch.process.wait(5) == 0
+        assert time.monotonic() - asked < 1.0
+    finally:
+        watch.process.kill()
+        watch.process.wait(5)
+        for pipe in (watch.process.stdout, watch.process.stderr):
+            assert pipe is not None
+            if pipe is watch.process.stderr:
+                print(pipe.read().decode())  # shown with a test that fails
+            pipe.close()
