@@ -50,10 +50,7 @@ def merge_texts(
     style = merged_style(base or "", ours, theirs)
     mine, incoming = split_keeping_ends(plain(ours)), split_keeping_ends(plain(theirs))
     is_known = base is not None or is_log
-    if base is not None:
-        known = split_keeping_ends(plain(base))
-    else:
-        known = [] if is_log else common_lines(mine, incoming)
+    known = split_keeping_ends(plain(base or "")) if is_known else common_lines(mine, incoming)
     parts = (known, mine, incoming)
     heads = [front_matter_lines(lines) for lines in parts]
     head, head_clash = _merge_head(*(lines[:n] for lines, n in zip(parts, heads, strict=True)), name=names[0])

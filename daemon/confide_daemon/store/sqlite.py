@@ -527,7 +527,7 @@ class SqliteStore:
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:
     identity, project, path, revision, content, deleted, *rest, clash = row
-    return DocumentRow(identity, project, path, revision, content, bool(deleted), *rest, clash=bool(clash))
+    return DocumentRow(identity, project, path, revision, content, bool(deleted), *rest, bool(clash))
 
 
 def _cosine(distance: float) -> float:
