@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.clock import Clock
 
 from confide_crypto.bucket import TokenBucket
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_burst_passes_and_then_one_at_a_time() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.clock import Clock
+from tests.support.registries import ALICE, BOB
 from tests.support.serving import Machine, serving
 
 from confide_crypto.errors import DeniedError
@@ -17,31 +18,6 @@ from confide_daemon.errors import TakenError
 from confide_daemon.grants import Grants
 from confide_daemon.invites import Invites
 from confide_daemon.registry import Registry
-
-KEY = bytes(range(32))
-ALICE, BOB = b"a" * 32, b"b" * 32
-
-
-class Clock:
-    """A clock that stands until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def registry(tmp_path: Path, clock: Clock) -> Iterator[Registry]:
-    opened = Registry.open(tmp_path / "registry.db", KEY, clock=clock)
-    yield opened
-    opened.close()
 
 
 def brief(entry: Entry) -> tuple[str, str | None]:

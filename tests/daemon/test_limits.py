@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.clock import Clock
 from tests.support.programs import CONFIDED, Daemon, Machine, running_daemon, wait_until
 from tests.support.serving import Machine as Connected
 from tests.support.serving import machine, serving
@@ -22,16 +23,6 @@ from confide_daemon.rates import BURST, REQUESTS_PER_S, Rates
 from confide_daemon.strangers import Refusals
 
 NO_MODEL = '[embedding]\nprovider = "none"\n'
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 # How fast
@@ -67,7 +58,7 @@ async def test_a_greedy_caller_slows_down_itself_and_nobody_else(tmp_path: Path)
 
 
 async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rates = Rates(per_second=0.5, burst=2, clock=clock)
     with rates.of(b"greedy") as rate, rates.of(b"modest") as other:
         await rate.pass_request()
@@ -88,7 +79,7 @@ async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
 
 
 async def test_connecting_again_does_not_fill_a_rate() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rates = Rates(per_second=1, burst=3, clock=clock)
     with rates.of(b"greedy") as rate:
         for _ in range(3):
@@ -211,7 +202,7 @@ def serve_with_limit(daemon: Daemon, files: int, *, code: int = 0) -> str:
 
 def test_refusals_are_told_once_a_minute_however_many_there_are(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    clock = Clock()
+    clock = Clock(1000.0)
     refusals = Refusals(clock=clock)
     for number in range(10_000):
         refusals.note((BusyError(), HandshakeError("x"), DeniedError("unknown", f"words-{number}"))[number % 3])

@@ -9,8 +9,7 @@ import pty
 import re
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -25,14 +24,6 @@ from confide_crypto.keys import Identity, fingerprint_words, format_public_key, 
 from confide_daemon.enrollment import Rights, make_invite
 from confide_daemon.paths import DataFolder
 from confide_daemon.state import open_state
-
-
-@pytest.fixture
-def ready(tmp_path: Path) -> Iterator[Confided]:
-    program = Confided(tmp_path / "home")
-    program.run("init")
-    yield program
-    program.end()
 
 
 def words(identity: Identity) -> str:

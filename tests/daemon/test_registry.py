@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.clock import Clock
+from tests.support.registries import ALICE, BOB, KEY
 
 from confide_daemon.errors import StorageError, TakenError
 from confide_daemon.grants import Grants
@@ -17,32 +18,8 @@ from confide_daemon.invites import Invites, Joined, Refused
 from confide_daemon.registry import Registry
 from confide_daemon.store.connection import connect
 
-KEY = bytes(range(32))
 INVITE = b"i" * 16
 PSK = b"the-psk-of-this-invite-is-secret"
-ALICE, BOB = b"a" * 32, b"b" * 32
-
-
-class Clock:
-    """A clock that stands until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def registry(tmp_path: Path, clock: Clock) -> Iterator[Registry]:
-    opened = Registry.open(tmp_path / "registry.db", KEY, clock=clock)
-    yield opened
-    opened.close()
 
 
 def invite(registry: Registry, invite_id: bytes = INVITE, alias: str = "laptop", space: str = "laptop") -> None:
