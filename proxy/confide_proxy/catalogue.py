@@ -26,6 +26,9 @@ LOCAL_METHODS = frozenset({INITIALIZE, DISCOVER, LIST_TOOLS, PING})
 
 # The reserved key by which a request of the 2026-07-28 era states its version (MCP 2026-07-28, "_meta").
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+# Ours, by which the daemon makes a call once that it may be sent twice (PROTOCOL.md 7.12).
+META_OPERATION = "confide/operation"
+META_SAID = "confide/said"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
 _FORM: dict[str, type] = {
@@ -59,6 +62,18 @@ class Catalogue:
     def is_read_only(self, tool: str) -> bool:
         """Whether a call of this tool may be sent twice without harm."""
         return bool(self._tools.get(tool, {}).get("annotations", {}).get("readOnlyHint"))
+
+    def has(self, tool: str) -> bool:
+        """Whether there is a tool of that name."""
+        return tool in self._tools
+
+    def tool(self, name: str) -> Mapping[str, Any]:
+        """A tool as `tools/list` carries it. Raises KeyError."""
+        return self._tools[name]
+
+    def offline(self, tool: str) -> str:
+        """What is done with a call of this tool while the daemon cannot be reached: "queue", "local" or "fail"."""
+        return str(self._tools.get(tool, {}).get("_meta", {}).get("confide/offline", "fail"))
 
     def is_long_job(self, tool: str) -> bool:
         """Whether a call of this tool is exempt from the ten seconds that every other call has."""

@@ -9,6 +9,7 @@ ConfideError (confide_crypto.errors)
 ├── DaemonStartError     the daemon on this machine did not come up
 ├── FolderError          a path that is not ours to read or write
 ├── JournalError         what waits on this machine for the daemon cannot be kept, or read
+├── OfflineError         this machine cannot answer in the daemon's place
 ├── SetupError           a client's configuration file that cannot be merged into
 └── ToolError            the daemon answered a tool call with an error
 """
@@ -107,6 +108,12 @@ class JournalError(ConfideError):
     """The journal of this machine is full, in use, or damaged."""
 
     exit_code = 8
+
+
+class OfflineError(ConfideError):
+    """This machine cannot answer in the daemon's place."""
+
+    exit_code = 5
 
 
 class SetupError(ConfideError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from confide_crypto.body import Body
@@ -113,16 +114,25 @@ class Files:
         pending = 0
         for replica in self._replicas.values():
             pending += await asyncio.to_thread(replica.pending)
-        # Calls that meet a daemon that cannot be reached fail and say so: nothing is queued on this machine.
-        return {"pendingUploads": pending, "queuedOffline": 0, "deadLetters": 0}
+        return {"pendingUploads": pending, **await asyncio.to_thread(_waiting, self._paths.journal)}
 
     async def _flush(self, body: dict[str, Any]) -> dict[str, Any]:
         replica = self._replicas.get(str(body.get("project")))
         if replica is not None:
-            await replica.changed([str(body["path"])])
+            await replica.flush(str(body["path"]))
         return {}
 
     async def _before_write(self, folder: Folder) -> None:
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
             await asyncio.to_thread(gitignore.add_memory, folder.root)
+
+
+def _waiting(journal: Path) -> dict[str, int]:
+    """What waits on this machine for the daemon, and what it has refused."""
+    if not journal.exists():
+        return {"queuedOffline": 0, "deadLetters": 0}
+    from confide_proxy.journal import Journal  # most sessions never have one
+
+    counts = Journal(journal).counts()
+    return {"queuedOffline": counts.queued, "deadLetters": counts.dead}

@@ -1,8 +1,8 @@
 """What waits on this machine for the daemon: calls that change something, made while it could not be reached.
 
-A call is on the disk before its agent is told that it is queued. It is sent again in order, each once by the id of its operation, and taken out
-when the daemon has answered; what the daemon refuses for good is kept with the reason until a person decides. The records are sealed
-with a key of this machine that lies beside them: a copied journal alone tells nothing.
+A call is on the disk before its agent is told that it is queued. All are sent again in order, each made once by the id of its operation,
+and taken out when the daemon has answered; what the daemon refuses for good is kept with the reason until a person decides. The records
+are sealed with a key of this machine that lies beside them: a copied journal alone tells nothing.
 
 All sessions and commands of a machine share the journal.
 """

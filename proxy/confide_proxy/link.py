@@ -136,6 +136,11 @@ class Link:
         """Somebody is waiting: try again now rather than when the back-off ends."""
         self._poked.set()
 
+    def abandon(self) -> None:
+        """Nobody is at the other end any more, although the connection stands: give it up without a goodbye, and make another."""
+        if self._connection is not None:
+            self._connection.abort()
+
     async def send_message(self, data: bytes, session_id: str = "") -> None:
         """Pass a JSON-RPC message up; one that is about a call on an older connection names its session.
 

@@ -19,6 +19,7 @@ from confide_proxy.files import Files
 from confide_proxy.link import Callbacks, Link
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.standin import StandIn
 from confide_proxy.streamer import Streamer
 from confide_proxy.tunnel import Tunnel
 from confide_proxy.version import VERSION
@@ -49,7 +50,7 @@ class Session:
         )
         self.link = Link(paths, config, list(bodies.values()), callbacks)
         self._streamer = Streamer(paths.seats, self.files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
-        tunnel.attach(self.link)
+        tunnel.attach(self.link, StandIn(paths, config, project, self.link))
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:

@@ -1,13 +1,15 @@
 """The client's JSON-RPC messages on their way to the daemon and back.
 
 A tunnel, not a second MCP server. It acts in these cases only: what `catalogue` answers while the link is down (and `initialize` and
-`server/discover` always, since the client asks before there can be a link); calls that meet a link that is down; and the
-client's own `initialize`, replayed unseen to each new daemon session. Everything else passes as it came.
+`server/discover` always, since the client asks before there can be a link); calls that meet a link that is down, which `standin` answers;
+calls that change something, which get the id by which they are made once however often they are sent; and the client's own
+`initialize`, replayed unseen to each new daemon session. Everything else passes as it came.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_proxy import catalogue as catalogues
-from confide_proxy.catalogue import Catalogue
+from confide_proxy.catalogue import META_OPERATION, META_SAID, Catalogue
 from confide_proxy.errors import KeyLockedError
 
 if TYPE_CHECKING:
     import asyncio
 
     from confide_proxy.link import Link
+    from confide_proxy.standin import StandIn
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """The channel's own limit for one message (PROTOCOL.md 6.3)."""
@@ -35,6 +38,11 @@ LONG_JOB_DEADLINE_S = 3600.0
 FIRST_LINK_DEADLINE_S = 9.0
 """How long a call waits for the first link, which may include the start of a daemon on this machine."""
 RELINK_DEADLINE_S = 2.0
+PROBE_AFTER_S = 1.0
+"""A call that has no answer for so long asks whether anybody is there at all; a pulled cable tells nobody."""
+PROBE_S = 1.0
+HELD_DEADLINE_S = 5.0
+"""How long a store waits for what was queued before it; then it is queued too."""
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -52,12 +60,16 @@ class Call:
     method: str
     tool: str | None
     repeatable: bool
+    offline: str = "fail"
+    """What is done with it while the daemon cannot be reached (`Catalogue.offline`)."""
     timer: asyncio.TimerHandle | None = None
     is_sent: bool = False
     session_id: str = ""
     """Of the connection that it was sent on."""
     repeats: int = 0
     is_settled: bool = False
+    is_taken: bool = False
+    """This machine answers it in the daemon's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,7 @@ class Tunnel:
         self._was_up = False
         self._shown: list[Any] | None = None
         self._link: Link | None = None
+        self._standin: StandIn | None = None
         # Lines on their way up, in order. A queue, so that taking the client's next line (and its deadline) never waits for the network.
         self._outgoing: deque[_Line] = deque()
         self._is_live = False
@@ -92,9 +105,9 @@ class Tunnel:
         """What is answered locally."""
         return self._catalogue
 
-    def attach(self, link: Link) -> None:
-        """The link exists now; before this only `answer_locally` works."""
-        self._link = link
+    def attach(self, link: Link, standin: StandIn) -> None:
+        """The link exists now, and what answers while it is down; before this only `answer_locally` works."""
+        self._link, self._standin = link, standin
 
     # -- from the client ------------------------------------------------------------------------------------------
 
@@ -166,10 +179,13 @@ class Tunnel:
 
     def on_up(self) -> None:
         """A new daemon session: replay what opened the client's, then everything that waited or may be repeated."""
+        assert self._standin is not None
         self._was_up = self._is_live = True
         self._replay()
-        for identifier, call in list(self._calls.items()):
-            self._dispatch(identifier, call)
+        self._standin.on_up()
+        if self._standin.has_queue:
+            self._standin.send_queue(self._on_queue_sent)
+        self._dispatch_waiting()
 
     def on_renewed(self) -> None:
         """The link has moved to a fresh connection: open the client's session there before anything else goes over it."""
@@ -184,7 +200,7 @@ class Tunnel:
     def on_retired(self, session_id: str, reason: ConfideError | None) -> None:
         """A connection that was replaced is gone; what it has not answered is decided as when the link breaks."""
         for identifier, call in list(self._calls.items()):
-            if call.session_id != session_id:
+            if call.session_id != session_id or call.is_taken:
                 continue
             if not call.repeatable:
                 self._give_up_sent(identifier, reason or ConnectionLost(truncated=False))
@@ -194,19 +210,27 @@ class Tunnel:
 
     def on_down(self, reason: ConfideError) -> None:
         """The link is down: what may have taken effect fails now, what can be repeated gets a short while."""
+        assert self._link is not None
+        assert self._standin is not None
         self._is_live = False
+        self._standin.on_down()
         self._outgoing.clear()  # on_up sends again what still waits then
+        is_known = time.time() - self._link.since > RELINK_DEADLINE_S
         for identifier, call in list(self._calls.items()):
+            if call.is_taken:
+                continue
             if call.is_sent and not call.repeatable:
                 self._give_up_sent(identifier, reason)
             elif not self._may_recover(reason):
-                self._give_up(identifier, _sentence(reason))
+                self._do_without(identifier, call, _sentence(reason))
             elif call.is_sent and call.repeats >= MAX_REPEATS:
-                self._give_up(identifier, "the link to the daemon broke each time during this call")
+                self._do_without(identifier, call, "the link to the daemon broke each time during this call")
             elif call.is_sent:
                 call.is_sent = False
                 call.repeats += 1
                 self._arm(identifier, call, RELINK_DEADLINE_S)
+            elif is_known and self._was_up:
+                self._do_without(identifier, call, _sentence(reason))  # and it has just failed once more
             # Else it waits already, and its deadline is not put off by another failed attempt.
         if self._calls and self._link is not None:
             self._link.poke()
@@ -255,7 +279,11 @@ class Tunnel:
             return
         params = message.get("params")
         tool = str(params.get("name")) if method == "tools/call" and isinstance(params, dict) else None
-        call = Call(line, method, tool, tool is None or self._catalogue.is_read_only(tool))
+        offline = self._catalogue.offline(tool) if tool is not None else "fail"
+        if offline == "queue":
+            line = _with_operation(message)
+        is_repeatable = tool is None or offline == "queue" or self._catalogue.is_read_only(tool)
+        call = Call(line, method, tool, is_repeatable, offline)
         self._calls[_key(identifier)] = call
         if self._is_live:
             self._dispatch(_key(identifier), call)
@@ -264,15 +292,50 @@ class Tunnel:
         reason = self._link.reason
         # A key that is locked may have been unlocked a moment ago: the next attempt, made at once, finds out.
         if reason is not None and not self._may_recover(reason) and not isinstance(reason, KeyLockedError):
-            self._give_up(_key(identifier), _sentence(reason))
+            self._do_without(_key(identifier), call, _sentence(reason))
             return
-        self._arm(_key(identifier), call, RELINK_DEADLINE_S if self._was_up else FIRST_LINK_DEADLINE_S)
+        is_soon = self._was_up or (call.offline != "fail" and self._standin is not None and self._standin.is_joined)
+        self._arm(_key(identifier), call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
 
     def _dispatch(self, identifier: str, call: Call) -> None:
+        assert self._standin is not None
+        if call.offline == "queue" and self._standin.has_queue:
+            # What was queued before goes first, or an agent's later word would stand above its earlier one.
+            call.is_sent = False
+            self._arm(identifier, call, HELD_DEADLINE_S)
+            self._standin.send_queue(self._on_queue_sent)
+            return
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
         call.is_sent, call.session_id = True, ""
-        self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
         self._push(_Line(call.line, call))
+        if call.offline == "fail":
+            self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
+        else:
+            self._arm(identifier, call, PROBE_AFTER_S, self._probe)
+
+    def _dispatch_waiting(self) -> None:
+        for identifier, call in list(self._calls.items()):
+            if not call.is_sent and not call.is_taken:
+                self._dispatch(identifier, call)
+
+    def _on_queue_sent(self) -> None:
+        if self._is_live:
+            self._dispatch_waiting()
+
+    def _probe(self, identifier: str) -> None:
+        call = self._calls.get(identifier)
+        if call is not None and self._standin is not None:
+            self._arm(identifier, call, CALL_DEADLINE_S - PROBE_AFTER_S)
+            self._standin.probe(PROBE_S, lambda: self._on_silence(identifier, call))
+
+    def _on_silence(self, identifier: str, call: Call) -> None:
+        """Nobody is there, although nobody has said so: this call is answered here, and the link is made anew."""
+        assert self._link is not None
+        if call.is_sent and not call.is_settled and not call.is_taken:
+            self._do_without(
+                identifier, call, "the daemon does not answer", since=time.time() - PROBE_AFTER_S - PROBE_S
+            )
+            self._link.abandon()
 
     def _cancel(self, message: dict[str, Any]) -> Call | None:
         # MCP, "Cancellation": no answer follows. A call that has not been sent yet must not be carried out any more.
@@ -297,23 +360,50 @@ class Tunnel:
         if self._has_outgoing is not None:
             self._has_outgoing.set()
 
-    def _arm(self, identifier: str, call: Call, seconds: float) -> None:
+    def _arm(self, identifier: str, call: Call, seconds: float, then: Callable[[str], None] | None = None) -> None:
         # Imported late: before the loop runs there are no calls, and the first answers go out without asyncio.
         import asyncio
 
         if call.timer:
             call.timer.cancel()
-        call.timer = asyncio.get_running_loop().call_later(seconds, self._expire, identifier)
+        call.timer = asyncio.get_running_loop().call_later(seconds, then or self._expire, identifier)
 
     def _expire(self, identifier: str) -> None:
         call = self._calls.get(identifier)
         if call is None or self._link is None:
             return
-        if call.is_sent:
+        reason = self._link.reason
+        if call.is_sent and call.offline == "queue":
+            self._do_without(identifier, call, "the daemon did not answer in time", since=time.time() - CALL_DEADLINE_S)
+        elif call.is_sent:
             self._give_up(identifier, "the daemon did not answer in time; confide status shows how it is")
         else:
-            reason = self._link.reason
-            self._give_up(identifier, _sentence(reason) if reason else "the daemon is still being reached; try again")
+            why = _sentence(reason) if reason else "the daemon is still being reached; try again"
+            self._do_without(identifier, call, why)
+
+    def _do_without(self, identifier: str, call: Call, why: str, *, since: float | None = None) -> None:
+        """Answer a call without the daemon; with an error that says why, where this machine knows no tool of that name.
+
+        `since` says when the daemon was last heard of, where the link itself knows nothing yet.
+        """
+        assert self._link is not None
+        assert self._standin is not None
+        if call.tool is None or not self._catalogue.has(call.tool):
+            self._give_up(identifier, why)
+            return
+        call.is_taken = True
+        if call.timer:
+            call.timer.cancel()
+        facts = (None, since, False) if since else (self._link.reason, self._link.since, self._is_live)
+
+        def answered(result: dict[str, Any]) -> None:
+            if self._calls.get(identifier) is call:
+                self._settle(identifier)
+                self._send({"jsonrpc": "2.0", "id": json.loads(identifier), "result": result})
+            if call.offline == "queue" and self._is_live and self._standin is not None:
+                self._standin.send_queue(self._on_queue_sent)
+
+        self._standin.answer(call.line, self._catalogue, facts, lambda: not call.is_settled, answered)
 
     def _may_recover(self, reason: ConfideError) -> bool:
         # A daemon on this machine, or a link that has been up, comes back within moments; a remote one that refused does not.
@@ -375,6 +465,19 @@ class Tunnel:
 
     def _send(self, message: dict[str, Any]) -> None:
         self._write(_encoded(message) + b"\n")
+
+
+def _with_operation(message: dict[str, Any]) -> bytes:
+    """The call with an id of its own, and the time at which it was made (PROTOCOL.md 7.12)."""
+    # Imported late: only a session that stores something needs them.
+    import secrets
+    from datetime import datetime
+
+    said = datetime.now().astimezone().isoformat(timespec="seconds")
+    params = message["params"]
+    given = params.get("_meta")
+    meta = {**(given if isinstance(given, dict) else {}), META_OPERATION: secrets.token_hex(16), META_SAID: said}
+    return _encoded({**message, "params": {**params, "_meta": meta}})
 
 
 def _encoded(message: dict[str, Any]) -> bytes:

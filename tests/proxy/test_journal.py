@@ -45,7 +45,8 @@ def test_calls_come_out_as_they_went_in(folder: Path) -> None:
     entry = replace(call(0), arguments={"content": "- ein „Wort“\n\n```\n\ud800\0```", "tags": [1, 2.5, None, True]})
     journal = Journal(folder)
     assert journal.append(entry) == 1
-    assert journal.append(other := call(1)) == 2
+    other = call(1)
+    assert journal.append(other) == 2
     assert Journal(folder).first() == entry
     assert journal.counts().queued == 2
     assert journal.counts().since == entry.at

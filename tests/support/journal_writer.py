@@ -1,7 +1,8 @@
 """A process that keeps calls in a journal and is killed at a chosen system call: its n-th write, fsync, rename, unlink or truncate.
 
 Usage: journal_writer.py FOLDER (append | replay) STEP
-`append` keeps calls and says `kept ID` after each; `replay` takes each one out, having noted its id in FOLDER/../made first, as a daemon does.
+`append` keeps calls and says `kept ID` after each; `replay` takes each one out, having noted its id in FOLDER/../made first, as a
+daemon does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""Why the daemon is not asked, and what a call is answered with instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkError, WrongDaemonKey
+from confide_proxy.errors import NotJoinedError
+
+if TYPE_CHECKING:
+    from confide_proxy.journal import Counts
+
+_WAITING_DENIALS: Final = frozenset({"disabled", "busy"})
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why the daemon is not asked.
+
+    Attributes:
+        reason: what the link ended with; None where it has not been made yet, or the daemon does not answer.
+        since: when that began, in seconds since 1970.
+        is_behind: the link is up, but calls that were queued before go first.
+    """
+
+    reason: ConfideError | None
+    since: float
+    is_behind: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """For the agent and its user."""
+        if self.is_behind:
+            return "calls that were queued before are still on their way to the daemon"
+        moment = datetime.fromtimestamp(self.since).astimezone()
+        is_today = moment.date() == datetime.now().astimezone().date()
+        when = moment.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M")
+        what = str(self.reason) if self.reason else "the daemon does not answer"
+        return f"{what} (since {when})"
+
+    @property
+    def hint(self) -> str | None:
+        """What somebody could do about it."""
+        return self.reason.hint if self.reason else None
+
+    @property
+    def hints(self) -> list[str]:
+        """The same for a list of warnings, where somebody has to act; a link that broke comes back by itself."""
+        return [f"hint: {self.hint}"] if self.hint and not isinstance(self.reason, LinkError) else []
+
+    @property
+    def is_final(self) -> bool:
+        """Whether waiting cannot mend it: nothing may be queued for a daemon that has said no, or that nobody knows."""
+        if isinstance(self.reason, DeniedError):
+            return self.reason.reason not in _WAITING_DENIALS
+        return isinstance(self.reason, NotJoinedError | WrongDaemonKey | KeyFileError)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call is answered with; `structured` is None for an error."""
+
+    text: str
+    structured: dict[str, Any] | None = None
+
+    def as_result(self, *, is_modern: bool) -> dict[str, Any]:
+        """The result of `tools/call`."""
+        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}]}
+        if self.structured is None:
+            result["isError"] = True
+        else:
+            result["structuredContent"] = self.structured
+        return {**result, "resultType": "complete"} if is_modern else result
+
+
+def told(counts: Counts) -> str:
+    """What waits on this machine, in a sentence; "" where nothing does."""
+    parts = []
+    if counts.queued:
+        parts.append(f"{counts.queued} {_stores(counts.queued)} on this machine for the daemon")
+    if counts.dead:
+        parts.append(f"{counts.dead} that it refused {'is' if counts.dead == 1 else 'are'} kept here")
+    if counts.damaged:
+        parts.append(f"{counts.damaged} damaged {'record is' if counts.damaged == 1 else 'records are'} kept aside")
+    return f"{'; '.join(parts)} (confide queue)" if parts else ""
+
+
+def _stores(count: int) -> str:
+    return "store waits" if count == 1 else "stores wait"

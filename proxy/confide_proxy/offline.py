@@ -1,0 +1,108 @@
+"""What this machine answers while the daemon cannot be reached (tools design, "Where a tool runs when the daemon cannot be reached").
+
+The catalogue says per tool: `queue` (kept in the journal, sent once the link is back), `local` (answered from the files on this machine),
+or `fail`. Imported at the first call that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError
+from confide_proxy import local_answers, projects
+from confide_proxy.absence import Answer, Trouble, told
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import NotJoinedError, ToolError
+from confide_proxy.folder import Folder
+from confide_proxy.journal import Counts, Journal, new_id
+from confide_proxy.local_memory import LocalMemory
+from confide_proxy.paths import Paths
+from confide_proxy.projects import Project
+from confide_proxy.tool_arguments import checked
+
+ANSWER_DEADLINE_S: Final = 7.5
+"""With the two seconds in which it is decided that the link is down, within the ten that a call has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A call as its agent made it.
+
+    Attributes:
+        tool: its entry in the catalogue.
+        operation: its id, for a tool whose calls are queued.
+        said: when it was made, as ISO 8601 with the time zone.
+    """
+
+    tool: Mapping[str, Any]
+    arguments: Any
+    operation: str | None = None
+    said: str | None = None
+
+
+class Offline:
+    """The answers for one project of this machine."""
+
+    def __init__(self, paths: Paths, config: ProxyConfig, project: Project) -> None:
+        limit = config.max_file_kib * 1024
+        folders = [Folder(project.name, project.root, config.extra, limit)]
+        if project.name != projects.GLOBAL:
+            folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
+        self._project = project.name
+        self.journal = Journal(paths.journal)
+        self._memory = LocalMemory(folders, self.journal)
+
+    async def answer(self, call: Said, trouble: Trouble) -> Answer:
+        """Answer a call without the daemon. Never raises for what was asked."""
+        try:
+            async with asyncio.timeout(ANSWER_DEADLINE_S):
+                return await asyncio.to_thread(self._answer, call, trouble)
+        except TimeoutError:
+            return Answer(f"{trouble.sentence}; and this machine could not answer in time itself: try again")
+        except ConfideError as error:
+            return Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+
+    async def counts(self) -> Counts:
+        """What waits on this machine. Raises as `Journal`."""
+        return await asyncio.to_thread(self.journal.counts)
+
+    def close(self) -> None:
+        """Give back the memory that the search holds. Blocks while one runs."""
+        self._memory.close()
+
+    def _answer(self, call: Said, trouble: Trouble) -> Answer:
+        name, kind = call.tool["name"], call.tool.get("_meta", {}).get("confide/offline")
+        if isinstance(trouble.reason, NotJoinedError):
+            return self._failed(trouble)  # nothing is set up yet, and somebody has to be told
+        if kind == "queue" and name == "memory_store":
+            return self._store(call, trouble)
+        if kind == "local" and name == "memory_search":
+            return local_answers.search(self._memory, self._project, checked(call.tool, call.arguments), trouble)
+        if kind == "local" and name == "memory_read":
+            arguments = checked(call.tool, call.arguments)
+            may_warn = "warnings" in call.tool.get("outputSchema", {}).get("properties", {})
+            return local_answers.read(self._memory, self._project, arguments, trouble, may_warn=may_warn)
+        return self._failed(trouble)
+
+    def _failed(self, trouble: Trouble) -> Answer:
+        counts = self.journal.counts()
+        lines = [trouble.sentence]
+        if not trouble.is_final:
+            lines[0] += "; it is tried again all the time, and this tool needs it"
+        if trouble.hint:
+            lines.append(f"hint: {trouble.hint}")
+        if counts.queued or counts.dead:
+            lines.append(told(counts))
+        return Answer("\n".join(lines))
+
+    def _store(self, call: Said, trouble: Trouble) -> Answer:
+        arguments = checked(call.tool, call.arguments)
+        if trouble.is_final:
+            raise ToolError(f"not stored: {trouble.sentence}", hint=trouble.hint)
+        said = call.said or datetime.now().astimezone().isoformat(timespec="seconds")
+        entry = local_answers.entry(self._project, arguments, said, call.operation or new_id())
+        return local_answers.stored(entry, self.journal.append(entry), trouble)

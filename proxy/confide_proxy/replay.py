@@ -1,0 +1,103 @@
+"""Sends what waits in the journal once the daemon can be reached: in order, each made once by its operation's id, by one process at a time.
+
+What the daemon refuses for good is buried with its reason and does not hold up the rest; what it cannot do now is tried again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from confide_crypto.errors import RequestError
+from confide_proxy.journal import Entry, Journal, is_empty
+from confide_proxy.seat import LOOK_AGAIN_S, Seat
+
+CALL_DEADLINE_S: Final = 10.0
+KNOWN_S: Final = 85 * 86400.0
+"""The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
+TRIES: Final = 4
+"""Of a call that fails inside the daemon, before it is taken for one that always will."""
+_LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled"})
+
+
+class Asks(Protocol):
+    """The way to the daemon."""
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        """As `Connection.request`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a replay came to: how many calls were made, how many refused for good; `why` something is left, None if nothing is."""
+
+    sent: int
+    refused: int
+    why: str | None = None
+
+
+class Replay:
+    """The replay of one process. `seats` is the folder of the machine's seats."""
+
+    def __init__(self, journal: Journal, seats: Path) -> None:
+        self._journal = journal
+        self._seat = Seat(seats, "journal")
+        self._failures: dict[str, int] = {}
+
+    async def run(self, link: Asks) -> Outcome:
+        """Send until nothing waits, or something has to wait longer. Another process that sends is waited for.
+
+        Raises:
+            ConnectionLost: the link went down.
+            StateError, JournalError, KeyFileError: the journal cannot be used.
+        """
+        try:
+            while not await asyncio.to_thread(self._seat.try_take):
+                if is_empty(self._journal.folder):
+                    return Outcome(0, 0)
+                await asyncio.sleep(LOOK_AGAIN_S)
+            return await self._send_all(link)
+        finally:
+            self._seat.leave()
+
+    async def _send_all(self, link: Asks) -> Outcome:
+        sent = refused = 0
+        while entry := await asyncio.to_thread(self._journal.first):
+            try:
+                await self._send(entry, link)
+            except TimeoutError:
+                return Outcome(sent, refused, "the daemon did not answer in time")
+            except RequestError as error:
+                if not self._is_refused(entry, error):
+                    return Outcome(sent, refused, str(error))
+                await asyncio.to_thread(self._journal.bury, entry, error.code, str(error))
+                refused += 1
+                continue
+            await asyncio.to_thread(self._journal.done, entry.id)
+            sent += 1
+        return Outcome(sent, refused)
+
+    async def _send(self, entry: Entry, link: Asks) -> None:
+        if time.time() - entry.at > KNOWN_S:
+            raise RequestError(
+                "conflict",
+                "it waited for so long that nobody knows whether it was made; send it again with confide queue retry",
+            )
+        body = {
+            "project": entry.project,
+            "operation": entry.id,
+            "said": entry.said,
+            "tool": entry.tool,
+            "arguments": entry.arguments,
+        }
+        await link.request("call", body, timeout_s=CALL_DEADLINE_S)
+
+    def _is_refused(self, entry: Entry, error: RequestError) -> bool:
+        if error.code == "internal":
+            self._failures[entry.id] = self._failures.get(entry.id, 0) + 1
+            return self._failures[entry.id] >= TRIES
+        return error.code not in _LATER

@@ -1,0 +1,176 @@
+"""What a session does for its calls while the daemon is away, and what it sends once the daemon is back.
+
+A few lines that every session loads; the journal, the search and the replay are imported when they are first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_proxy.catalogue import META_OPERATION, META_SAID, VERSION_KEY
+from confide_proxy.config import ProxyConfig
+from confide_proxy.paths import Paths
+from confide_proxy.projects import Project
+
+if TYPE_CHECKING:
+    from confide_proxy.catalogue import Catalogue
+    from confide_proxy.link import Link
+    from confide_proxy.offline import Offline
+    from confide_proxy.replay import Replay
+
+    Facts = tuple[ConfideError | None, float, bool]
+    """Reason, since and is_behind of `absence.Trouble`."""
+
+log = logging.getLogger(__name__)
+
+KEEP_S: Final = 60.0
+"""How long after the link is back the search over local files is kept, in case it breaks again."""
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+
+
+class StandIn:
+    """One session's; runs in its event loop. `link` is that of the session."""
+
+    def __init__(self, paths: Paths, config: ProxyConfig, project: Project, link: Link) -> None:
+        self._paths = paths
+        self._config = config
+        self._project = project
+        self._link = link
+        self._queue_file = os.fspath(paths.journal / "queue")
+        self._offline: Offline | None = None
+        self._replay: Replay | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._forgetting: asyncio.TimerHandle | None = None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there is a daemon to be reached; else one is started on this machine, which takes longer."""
+        return self._paths.link.exists()
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether calls of this machine wait for the daemon. One system call."""
+        return os.path.exists(self._queue_file)  # noqa: PTH110 - at each store; no path object is made
+
+    def answer(
+        self,
+        line: bytes,
+        catalogue: Catalogue,
+        trouble: Facts,
+        is_wanted: Callable[[], bool],
+        answered: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Answer a `tools/call` in the background, from this machine.
+
+        Args:
+            is_wanted: asked right before, since a client may have cancelled the call.
+            answered: gets the result.
+        """
+        self._spawn(self._answer(line, catalogue, trouble, is_wanted, answered))
+
+    def send_queue(self, sent: Callable[[], None]) -> None:
+        """Send what waits, in the background, for as long as the link is up; `sent` is called once nothing waits any more."""
+        if self._sending is None or self._sending.done():
+            self._sending = self._spawn(self._send(sent))
+
+    def probe(self, seconds: float, silent: Callable[[], None]) -> None:
+        """Ask in the background whether the daemon is there at all; `silent` is called if nothing comes in time."""
+        self._spawn(self._probe(seconds, silent))
+
+    def on_up(self) -> None:
+        """The link is up: what was kept for its absence goes after a while."""
+        if self._offline is not None and self._forgetting is None:
+            self._forgetting = asyncio.get_running_loop().call_later(KEEP_S, self._forget)
+
+    def on_down(self) -> None:
+        """The link is down."""
+        if self._sending is not None:
+            self._sending.cancel()
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            self._forgetting = None
+
+    async def _answer(
+        self,
+        line: bytes,
+        catalogue: Catalogue,
+        trouble: Facts,
+        is_wanted: Callable[[], bool],
+        answered: Callable[[dict[str, Any]], None],
+    ) -> None:
+        from confide_proxy.absence import Trouble
+        from confide_proxy.offline import Said
+
+        params = json.loads(line)["params"]
+        meta = params.get("_meta") or {}
+        said = Said(
+            catalogue.tool(params["name"]), params.get("arguments"), meta.get(META_OPERATION), meta.get(META_SAID)
+        )
+        if is_wanted():
+            answer = await self._ready().answer(said, Trouble(*trouble))
+            answered(answer.as_result(is_modern=VERSION_KEY in meta))
+
+    async def _probe(self, seconds: float, silent: Callable[[], None]) -> None:
+        try:
+            await self._link.request("ping", {}, timeout_s=seconds)
+        except TimeoutError:
+            silent()
+        except ConfideError:
+            return  # an answer of whatever kind, or a link that is known to be down
+
+    async def _send(self, sent: Callable[[], None]) -> None:
+        from confide_proxy.replay import Replay
+
+        self._replay = self._replay or Replay(self._ready().journal, self._paths.seats)
+        pause_s = FIRST_PAUSE_S
+        while self._link.is_up:
+            try:
+                outcome = await self._replay.run(self._link)
+            except ConnectionLost:
+                return
+            except (ConfideError, OSError) as error:
+                log.warning(
+                    "what waits for the daemon could not be sent: %s",
+                    error if isinstance(error, ConfideError) else type(error).__name__,
+                )
+            else:
+                if outcome.refused:
+                    log.warning("the daemon refused %d queued calls; they are kept: confide queue", outcome.refused)
+                if outcome.why is None:
+                    sent()
+                    return
+                log.info("what waits for the daemon could not all be sent")
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    def _ready(self) -> Offline:
+        if self._offline is None:
+            from confide_proxy.offline import Offline
+
+            self._offline = Offline(self._paths, self._config, self._project)
+        return self._offline
+
+    def _forget(self) -> None:
+        self._forgetting = None
+        if self._offline is not None:
+            self._spawn(asyncio.to_thread(self._offline.close))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            # A fault of ours in here must not stay unseen, and must not take the session with it either.
+            log.error("a task of this session failed: %s", type(error).__name__)
