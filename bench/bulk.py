@@ -11,25 +11,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 from tests.support.channels import Door, no_message, no_request
 from websockets.asyncio.client import connect as dial_websocket
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 
+from bench.other_process import CLIENT, DAEMON, serving
 from confide_crypto.body import Body
 from confide_crypto.channel import BUCKETS
 from confide_crypto.connection import accept, connect, websocket_options
-from confide_crypto.keys import Identity
 from confide_crypto.noise import TAG_LENGTH
 
-CLIENT, DAEMON = Identity(bytes(range(32))), Identity(bytes(range(32, 64)))
 FRAME = BUCKETS[-1] + TAG_LENGTH
 PART = 256 * 1024
 MIN_RATIO = 0.5
@@ -52,21 +49,6 @@ async def take_plain(ws: ServerConnection) -> None:
         if len(message) < FRAME:
             await ws.send(str(length))
             length = 0
-
-
-def run_server(ports: Pipe) -> None:
-    """The other process: both kinds, until it is ended."""
-
-    async def run() -> None:
-        options = websocket_options()
-        async with (
-            serve(take_plain, "127.0.0.1", 0, **options) as plain,
-            serve(take_sealed, "127.0.0.1", 0, **options) as sealed,
-        ):
-            ports.send([server.sockets[0].getsockname()[1] for server in (plain, sealed)])
-            await asyncio.get_running_loop().run_in_executor(None, ports.poll, None)
-
-    asyncio.run(run())
 
 
 async def parts(length: int) -> AsyncIterator[bytes]:
@@ -120,17 +102,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--mib", type=int, default=96)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    server = context.Process(target=run_server, args=(theirs,))
-    server.start()
-    try:
-        result = asyncio.run(run_rounds(*ours.recv(), options.rounds, options.mib * 1024 * 1024))
-    finally:
-        ours.send(None)
-        server.join(5)
-        if server.is_alive():
-            server.kill()
+    with serving(take_plain, take_sealed) as other:
+        result = asyncio.run(run_rounds(other.ports[0], other.ports[1], options.rounds, options.mib * 1024 * 1024))
     within = result["ratio"] >= MIN_RATIO
     if options.json:
         print(json.dumps({**result, "min_ratio": MIN_RATIO, "ok": within}))

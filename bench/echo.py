@@ -11,22 +11,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 from tests.support.channels import Door, no_request
 from websockets.asyncio.client import connect as dial_websocket
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 
+from bench.other_process import CLIENT, DAEMON, serving
 from confide_crypto.connection import Connection, accept, connect, websocket_options
-from confide_crypto.keys import Identity
 
-CLIENT, DAEMON = Identity(bytes(range(32))), Identity(bytes(range(32, 64)))
 MESSAGE = bytes(2048)
 MAX_RATIO = 1.5
 
@@ -43,21 +40,6 @@ async def echo_sealed(ws: ServerConnection) -> None:
 async def echo_plain(ws: ServerConnection) -> None:
     async for message in ws:
         await ws.send(message)
-
-
-def run_server(ports: Pipe) -> None:
-    """The other process: both kinds of echo, until it is ended."""
-
-    async def run() -> None:
-        options = websocket_options()
-        async with (
-            serve(echo_plain, "127.0.0.1", 0, **options) as plain,
-            serve(echo_sealed, "127.0.0.1", 0, **options) as sealed,
-        ):
-            ports.send([server.sockets[0].getsockname()[1] for server in (plain, sealed)])
-            await asyncio.get_running_loop().run_in_executor(None, ports.poll, None)
-
-    asyncio.run(run())
 
 
 async def time_trips(trip: Callable[[], Awaitable[object]], count: int) -> list[float]:
@@ -162,17 +144,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--trips", type=int, default=1500)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    server = context.Process(target=run_server, args=(theirs,))
-    server.start()
-    try:
-        result = asyncio.run(run_rounds(*ours.recv(), options.rounds, options.trips))
-    finally:
-        ours.send(None)
-        server.join(5)
-        if server.is_alive():
-            server.kill()
+    with serving(echo_plain, echo_sealed) as other:
+        result = asyncio.run(run_rounds(other.ports[0], other.ports[1], options.rounds, options.trips))
     within = result["ratio"] <= MAX_RATIO
     if options.json:
         print(json.dumps({**result, "max_ratio": MAX_RATIO, "ok": within}))

@@ -11,23 +11,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 import psutil
 from tests.support.channels import Door, no_request
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 
+from bench.other_process import CLIENT, DAEMON, serving
 from confide_crypto.body import Body
-from confide_crypto.connection import Connection, accept, connect, websocket_options
-from confide_crypto.keys import Identity
+from confide_crypto.connection import Connection, accept, connect
 
-CLIENT, DAEMON = Identity(bytes(range(32))), Identity(bytes(range(32, 64)))
 MAX_GROWTH_MIB = 2.0
 BATCH = 64
 
@@ -42,17 +39,6 @@ async def answer(ws: ServerConnection) -> None:
         return {"length": len(await body.read(1 << 20))}
 
     await connection.serve(on_message=connection.send_message, on_request=on_request, on_stream=on_stream)
-
-
-def run_server(ports: Pipe) -> None:
-    """The other process, until it is ended."""
-
-    async def run() -> None:
-        async with serve(answer, "127.0.0.1", 0, **websocket_options()) as server:
-            ports.send(server.sockets[0].getsockname()[1])
-            await asyncio.get_running_loop().run_in_executor(None, ports.poll, None)
-
-    asyncio.run(run())
 
 
 class Load:
@@ -108,18 +94,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    server = context.Process(target=run_server, args=(theirs,))
-    server.start()
-    assert server.pid is not None
-    try:
-        result = asyncio.run(run(ours.recv(), server.pid, options.records))
-    finally:
-        ours.send(None)
-        server.join(5)
-        if server.is_alive():
-            server.kill()
+    with serving(answer) as other:
+        result = asyncio.run(run(other.ports[0], other.pid, options.records))
     within = max(result["client_growth_mib"], result["daemon_growth_mib"]) <= MAX_GROWTH_MIB
     if options.json:
         print(json.dumps({**result, "max_growth_mib": MAX_GROWTH_MIB, "ok": within}))

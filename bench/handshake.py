@@ -8,7 +8,6 @@ The reference is a plain websocket opened on the same machine in the same round.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import statistics
 import sys
@@ -16,13 +15,13 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 from tests.support.programs import Daemon, running_daemon
 from websockets.asyncio.client import connect as dial_websocket
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 
+from bench.other_process import serving
 from confide_crypto.connection import connect, websocket_options
 from confide_crypto.errors import HandshakeError
 from confide_crypto.handshake import ClientHandshake, DaemonHandshake
@@ -38,18 +37,8 @@ CPU_TIMES = 300
 SERVER = Identity(bytes(range(32)))
 
 
-def run_plain(pipe: Pipe) -> None:
-    """The reference's server, in a process of its own."""
-
-    async def wait(ws: ServerConnection) -> None:
-        await ws.wait_closed()
-
-    async def run() -> None:
-        async with serve(wait, "127.0.0.1", 0, **websocket_options()) as server:
-            pipe.send(server.sockets[0].getsockname()[1])
-            await asyncio.get_running_loop().run_in_executor(None, pipe.poll, None)
-
-    asyncio.run(run())
+async def stay_open(ws: ServerConnection) -> None:
+    await ws.wait_closed()
 
 
 async def time_opening(open_one: Callable[[], Awaitable[Callable[[], Awaitable[None]]]]) -> list[float]:
@@ -100,20 +89,12 @@ def time_message1(message: bytes | None = None) -> float:
 
 def main(_arguments: Sequence[str] = ()) -> int:
     """Print the table; 1 if the budget is not met."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    plain = context.Process(target=run_plain, args=(theirs,), daemon=True)
-    plain.start()
-    try:
-        with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
-            root = Path(folder)
-            (root / "server-home").mkdir()
-            (root / "server-home" / "daemon.toml").write_text('[embedding]\nprovider = "none"\n')
-            with running_daemon(root) as daemon:
-                sealed_rounds, plain_rounds = asyncio.run(run_rounds(daemon, ours.recv()))
-    finally:
-        plain.kill()
-        plain.join(5)
+    with serving(stay_open) as other, tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
+        root = Path(folder)
+        (root / "server-home").mkdir()
+        (root / "server-home" / "daemon.toml").write_text('[embedding]\nprovider = "none"\n')
+        with running_daemon(root) as daemon:
+            sealed_rounds, plain_rounds = asyncio.run(run_rounds(daemon, other.ports[0]))
     recorded = ClientHandshake(Identity.generate(), SERVER.static_key).write_message1()
     return show(sealed_rounds, plain_rounds, time_message1(), time_message1(recorded))
 
