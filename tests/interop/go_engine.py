@@ -27,6 +27,7 @@ def build(folder: Path) -> Path:
     """Compile the engine, without any network; returns the program."""
     program = folder / "noise-engine"
     env = {**os.environ, "GOPATH": str(GOPATH), "GO111MODULE": "off", "GOFLAGS": "", "GOCACHE": str(folder / "cache")}
+    env["CGO_ENABLED"] = "0"  # a machine that has Go need not have a C compiler
     subprocess.run(["go", "build", "-o", program, SOURCE], env=env, check=True, timeout=BUILD_S)
     return program
 
