@@ -80,6 +80,13 @@ class EmbeddingConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryConfig:
+    """What is kept of the past: every revision of what is there, and deleted files for so many days."""
+
+    deleted_days: int = 90
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     """Everything a person can choose."""
 
@@ -87,6 +94,7 @@ class DaemonConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
 
 
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
@@ -195,6 +203,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "index.chunk_tokens": (index.chunk_tokens, 16, 2000),
         "index.overlap_tokens": (index.overlap_tokens, 0, index.chunk_tokens // 2),
         "embedding.threads": (embedding.threads, 1, 256),
+        "history.deleted_days": (config.history.deleted_days, 1, 36_500),
     }
     for key, (value, least, most) in bounds.items():
         if not least <= value <= most:

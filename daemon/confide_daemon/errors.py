@@ -17,6 +17,7 @@
     ├── ListenError                 the socket cannot be bound
     ├── DescriptorsError            the process may open too few files to serve anybody
     ├── AlreadyServedError          another process serves this data folder
+    ├── LinkError                   two projects that cannot be linked
     ├── ToolsetError                there is no group of tools of that name
     └── ToolError                   a tool call that cannot be done as asked; the agent reads it
 
@@ -169,6 +170,12 @@ class AlreadyServedError(ConfideError):
         super().__init__(
             f"another confided serves {folder}", hint="stop it first, or choose another folder with --data"
         )
+
+
+class LinkError(ConfideError):
+    """Two projects that cannot be linked."""
+
+    exit_code = 7
 
 
 class ToolsetError(ConfideError):

@@ -5,11 +5,13 @@ Messages compare states and are idempotent, so a lost answer or a replay costs n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.states import BUCKETS, bucket_of, digests
 from confide_daemon import transcripts
 from confide_daemon.copies import Change, Copies
 from confide_daemon.documents import check_text, text_hash
@@ -17,6 +19,7 @@ from confide_daemon.errors import (
     GrantError,
     InvalidPathError,
     InvalidTextError,
+    LinkError,
     NotFoundError,
     OperationError,
     StorageError,
@@ -32,6 +35,9 @@ MAX_PROJECT_CHARS = 256
 HASH_CHARS = 64
 
 
+Operation = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
 class Exchange:
     """One connection's sync requests against its space."""
 
@@ -44,13 +50,18 @@ class Exchange:
         self._grants = grants
         self._publish = publish
         self.compared_at: str | None = None
-        self._operations = {
+        self._operations: dict[str, Operation] = {
+            "digest": self._digest,
             "compare": self._compare,
             "put": self._put,
             "remove": self._remove,
             "pull": self._pull,
             "transcript": self._transcript,
         }
+
+    def serve(self, operations: Mapping[str, Operation]) -> None:
+        """Answer these requests as well."""
+        self._operations |= operations
 
     async def handle(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """Answer one request.
@@ -68,8 +79,27 @@ class Exchange:
         except ConfideError as error:
             raise as_request_error(error) from error
 
-    async def _compare(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _digest(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The buckets in which the machine's files are not what it should have; the others are compared with this."""
         project = project_of(body)
+        theirs = _items(body, "digests")
+        if len(theirs) != BUCKETS or not all(isinstance(item, str) for item in theirs):
+            raise RequestError("invalid", f"'digests' must be {BUCKETS} strings")
+        grants = self._grants()
+        if project == GLOBAL_PROJECT and not grants.has_project(project):
+            return {"differ": []}
+        grants.require_project(project)
+        states = [state for state in await self._space.states(project) if grants.reaches(project, state[0])]
+        ours = await asyncio.to_thread(digests, states)
+        differ = {number for number, digest in enumerate(ours) if digest != theirs[number]}
+        for path, digest, revision in states:
+            if bucket_of(path) not in differ:
+                self._copies.confirm(project, path, revision, digest)
+        self.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
+        return {"differ": sorted(differ)}
+
+    async def _compare(self, body: dict[str, Any]) -> dict[str, Any]:
+        project, buckets = project_of(body), _buckets(body)
         entries = [_entry(item) for item in _items(body, "entries")]
         gone = [_gone(item) for item in _items(body, "gone")]
         grants = self._grants()
@@ -80,7 +110,7 @@ class Exchange:
         entries = [entry for entry in entries if grants.reaches(project, entry[0])]
         # A machine that may only read deletes nothing.
         gone = [item for item in gone if grants.may_write and grants.reaches(project, item[0])]
-        result = await self._space.compare(project, entries, gone, author=grants.alias)
+        result = await self._space.compare(project, entries, gone, buckets=buckets, author=grants.alias)
         self.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
         adopted = dict(result.adopt)
         changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
@@ -206,6 +236,7 @@ def as_request_error(error: ConfideError) -> RequestError:
         (GrantError, "denied"),
         (NotFoundError, "not_found"),
         (OperationError, "conflict"),
+        (LinkError, "invalid"),
         (InvalidPathError, "invalid"),
         (InvalidTextError, "invalid"),
         (TooLargeError, "too_large"),
@@ -255,6 +286,15 @@ def _items(body: dict[str, Any], key: str) -> list[Any]:
     if len(value) > MAX_ENTRIES:
         raise RequestError("too_large", f"'{key}' has {len(value)} entries", f"the limit is {MAX_ENTRIES}")
     return value
+
+
+def _buckets(body: dict[str, Any]) -> frozenset[int] | None:
+    if body.get("buckets") is None:
+        return None
+    numbers = _items(body, "buckets")
+    if not all(type(number) is int and 0 <= number < BUCKETS for number in numbers):
+        raise RequestError("invalid", f"'buckets' must be numbers below {BUCKETS}")
+    return frozenset(numbers)
 
 
 def _entry(item: Any) -> tuple[str, str, int]:

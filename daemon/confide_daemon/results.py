@@ -20,7 +20,9 @@ class PutResult:
     queued: int  # pieces of the space that wait for their vectors
     previous_hash: str | None = None  # of the document before; None: there was none
     lines_written: int = 0
-    repeated: bool = False  # it was done before, under the same id; the document is as it is now, its hash "" where it is gone
+    repeated: bool = (
+        False  # it was done before, under the same id; the document is as it is now, its hash "" where it is gone
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,15 @@ class RebuildResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Clash:
+    """A document whose newest text holds two versions of some lines."""
+
+    project: str
+    path: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class SpaceStatus:
     """How a space is. Counts are of the projects asked for; queue, model and size are of the whole space."""
 
@@ -85,3 +96,4 @@ class SpaceStatus:
     search_p50_ms: float | None
     search_p95_ms: float | None
     warnings: list[str]
+    clashes: list[Clash]  # the first of them

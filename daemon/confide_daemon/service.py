@@ -15,7 +15,7 @@ from confide_daemon.errors import BadNameError
 from confide_daemon.paths import DataFolder
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import Spaces
-from confide_daemon.state import create, open_state
+from confide_daemon.state import State, create, open_state
 
 LOOPBACK = "127.0.0.1"
 
@@ -52,7 +52,7 @@ async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen) -> Non
     try:
         room = make_room(config.server.max_sessions, spaces=len(state.registry.spaces()))
         config = replace(config, server=replace(config.server, max_sessions=room))
-        spaces = Spaces(state, models.index_settings(config), models.start(config.embedding))
+        spaces = _spaces(state, config)
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
@@ -65,7 +65,7 @@ async def _reindex(
     folder: DataFolder, config: DaemonConfig, reembed: bool, progress: Callable[[str], None] | None
 ) -> list[dict[str, Any]]:
     state = open_state(folder)
-    spaces = Spaces(state, models.index_settings(config), models.start(config.embedding))
+    spaces = _spaces(state, config)
     done = []
     try:
         for name, space_id in state.registry.spaces().items():
@@ -85,6 +85,11 @@ async def _reindex(
         await spaces.close()
         state.close()
     return done
+
+
+def _spaces(state: State, config: DaemonConfig) -> Spaces:
+    embedder = models.start(config.embedding)
+    return Spaces(state, models.index_settings(config), embedder, deleted_days=config.history.deleted_days)
 
 
 def _listen(text: str) -> tuple[str, int]:

@@ -32,7 +32,9 @@ from confide_daemon.enrolled import Caller
 from confide_daemon.errors import GrantError, TakenError, ToolsetError
 from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
 from confide_daemon.grants import Grants
+from confide_daemon.history_requests import HistoryRequests
 from confide_daemon.operations import Origin, call_again
+from confide_daemon.project_requests import ProjectRequests
 from confide_daemon.rates import Rate
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools import calls
@@ -101,6 +103,8 @@ class Session:
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
         self._exchange = Exchange(space, self._copies, lambda: self.grants, self._publish)
+        self._exchange.serve(HistoryRequests(space, lambda: self.grants, self._publish_here_too).operations)
+        self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
 
@@ -328,6 +332,11 @@ class Session:
 
     def _publish(self, change: Change) -> None:
         self._host.publish(self.caller.space_id, change, self)
+
+    def _publish_here_too(self, change: Change) -> None:
+        """For a revision that the caller's machine has not got, though it asked for it."""
+        self._publish(change)
+        self._copies.announce(change)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
         """Bring a stored revision to the caller's disk, and to the other machines of the space."""

@@ -19,8 +19,11 @@ from typing import TypeVar
 from confide_daemon import documents, search, transcripts
 from confide_daemon.embed import EmbedderHandle, Vectors
 from confide_daemon.errors import EmbedderError, NotFoundError
+from confide_daemon.history import DELETED_DAYS, History
 from confide_daemon.index import Indexer, IndexSettings, Progress, progress
+from confide_daemon.projects import Projects
 from confide_daemon.results import (
+    Clash,
     Comparison,
     DocumentText,
     PutResult,
@@ -34,9 +37,10 @@ from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.threads import StoreThreads
 from confide_daemon.words import keyword_query
-from confide_daemon.writes import Operation, Writer, compare_states
+from confide_daemon.writes import Operation, Writer, compare_states, states
 
 __all__ = [
+    "Clash",
     "Comparison",
     "DocumentText",
     "Hit",
@@ -55,13 +59,23 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LATENCIES_KEPT = 512
 NEAR_NAMES = 5
+# More are not told of, so that status stays small.
+MAX_CLASHES = 21
 
 
 class Space:
     """An open space. Made by `Space.open`, ended by `close`."""
 
     def __init__(
-        self, space_id: str, threads: StoreThreads, writer: Writer, embedder: EmbedderHandle, settings: IndexSettings
+        self,
+        space_id: str,
+        threads: StoreThreads,
+        writer: Writer,
+        embedder: EmbedderHandle,
+        settings: IndexSettings,
+        *,
+        deleted_days: int,
+        clock: Callable[[], float],
     ):
         self.space_id = space_id
         self._threads = threads
@@ -69,32 +83,49 @@ class Space:
         self._embedder = embedder
         self._settings = settings
         self._indexer = Indexer(threads.write, embedder, settings)
+        self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
+        self.projects = Projects(threads)
         self._warmed: int | None = None  # the generation that was brought into memory
         self._warming: asyncio.Task[None] | None = None
         self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     @classmethod
     async def open(
-        cls, path: Path, key: bytes, *, space_id: str, settings: IndexSettings, embedder: EmbedderHandle
+        cls,
+        path: Path,
+        key: bytes,
+        *,
+        space_id: str,
+        settings: IndexSettings,
+        embedder: EmbedderHandle,
+        deleted_days: int = DELETED_DAYS,
+        clock: Callable[[], float] = time.time,
     ) -> Space:
         """Opens the space, making it when the file is not there, heals what a crash left, and takes up the indexing.
 
         Args:
             path: the database file; its folder must exist.
             key: 32 bytes.
+            deleted_days: how long a deleted document can come back.
+            clock: seconds since 1970, for what is deleted too long ago.
+
         Raises:
             StorageError: wrong key, damaged, newer schema, not writable, disk full.
         """
         scan = VectorScan()
         store = await asyncio.to_thread(_open_writer, path, key, scan)
         threads = StoreThreads(store, lambda: SqliteStore.open(path, key, writer=False, now=time.time(), scan=scan))
-        space = cls(space_id, threads, Writer(store, settings), embedder, settings)
+        writer = Writer(store, settings)
+        space = cls(space_id, threads, writer, embedder, settings, deleted_days=deleted_days, clock=clock)
+        await space.projects.open()
         space._indexer.start()
+        space.history.start()
         space._warm(await threads.read(_live))
         return space
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
+        await self.history.close()
         await self._indexer.close()
         if self._warming is not None:
             await asyncio.wait([self._warming])
@@ -189,18 +220,23 @@ class Space:
         entries: Iterable[tuple[str, str, int]],
         gone: Iterable[tuple[str, int]],
         *,
+        buckets: frozenset[int] | None = None,
         author: str = "",
     ) -> Comparison:
-        """What a machine has to send, adopt, pull and drop, given its files; deletes here what it deleted."""
+        """What a machine has to send, adopt, pull and drop, given its files (of some buckets); deletes here what it deleted."""
         here = [(path, content, base) for path, content, base in entries]
         lost = [(path, base) for path, base in gone]
 
         def work(store: Store) -> Comparison:
             if lost:
                 self._writer.bury(project, lost, author=author)
-            return compare_states(store, project, here, lost)
+            return compare_states(store, project, here, lost, buckets)
 
         return await self._threads.write(work)
+
+    async def states(self, project: str) -> list[tuple[str, str, int]]:
+        """(path, hash, revision) of every document that working copies have."""
+        return await self._threads.read(lambda store: states(store, project))
 
     async def _change(self, work: Callable[[], T]) -> T:
         try:
@@ -292,6 +328,7 @@ class Space:
             waited = store.oldest_waiting(state.generation) if state.generation is not None else None
             names = store.project_names()
             size_bytes = store.size_bytes()
+            clashes = store.clashing(projects, limit=MAX_CLASHES)
         ordered = sorted(self._latencies_ms)
         warnings = []
         if self._embedder.state != "ready":
@@ -318,6 +355,7 @@ class Space:
             search_p50_ms=_percentile(ordered, 0.50),
             search_p95_ms=_percentile(ordered, 0.95),
             warnings=warnings,
+            clashes=[Clash(*clash) for clash in clashes],
         )
 
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:

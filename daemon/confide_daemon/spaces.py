@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from confide_daemon.embed import EmbedderHandle
+from confide_daemon.history import DELETED_DAYS
 from confide_daemon.space import IndexSettings, Space
 from confide_daemon.state import State
 
@@ -15,7 +16,11 @@ log = logging.getLogger(__name__)
 class Spaces:
     """Opens a space at its first use and keeps it until the daemon ends (one writer a space)."""
 
-    def __init__(self, state: State, settings: IndexSettings, embedder: EmbedderHandle) -> None:
+    def __init__(
+        self, state: State, settings: IndexSettings, embedder: EmbedderHandle, *, deleted_days: int = DELETED_DAYS
+    ) -> None:
+        """`deleted_days` is how long a deleted document can come back."""
+        self._deleted_days = deleted_days
         self._state = state
         self._settings = settings
         self._embedder = embedder
@@ -47,5 +52,10 @@ class Spaces:
     async def _open(self, space_id: str) -> Space:
         key = self._state.master.space_key(space_id)
         return await Space.open(
-            self._state.folder.space(space_id), key, space_id=space_id, settings=self._settings, embedder=self._embedder
+            self._state.folder.space(space_id),
+            key,
+            space_id=space_id,
+            settings=self._settings,
+            embedder=self._embedder,
+            deleted_days=self._deleted_days,
         )

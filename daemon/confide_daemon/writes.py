@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from confide_crypto.states import bucket_of
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon import documents
 from confide_daemon.chunks import cut
@@ -15,6 +16,9 @@ from confide_daemon.line_ends import in_style_of
 from confide_daemon.results import Comparison, PutResult, RebuildResult, RemoveResult
 from confide_daemon.store import DocumentRow, OperationRow, Store
 from confide_daemon.threeway import Merge, merge_texts
+
+# Revisions among which the last other text of a document is looked for.
+MOST_LOOKED_BACK = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,28 @@ class Writer:
             if row.revision != base:
                 return RemoveResult(row.revision, removed=False, text=self._text(row))
             return RemoveResult(self._tombstone(row, author).revision, removed=True)
+
+    def restore(self, project: str, path: str, *, revision: int | None, author: str) -> PutResult:
+        """Makes an older text the newest revision; without a number the newest one that differs from the present one."""
+        with self._store.writing():
+            row = self._store.document(project, path)
+            entries = self._store.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
+            if row is None or not entries:
+                raise NotFoundError(
+                    "nothing is known of such a document", hint="confide deleted lists what can come back"
+                )
+            if revision is None:
+                revision = next((one.number for one in entries if not one.deleted and one.hash != row.hash), None)
+                if revision is None:
+                    raise NotFoundError("the document has no other text to restore", hint="confide history lists them")
+            found = self._store.revision(row.id, revision)
+            if found is None:
+                raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
+            if found.text is None:
+                raise NotFoundError(f"revision {revision} deleted the document", hint="name the one before")
+            if found.hash == row.hash:
+                return self._result(row, found.text, changed=False)
+            return self._keep(row, project, path, found.text, author=author)
 
     def bury(self, project: str, gone: Iterable[tuple[str, int]], *, author: str) -> None:
         """Deletes what a machine deleted, where it had the newest revision."""
@@ -236,18 +262,31 @@ class Writer:
         return revision.text
 
 
+def states(store: Store, project: str) -> list[tuple[str, str, int]]:
+    """(path, hash, revision) of every document that working copies have."""
+    rows = store.documents(frozenset((project,)))
+    return [(row.path, row.hash, row.revision) for row in rows if row.source != "sessions" and not row.deleted]
+
+
 def compare_states(
-    store: Store, project: str, entries: Iterable[tuple[str, str, int]], gone: Iterable[tuple[str, int]]
+    store: Store,
+    project: str,
+    entries: Iterable[tuple[str, str, int]],
+    gone: Iterable[tuple[str, int]],
+    buckets: frozenset[int] | None = None,
 ) -> Comparison:
     """What the machine has to do; every confirmed loss in `gone` has been buried before.
 
     Args:
         entries: (path, hash, base) of each file the machine has; base is the revision it last confirmed, 0 for never.
         gone: (path, base) of files it confirmed once and no longer has.
+        buckets: only documents of these are looked at (None: all).
     """
     result = Comparison()
     # Transcripts are in no working copy.
     rows = {row.path: row for row in store.documents(frozenset((project,))) if row.source != "sessions"}
+    if buckets is not None:
+        rows = {path: row for path, row in rows.items() if bucket_of(path) in buckets}
     here = set()
     for path, content, base in entries:
         here.add(path)

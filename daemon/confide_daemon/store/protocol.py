@@ -230,9 +230,7 @@ class Store(Protocol):
         """Removes the texts of documents that were deleted before then; of how many. Their revisions go on being counted."""
 
     # projects
-    def projects(
-        self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int
-    ) -> list[ProjectRow]:
+    def projects(self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int) -> list[ProjectRow]:
         """Those that hold a living document of these sources, the last changed first."""
 
     def links(self) -> list[tuple[str, str]]:

@@ -160,7 +160,8 @@ class SqliteStore:
             """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, clash)
                SELECT id, ?, 1, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
                ON CONFLICT (project, path) DO UPDATE SET revision = revision + 1, hash = excluded.hash,
-               deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day, clash = excluded.clash""",
+               deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day,
+               clash = excluded.clash""",
             (path, content_hash, text is None, author, now, source_of(path), day, clash, project),
         )
         row = self.document(project, path)
@@ -190,9 +191,7 @@ class SqliteStore:
         """Removes the texts of what was deleted before then."""
         return history.forget_deleted(self._rows, before, limit=limit)
 
-    def projects(
-        self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int
-    ) -> list[ProjectRow]:
+    def projects(self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int) -> list[ProjectRow]:
         """The projects with what they hold."""
         return projects.listed(self._rows, names, sources, limit=limit)
 
@@ -527,7 +526,8 @@ class SqliteStore:
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:
     identity, project, path, revision, content, deleted, *rest, clash = row
-    return DocumentRow(identity, project, path, revision, content, bool(deleted), *rest, bool(clash))
+    values = (identity, project, path, revision, content, bool(deleted), *rest, bool(clash))
+    return DocumentRow(*values)
 
 
 def _cosine(distance: float) -> float:

@@ -19,8 +19,8 @@ def find(rows: Rows, project: str, agent: str, session: str) -> TranscriptRow | 
     found = rows(sql, (project, agent, session))
     if not found:
         return None
-    values, forgotten = found[0][:-1], bool(found[0][-1])
-    return TranscriptRow(*values, forgotten)
+    identity, *names, version, offset, head, mark, forgotten = found[0]
+    return TranscriptRow(identity, *names[:3], version, offset, head, mark, bool(forgotten))
 
 
 def save(rows: Rows, row: TranscriptRow, *, now: float) -> int:

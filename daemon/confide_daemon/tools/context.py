@@ -92,6 +92,12 @@ class ToolContext:
     said: datetime | None = None
 
     @property
+    def linked(self) -> frozenset[str]:
+        """The projects that are linked with this one, as far as the caller reaches them."""
+        linked = self.space.projects.linked(self.project) if self.project else frozenset()
+        return frozenset(name for name in linked if self.grants.has_project(name))
+
+    @property
     def grants(self) -> Grants:
         """What the caller may do now. Ask again after every wait."""
         return self.rights()

@@ -81,11 +81,12 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _find(context: ToolContext, arguments: dict[str, Any]) -> DocumentText:
-    """The document in the named project, or else in this one and then in the global one, as far as the caller reaches them."""
+    """The document in the named project, or else in this one, the global one and those linked, as far as the caller reaches them."""
     path, revision, grants = arguments["path"], arguments.get("revision"), context.grants
     project = arguments.get("project")
     grants.require_source(source_of(path))
-    wanted = [project] if project else list(dict.fromkeys((context.project or GLOBAL_PROJECT, GLOBAL_PROJECT)))
+    own = (context.project or GLOBAL_PROJECT, GLOBAL_PROJECT, *sorted(context.linked))
+    wanted = [project] if project else list(dict.fromkeys(own))
     grants.projects_among(wanted)
     missing: NotFoundError | None = None
     for name in filter(grants.has_project, wanted):

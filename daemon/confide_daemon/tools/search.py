@@ -37,7 +37,7 @@ DEFINITION = Definition(
             "type": "string",
             "minLength": 1,
             "maxLength": 256,
-            "description": "Project name, * for all; default this project and global",
+            "description": "Project name, * for all; default this one, those linked with it, and global",
         },
         "scope": {"type": "string", "enum": SCOPES, "default": "all"},
         "since": {"type": "string", "maxLength": 40, "description": "ISO date, or an age such as 7d"},
@@ -115,7 +115,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 def _projects(context: ToolContext, arguments: dict[str, Any]) -> frozenset[str] | None:
-    """The projects to search, None for all: this one and the global one, narrowed by `scope` or replaced by `project`."""
+    """The projects to search, None for all: this one, those linked with it and the global one; `scope` narrows it, `project` replaces it."""
     project, scope = arguments.get("project"), arguments["scope"]
     if scope == "global":
         if project not in (None, GLOBAL_PROJECT):
@@ -127,7 +127,9 @@ def _projects(context: ToolContext, arguments: dict[str, Any]) -> frozenset[str]
         return frozenset({project})
     if context.project is None:
         return None
-    return frozenset({context.project}) if scope == "project" else frozenset({context.project, GLOBAL_PROJECT})
+    if scope == "project":
+        return frozenset({context.project})
+    return frozenset({context.project, GLOBAL_PROJECT, *context.linked})
 
 
 def _sources(context: ToolContext, asked: list[str] | None) -> frozenset[str] | None:

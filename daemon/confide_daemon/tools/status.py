@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from confide_daemon import __version__
-from confide_daemon.space import SpaceStatus
+from confide_daemon.space import Clash, SpaceStatus
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
 
 _MAYBE_TEXT = {"type": ["string", "null"]}
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
 _MAYBE_NUMBER = {"type": ["number", "null"]}
+
+MAX_CLASHES_SHOWN = 20
 
 DEFINITION = Definition(
     name="memory_status",
@@ -42,6 +44,7 @@ DEFINITION = Definition(
             "proxyVersion": _MAYBE_TEXT,
             "link": record({"state": TEXT, "caller": TEXT, "machine": _MAYBE_TEXT, "space": TEXT, "scope": TEXT}),
             "project": _MAYBE_TEXT,
+            "clashes": {"type": "array", "items": record({"project": TEXT, "path": TEXT, "revision": COUNT})},
             "warnings": TEXTS,
         }
     ),
@@ -56,7 +59,8 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     status = await context.space.status(grants.projects)
     reached = {name: count for name, count in status.sources.items() if grants.has_source(name)}
     chunks, files = (sum(getattr(count, unit) for count in reached.values()) for unit in ("chunks", "files"))
-    status = replace(status, sources=reached, chunks=chunks, files=files)
+    clashes = [clash for clash in status.clashes if grants.reaches(clash.project, clash.path)]
+    status = replace(status, sources=reached, chunks=chunks, files=files, clashes=clashes)
     structured = _structured(context, status, await context.machine.backlog() or {})
     return ToolResult(structured, _text(structured))
 
@@ -89,8 +93,24 @@ def _structured(context: ToolContext, status: SpaceStatus, backlog: Mapping[str,
             "scope": facts.scope,
         },
         "project": context.project,
-        "warnings": status.warnings,
+        "clashes": [
+            {"project": clash.project, "path": clash.path, "revision": clash.revision}
+            for clash in status.clashes[:MAX_CLASHES_SHOWN]
+        ],
+        "warnings": [*status.warnings, *_clash_warning(status.clashes)],
     }
+
+
+def _clash_warning(clashes: Sequence[Clash]) -> list[str]:
+    if not clashes:
+        return []
+    count = f"over {MAX_CLASHES_SHOWN}" if len(clashes) > MAX_CLASHES_SHOWN else str(len(clashes))
+    files = "file holds" if len(clashes) == 1 else "files hold"
+    first = clashes[0]
+    return [
+        f"{count} {files} two versions of some lines ({first.path} in {first.project}{', …' if clashes[1:] else ''}): "
+        "between the marks that begin with <<<<<<< confide, keep what is right, and delete the marks"
+    ]
 
 
 def _count(value: object) -> int | None:

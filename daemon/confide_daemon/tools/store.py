@@ -6,6 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
+from confide_daemon.clash import has_clash
 from confide_daemon.documents import check_path, text_hash
 from confide_daemon.errors import ToolError
 from confide_daemon.space import Operation, PutResult
@@ -121,6 +122,11 @@ def _answer(project: str, path: str, stored: PutResult, written: WrittenBack) ->
     warnings = [written.warning] if written.warning else []
     if written.result.merged:
         warnings.append("the file was being edited on this machine; both sides were kept")
+    if has_clash(written.result.text):
+        warnings.append(
+            "the file holds two versions of some lines, between marks that begin with <<<<<<< confide: "
+            "keep what is right, and delete the marks"
+        )
     structured = {
         "path": path,
         "project": project,

@@ -1,0 +1,145 @@
+"""What a space keeps of the past: every revision of a document, and deleted ones for a while.
+
+Deleting keeps the texts, so that a document can come back, until a sweep removes those that were deleted too long ago.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from confide_daemon.errors import NotFoundError, StorageError
+from confide_daemon.results import PutResult
+from confide_daemon.store import RevisionEntry, Store
+from confide_daemon.threads import StoreThreads
+
+log = logging.getLogger(__name__)
+
+DELETED_DAYS = 90
+MAX_DELETED = 500
+DAY_S = 86_400.0
+# Documents of one transaction: other writes of the space wait for no more than that.
+_SWEPT_AT_ONCE = 32
+_LOOKED_AT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A document that was deleted and can come back. Times are seconds since 1970."""
+
+    path: str
+    last: RevisionEntry  # the newest revision with a text
+    author: str  # who deleted it
+    deleted_at: float
+    restorable_until: float
+
+
+class Restores(Protocol):
+    """The one writer of the space, as far as it is needed here."""
+
+    def restore(self, project: str, path: str, *, revision: int | None, author: str) -> PutResult: ...
+
+
+class History:
+    """The past of one space."""
+
+    def __init__(
+        self,
+        threads: StoreThreads,
+        writer: Restores,
+        change: Callable[[Callable[[], PutResult]], Awaitable[PutResult]],
+        *,
+        deleted_days: int,
+        clock: Callable[[], float],
+    ) -> None:
+        """`change` runs a write of the space; `clock` gives seconds since 1970."""
+        self._threads = threads
+        self._writer = writer
+        self._change = change
+        self._kept_s = deleted_days * DAY_S
+        self._clock = clock
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Sweep now and then once a day, until closed."""
+        self._sweeping = asyncio.create_task(self._sweep_daily(), name="confide-sweep")
+
+    async def close(self) -> None:
+        """End the sweeping, after the transaction that is under way."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweeping
+
+    async def revisions(self, project: str, path: str, *, limit: int) -> list[RevisionEntry]:
+        """The newest revisions of a document, newest first.
+
+        Raises:
+            NotFoundError: there is none of that name, or it was deleted too long ago.
+        """
+
+        def work(store: Store) -> list[RevisionEntry]:
+            with store.reading():
+                row = store.document(project, path)
+                found = store.revisions(row.id, limit=limit) if row is not None else []
+            if not found:
+                raise NotFoundError(
+                    "nothing is known of such a document", hint="confide deleted lists what can come back"
+                )
+            return found
+
+        return await self._threads.read(work)
+
+    async def deleted(self, project: str) -> list[Deleted]:
+        """What was deleted in a project and can come back, the last one first; at most `MAX_DELETED`."""
+        return await self._threads.read(lambda store: self._deleted(store, project))
+
+    def _deleted(self, store: Store, project: str) -> list[Deleted]:
+        found = []
+        with store.reading():
+            for path in store.deleted_paths(project, limit=MAX_DELETED):
+                row = store.document(project, path)
+                assert row is not None
+                last = next((entry for entry in store.revisions(row.id, limit=_LOOKED_AT) if not entry.deleted), None)
+                if last is not None and row.updated_at + self._kept_s > self._clock():
+                    found.append(Deleted(path, last, row.author, row.updated_at, row.updated_at + self._kept_s))
+        return found
+
+    async def restore(self, project: str, path: str, *, revision: int | None, author: str) -> PutResult:
+        """Makes an older revision the newest; without a number the newest one whose text is another than the present one.
+
+        Raises:
+            NotFoundError: there is no such document, revision, or other text.
+            StorageError.
+        """
+        return await self._change(lambda: self._writer.restore(project, path, revision=revision, author=author))
+
+    async def sweep(self) -> int:
+        """Removes the texts of what was deleted too long ago; of how many documents.
+
+        Raises:
+            StorageError.
+        """
+        before = self._clock() - self._kept_s
+
+        def work(store: Store) -> int:
+            with store.writing():
+                return store.forget_deleted(before, limit=_SWEPT_AT_ONCE)
+
+        swept = 0
+        while count := await self._threads.write(work):
+            swept += count
+        return swept
+
+    async def _sweep_daily(self) -> None:
+        while True:
+            try:
+                if swept := await self.sweep():
+                    log.info("the texts of %d documents that were deleted long ago are removed", swept)
+            except StorageError as error:
+                log.error("what was deleted long ago could not be removed: %s", error)
+            await asyncio.sleep(DAY_S)
