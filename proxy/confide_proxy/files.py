@@ -31,9 +31,9 @@ class Files:
         paths: Paths,
         config: ProxyConfig,
         *served: Project,
-        on_report: Callable[[str, SyncReport], None] | None = None,
+        on_report: Callable[[str, SyncReport, bool], None] | None = None,
     ) -> None:
-        """`on_report` is told, by project, what was done without anybody waiting for it."""
+        """`on_report` is told, by project, what was done without anybody waiting for it, and whether that was a comparison of all."""
         self._paths = paths
         self._on_report = on_report
         self._config = config
@@ -67,7 +67,7 @@ class Files:
         for item in report.skipped:
             log.warning("a file was skipped: it %s", item["reason"])
         if self._on_report:
-            self._on_report(project, report)
+            self._on_report(project, report, paths is None)
 
     async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
@@ -107,7 +107,7 @@ class Files:
             raise RequestError("not_found", "this machine does not keep that project here")
         answer = await replica.apply(body)
         if self._on_report and answer["applied"]:
-            self._on_report(replica.folder.project, SyncReport(pulled=1))
+            self._on_report(replica.folder.project, SyncReport(pulled=1), False)
         return answer
 
     async def _backlog(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from confide_crypto.errors import RequestError
+from confide_crypto.states import bucket_of, digests
 from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
@@ -27,6 +28,8 @@ _PUT_DEADLINE_S = 60.0
 _PUT_BYTES_S = 30_000
 """A large file gets more time: the daemon indexes it before it answers, and others may be before it."""
 _COMPARE_DEADLINE_S = 60.0
+_DIGEST_FROM = 50
+"""So many files are compared by digests first; fewer fit into one record as they are."""
 _TRIES = 16
 """A file that changes under our hands so often in a row is being written all the time: the next comparison brings it."""
 _FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
@@ -100,12 +103,18 @@ class Replica:
         entries = await asyncio.to_thread(self._entries, found, confirmed, force, report)
         present = {path for path, _, _ in entries}
         gone = await asyncio.to_thread(self._gone, {p: c for p, c in confirmed.items() if p not in present}, report)
-        answer = await self._link.request(
-            "compare",
-            {"project": self.folder.project, "entries": entries, "gone": gone},
-            timeout_s=_COMPARE_DEADLINE_S,
-            bulk=True,
-        )
+        body: dict[str, Any] = {"project": self.folder.project, "entries": entries, "gone": gone}
+        if len(entries) >= _DIGEST_FROM:
+            buckets = await self._differing(entries)
+            for path, _ in gone:
+                if bucket_of(path) not in buckets:  # at the other end it is gone as well
+                    await asyncio.to_thread(self._ledger.forget, path)
+            gone = [item for item in gone if bucket_of(item[0]) in buckets]
+            if not buckets:
+                return report
+            entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
+            body |= {"entries": entries, "gone": gone, "buckets": sorted(buckets)}
+        answer = await self._link.request("compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
         pulled = {path for path, *_ in answer["pull"]}
@@ -114,6 +123,12 @@ class Replica:
             report.removed += 1
         await self._exchange(answer, report, progress)
         return report
+
+    async def _differing(self, entries: list[tuple[str, str, int]]) -> frozenset[int]:
+        """The buckets in which the two ends do not hold the same."""
+        body = {"project": self.folder.project, "digests": await asyncio.to_thread(digests, entries)}
+        answer = await self._link.request("digest", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
+        return frozenset(int(number) for number in answer["differ"])
 
     def pending(self) -> int:
         """How many files differ, by their stat, from what the daemon has confirmed. Blocks briefly."""

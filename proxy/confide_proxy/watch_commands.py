@@ -68,12 +68,14 @@ class Teller:
         else:
             sys.stderr.write(f"confide: {text}\n")
 
-    def report(self, project: str, report: SyncReport) -> None:
+    def report(self, project: str, report: SyncReport, is_comparison: bool) -> None:
         """What a comparison or a change came to, if anything."""
         counts = {"sent": report.sent, "received": report.pulled, "removed": report.removed}
         if any(counts.values()):
             told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
             self.say("synced", f"{project}: {told}", project=project, **counts)
+        if is_comparison and self._as_json:
+            self.say("compared", "", project=project, files=report.files_scanned)
 
 
 class Watch:
@@ -168,6 +170,10 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
     watches = [Watch(paths, config, group, teller, ended) for group in grouped(served)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each.run()) for each in watches]
+        if config.transcripts:
+            from confide_proxy.transcripts.stream import Transcripts
+
+            tasks.append(group.create_task(Transcripts(paths, config, watches[0].link).run()))
         ended.add_done_callback(lambda _ended: stop.set())
         await stop.wait()
         # A thread that waits for a disk must not keep a process that was told to end.

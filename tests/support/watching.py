@@ -36,9 +36,9 @@ class Watching:
         for line in self.process.stdout:
             self.said.put(json.loads(line))
 
-    def until(self, event: str, **facts: Any) -> dict[str, Any]:
+    def until(self, event: str, *, timeout_s: float = 20, **facts: Any) -> dict[str, Any]:
         """The next such event."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + timeout_s
         while True:
             said = self.said.get(timeout=max(0.01, end - time.monotonic()))
             if said["event"] == event and facts.items() <= said.items():
