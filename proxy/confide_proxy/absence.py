@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkError, WrongDaemonKey
+from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkError, RequestError, WrongDaemonKey
 from confide_proxy.errors import NotJoinedError
 
 if TYPE_CHECKING:
     from confide_proxy.journal import Counts
 
+LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled"})
+"""Codes of refusals (PROTOCOL.md 7.2) that are about the moment, not about what was asked."""
 _WAITING_DENIALS: Final = frozenset({"disabled", "busy"})
 
 
@@ -51,11 +53,17 @@ class Trouble:
         return [f"hint: {self.hint}"] if self.hint and not isinstance(self.reason, LinkError) else []
 
     @property
+    def is_told(self) -> bool:
+        """Whether every call ends with an error: nothing is set up yet, or the daemon is there and says no to this project."""
+        reason = self.reason
+        return isinstance(reason, NotJoinedError) or (isinstance(reason, RequestError) and reason.code not in LATER)
+
+    @property
     def is_final(self) -> bool:
         """Whether waiting cannot mend it: nothing may be queued for a daemon that has said no, or that nobody knows."""
         if isinstance(self.reason, DeniedError):
             return self.reason.reason not in _WAITING_DENIALS
-        return isinstance(self.reason, NotJoinedError | WrongDaemonKey | KeyFileError)
+        return self.is_told or isinstance(self.reason, WrongDaemonKey | KeyFileError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from confide_proxy.joined import Joined
 from confide_proxy.key_commands import key_app
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.queue_commands import queue_app
 from confide_proxy.version import VERSION
 from confide_proxy.watch_commands import watch
 
@@ -43,6 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(key_app, name="key")
+app.add_typer(queue_app, name="queue")
 app.command()(watch)
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 app.add_typer(setup_app, name="setup")
@@ -260,6 +262,7 @@ def read(
     if as_json:
         _print_json(result)
         return
+    _note(result.get("warnings", []))
     out.print(result["content"], markup=False)
     if result["toLine"] < result["totalLines"]:
         err.print(f"lines {result['fromLine']}-{result['toLine']} of {result['totalLines']}", markup=False)
@@ -283,24 +286,27 @@ def store(
     if as_json:
         _print_json(result)
     else:
-        out.print(f"stored in {result['path']} (revision {result['revision']})", markup=False)
+        told = "queued for" if result["queued"] else "stored in"
+        out.print(f"{told} {result['path']} (revision {result['revision']})", markup=False)
     _note(result["warnings"])
 
 
 @app.command()
 def status(project: ProjectDir = Path(), as_json: AsJson = False) -> None:
     """Whether the daemon can be reached, how the link stands, and what the daemon holds."""
-    from confide_proxy import standing
+    from confide_proxy import offline_commands, standing
 
     here = _require_here()
     try:
         result = _run(_status(here, projects.identify(_folder(project))))
     except (ConfideError, TimeoutError) as error:
         link = standing.down(here.paths, error)
+        waiting = offline_commands.counts(here)
         if as_json:
-            _print_json({"link": link})
+            _print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead})
         else:
             _print_link({name: value for name, value in link.items() if name not in ("reason", "hint")})
+            out.print(f"queuedOffline  {waiting.queued}\ndeadLetters    {waiting.dead}", markup=False)
         raise  # says the reason and the hint, and ends with their code
     if as_json:
         _print_json(result)
@@ -383,20 +389,14 @@ def quickstart(
 
 
 async def _tool(project: Path, tool: str, arguments: dict[str, Any], *, sync: bool = False) -> dict[str, Any]:
-    from confide_proxy.client import Client
+    from confide_proxy import offline_commands
 
-    here = _require_here()
-    async with Client(here.paths, here.config, projects.identify(_folder(project))) as client:
-        if sync:
-            # What was edited a moment ago counts too; unchanged files cost one small comparison.
-            try:
-                await client.sync()
-            except (RequestError, FolderError) as error:
-                _note([f"the files here could not be compared: {error}"])
-        return await client.call(tool, arguments)
+    identity = projects.identify(_folder(project))
+    return await offline_commands.call(_require_here(), identity, tool, arguments, sync=sync, note=_note)
 
 
 async def _sync(project: Path, force: bool) -> dict[str, Any]:
+    from confide_proxy import offline_commands
     from confide_proxy.client import Client
 
     here = _require_here()
@@ -408,6 +408,7 @@ async def _sync(project: Path, force: bool) -> dict[str, Any]:
             bar.update(task, completed=done, total=total, description=message or "syncing")
 
         async with Client(here.paths, here.config, projects.identify(_folder(project))) as client:
+            await offline_commands.send_queue(client, here, _note)
             return await client.call("memory_sync", {"force": force}, progress=follow, is_long=True)
 
 

@@ -95,9 +95,15 @@ class Client:
         return await self.files.compare(force=force, progress=progress)
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], *, progress: Progress | None = None, is_long: bool = False
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        progress: Progress | None = None,
+        is_long: bool = False,
+        more_meta: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """The structured content of a tool's result.
+        """The structured content of a tool's result; `more_meta` goes along in the call's `_meta`.
 
         Raises:
             RequestError, ToolError: the tool answered with an error, of a known kind or not.
@@ -108,6 +114,7 @@ class Client:
             f"{_META}protocolVersion": _PROTOCOL,
             f"{_META}clientInfo": {"name": "confide", "version": VERSION},
             f"{_META}clientCapabilities": {},
+            **(more_meta or {}),
         }
         if progress:
             meta["progressToken"] = identifier

@@ -16,7 +16,7 @@ from confide_crypto.errors import ConfideError
 from confide_proxy import local_answers, projects
 from confide_proxy.absence import Answer, Trouble, told
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import NotJoinedError, ToolError
+from confide_proxy.errors import ToolError
 from confide_proxy.folder import Folder
 from confide_proxy.journal import Counts, Journal, new_id
 from confide_proxy.local_memory import LocalMemory
@@ -56,11 +56,20 @@ class Offline:
         self.journal = Journal(paths.journal)
         self._memory = LocalMemory(folders, self.journal)
 
+    async def ask(self, call: Said, trouble: Trouble) -> Answer:
+        """Answer a call without the daemon.
+
+        Raises:
+            ToolError, OfflineError, FolderError, JournalError, StateError, KeyFileError: it cannot be done as asked.
+            TimeoutError: not in the time that a call has.
+        """
+        async with asyncio.timeout(ANSWER_DEADLINE_S):
+            return await asyncio.to_thread(self._answer, call, trouble)
+
     async def answer(self, call: Said, trouble: Trouble) -> Answer:
-        """Answer a call without the daemon. Never raises for what was asked."""
+        """The same with what went wrong as an answer, for an agent."""
         try:
-            async with asyncio.timeout(ANSWER_DEADLINE_S):
-                return await asyncio.to_thread(self._answer, call, trouble)
+            return await self.ask(call, trouble)
         except TimeoutError:
             return Answer(f"{trouble.sentence}; and this machine could not answer in time itself: try again")
         except ConfideError as error:
@@ -76,8 +85,8 @@ class Offline:
 
     def _answer(self, call: Said, trouble: Trouble) -> Answer:
         name, kind = call.tool["name"], call.tool.get("_meta", {}).get("confide/offline")
-        if isinstance(trouble.reason, NotJoinedError):
-            return self._failed(trouble)  # nothing is set up yet, and somebody has to be told
+        if trouble.is_told:
+            return self._failed(trouble)
         if kind == "queue" and name == "memory_store":
             return self._store(call, trouble)
         if kind == "local" and name == "memory_search":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from confide_crypto.errors import RequestError
+from confide_proxy.absence import LATER
 from confide_proxy.journal import Entry, Journal, is_empty
 from confide_proxy.seat import LOOK_AGAIN_S, Seat
 
@@ -20,7 +21,6 @@ KNOWN_S: Final = 85 * 86400.0
 """The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
 TRIES: Final = 4
 """Of a call that fails inside the daemon, before it is taken for one that always will."""
-_LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled"})
 
 
 class Asks(Protocol):
@@ -100,4 +100,4 @@ class Replay:
         if error.code == "internal":
             self._failures[entry.id] = self._failures.get(entry.id, 0) + 1
             return self._failures[entry.id] >= TRIES
-        return error.code not in _LATER
+        return error.code not in LATER
