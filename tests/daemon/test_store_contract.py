@@ -425,3 +425,67 @@ def test_a_change_is_known_by_its_id_for_ninety_days(store: Store) -> None:
         store.add_operation(OperationRow("undone", "asked", 1, "", None, 1), now=NOW)
         _ = 1 / 0
     assert store.operation("undone") is None
+
+
+# ---------------------------------------------------------------- history and projects
+
+
+def test_revisions_clashes_and_deletions_are_listed(store: Store) -> None:
+    """Newest first, with sizes; a clash counts while its marks are in the newest text of a memory file that is there."""
+    mark = "<<<<<<< confide: a\n"
+    with store.writing():
+        for number, text in enumerate(("ä\n", mark, None)):
+            row = store.save("p", "memory/a.md", text, author="bob", now=NOW + number)
+        store.save("p", "memory/b.md", mark, author="bob", now=NOW)
+        store.save("q", "memory/c.md", mark, author="bob", now=NOW)
+        store.save("q", "sessions/d.md", mark, author="bob", now=NOW)
+    entries = store.revisions(row.id, limit=2)
+    assert [(one.number, one.bytes, one.deleted, one.clash) for one in entries] == [
+        (3, 0, True, False),
+        (2, len(mark), False, True),
+    ]
+    assert store.clashing(None, limit=9) == [("p", "memory/b.md", 1), ("q", "memory/c.md", 1)]
+    assert store.clashing(None, limit=1) == [("p", "memory/b.md", 1)]
+    assert store.clashing(frozenset({"q"}), limit=9) == [("q", "memory/c.md", 1)]
+    assert store.deleted_paths("p", limit=9) == ["memory/a.md"]
+    assert store.deleted_paths("q", limit=9) == []
+
+
+def test_texts_of_deleted_documents_are_forgotten_but_not_their_numbers(store: Store) -> None:
+    """The oldest first, as many as are asked for; what comes again goes on counting."""
+    with store.writing():
+        for number, name in enumerate(("a.md", "b.md", "c.md")):
+            store.save("p", name, "text\n", author="bob", now=NOW)
+            store.save("p", name, None, author="bob", now=NOW + number)
+        store.save("p", "d.md", "stays\n", author="bob", now=NOW)
+    with store.writing():
+        assert store.forget_deleted(NOW + 2, limit=1) == 1
+        assert store.deleted_paths("p", limit=9) == ["c.md", "b.md"]
+        assert store.forget_deleted(NOW + 2, limit=9) == 1
+        assert store.forget_deleted(NOW + 2, limit=9) == 0
+    assert store.deleted_paths("p", limit=9) == ["c.md"]
+    with store.writing():
+        row = store.save("p", "a.md", "again\n", author="bob", now=NOW + 9)
+    assert [one.number for one in store.revisions(row.id, limit=9)] == [3]
+
+
+def test_projects_and_their_links_are_listed(store: Store) -> None:
+    """A project counts what is there of the sources asked for; a link is one, whoever of the two is named first."""
+    put(store, "p", "memory/a.md", "alpha\n")
+    put(store, "q", "memory/b.md", "beta\n", now=NOW + 5)
+    put(store, "q", "sessions/c.md", "gamma\n")
+    assert [(row.name, row.files, row.updated_at) for row in store.projects(None, None, limit=9)] == [
+        ("q", 2, NOW + 5),
+        ("p", 1, NOW),
+    ]
+    assert [row.name for row in store.projects(frozenset({"p"}), None, limit=9)] == ["p"]
+    assert [(row.name, row.files) for row in store.projects(None, frozenset({"sessions"}), limit=9)] == [("q", 1)]
+    with store.writing():
+        store.add_link("q", "p", now=NOW)
+        store.add_link("p", "q", now=NOW)
+        store.add_link("q", "new", now=NOW)
+    assert {frozenset(pair) for pair in store.links()} == {frozenset({"p", "q"}), frozenset({"q", "new"})}
+    assert len(store.links()) == 2
+    with store.writing():
+        store.remove_link("p", "q")
+    assert [set(pair) for pair in store.links()] == [{"q", "new"}]
