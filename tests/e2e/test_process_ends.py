@@ -1,0 +1,162 @@
+"""A `confide mcp` whose client is gone is gone as well, whatever it was doing; nothing of it stays behind but the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.support.channels import HOST
+from tests.support.programs import CONFIDE, Machine, running_daemon, wait_until
+from tests.support.relay import RecordingRelay
+from tests.support.wire import OPENING, Wire
+
+from confide_crypto.keys import format_daemon_key
+
+GONE_S = 1.5
+"""It promises a second; half of one more is for a machine that runs other tests beside."""
+
+
+def ends_soon(wire: Wire) -> None:
+    """Close its input: the process ends in time, with 0, and leaves no child."""
+    children = psutil.Process(wire.process.pid).children(recursive=True)
+    assert wire.process.stdin is not None
+    closed = time.monotonic()
+    wire.process.stdin.close()
+    assert wire.process.wait(10) == 0
+    assert time.monotonic() - closed < GONE_S
+    wait_until("its children to end", lambda: not any(child.is_running() for child in children), 5)
+
+
+@contextmanager
+def slow_disk(machine: Machine, root: Path) -> Iterator[None]:
+    """From now on `fsync` takes a minute in every Python program that the machine starts."""
+    patch = root / "slow"
+    patch.mkdir()
+    (patch / "sitecustomize.py").write_text("import os, time\nos.fsync = lambda fd: time.sleep(60)\n")
+    machine.env["PYTHONPATH"] = str(patch)
+    try:
+        yield
+    finally:
+        del machine.env["PYTHONPATH"]
+
+
+def test_in_the_middle_of_an_upload(tmp_path: Path) -> None:
+    """Large files are on their way, and the daemon takes them no further."""
+    machine = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
+        machine.run("join", daemon.invite("ann", port=relay.port))
+        for number in range(4):
+            machine.write(f"memory/{number}.md", f"the heron {number}\n" * 200_000)
+        with Wire(machine) as wire:
+            wire.open()
+            wait_until("an upload", lambda: len(relay.captured) > 300_000)
+            daemon.signal(signal.SIGSTOP)
+            try:
+                ends_soon(wire)
+            finally:
+                daemon.signal(signal.SIGCONT)
+
+
+def test_with_a_frozen_daemon_and_calls_on_their_way(tmp_path: Path) -> None:
+    """Their answers will never come."""
+    machine = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon:
+        machine.run("join", daemon.invite("ann"))
+        with Wire(machine) as wire:
+            wire.open()
+            wire.tool("memory_status", {})
+            daemon.signal(signal.SIGSTOP)
+            try:
+                for _ in range(5):
+                    wire.ask("tools/call", {"name": "memory_search", "arguments": {"query": "heron"}})
+                machine.write("memory/a.md", "The heron fishes.\n")
+                time.sleep(0.3)  # the calls and the file are on their way
+                ends_soon(wire)
+            finally:
+                daemon.signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_while_the_link_is_being_made(tmp_path: Path, answers: bool) -> None:
+    """A port that takes connections and says nothing, or not what a daemon says."""
+    machine = Machine(tmp_path, "ann")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        machine.run("pin", f"ws://127.0.0.1:{server.getsockname()[1]}", format_daemon_key(HOST.static_key))
+        with Wire(machine) as wire:
+            wire.ask("initialize", OPENING)
+            wire.ask("tools/call", {"name": "memory_search", "arguments": {"query": "heron"}})
+            peer, _ = server.accept()
+            with peer:
+                if answers:
+                    peer.sendall(b"HTTP/1.1 101 Switching Protocols\r\n")
+                ends_soon(wire)
+
+
+def test_while_the_disk_is_slow(tmp_path: Path) -> None:
+    """A revision is being written, and the disk does not confirm it."""
+    machine = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon:
+        machine.run("join", daemon.invite("ann"))
+        with slow_disk(machine, tmp_path), Wire(machine) as wire:
+            wire.open()
+            wire.ask("tools/call", {"name": "memory_store", "arguments": {"content": "- x", "path": "memory/a.md"}})
+            part = machine.project / "memory"
+            wait_until("the write", lambda: any("confide-part" in name for name in os.listdir(part)))
+            ends_soon(wire)
+
+
+def test_while_the_client_does_not_read(tmp_path: Path) -> None:
+    """More answers than the pipe holds."""
+    machine = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon:
+        machine.run("join", daemon.invite("ann"))
+        process = subprocess.Popen(
+            [CONFIDE, "mcp"], cwd=machine.project, env=machine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            assert process.stdin is not None
+            for number in range(2000):
+                process.stdin.write(b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}\n' % number)
+                if number == 1:
+                    time.sleep(0.5)
+            process.stdin.close()
+            closed = time.monotonic()
+            assert process.wait(10) == 0
+            assert time.monotonic() - closed < GONE_S
+        finally:
+            process.kill()
+            process.wait(5)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def test_when_the_client_is_killed(tmp_path: Path) -> None:
+    """kill -9 of the client: its session ends, the daemon on this machine stays for the next one."""
+    machine = Machine(tmp_path, "ann")
+    client = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([{CONFIDE!r}, 'mcp'], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", client], cwd=machine.project, env=machine.env, stdout=subprocess.PIPE
+        ) as parent:
+            assert parent.stdout is not None
+            session = psutil.Process(int(parent.stdout.readline()))
+            wait_until("a daemon", lambda: machine.local_daemon)
+            parent.kill()
+            wait_until("the session to end", lambda: not session.is_running(), GONE_S)
+        assert machine.local_daemon is not None
+    finally:
+        machine.stop_local_daemon()
