@@ -195,7 +195,8 @@ class Notes:
             text=text,
         )
         kept = {"path": path, "project": project, "linesWritten": 1, "revision": revision, "indexed": True}
-        return {**kept, "queued": False, "queuedChunks": 0, "onDisk": applied["applied"], "duplicates": [], "suggestions": {}, "warnings": []}
+        state = {"queued": False, "queuedChunks": 0, "onDisk": applied["applied"]}
+        return {**kept, **state, "duplicates": [], "suggestions": {}, "warnings": []}
 
     def _status(self, project: str) -> dict[str, Any]:
         count = len(self.documents)

@@ -98,18 +98,20 @@ def without_result(call: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": {"content": [], "isError": False}}).encode()
 
 
-@pytest.mark.parametrize("command", [("search", "postgres"), ("status",)], ids=lambda command: command[0])
 @pytest.mark.parametrize(
     ("reply", "told"),
     [(without_result, "not of the agreed form"), (lambda _call: b"no JSON", "broke the protocol")],
     ids=["no structuredContent", "no JSON"],
 )
 async def test_an_answer_that_makes_no_sense(
-    pinned: Machine, notes: Notes, reply: Callable[[dict[str, Any]], bytes], told: str, command: tuple[str, ...]
+    pinned: Machine, notes: Notes, reply: Callable[[dict[str, Any]], bytes], told: str
 ) -> None:
-    """It is said in one sentence, with exit code 1 (`run` looks for a traceback)."""
+    """It is said in one sentence and never a traceback (`run` looks); `status` fails, and `search` finds what is on this machine."""
     notes.reply = reply
-    assert told in await run(pinned, *command, code=1)
+    assert told in await run(pinned, "status", code=1)
+    found = await run(pinned, "search", "postgres")
+    assert told in found
+    assert "row locks" in found
 
 
 # 4.7: what must come before anything else

@@ -47,8 +47,8 @@ async def test_pin_by_hand(second: Daemon, notes: Notes, ann: Machine) -> None:
     key = decode("confide", line[1])
     assert fingerprint(key) in shown
     await asyncio.to_thread(ann.run, "pin", second.url, second.identity.pin)
-    denied = await asyncio.to_thread(ann.run, "search", "postgres", code=6)
-    assert "key" in denied
+    denied = await asyncio.to_thread(ann.run, "status", code=6)
+    assert "not enrolled" in denied
     second.callers.add(key)
     assert "row locks" in await asyncio.to_thread(ann.run, "search", "postgres")
     assert all(served.caller.mode == 0 for served in second.sessions)
@@ -57,7 +57,7 @@ async def test_pin_by_hand(second: Daemon, notes: Notes, ann: Machine) -> None:
 async def test_another_key_than_the_pinned_one(second: Daemon, ann: Machine) -> None:
     """A daemon of another key gets message 1 and no more."""
     await asyncio.to_thread(ann.run, "pin", second.url, Identity.generate().pin)
-    told = await asyncio.to_thread(ann.run, "search", "postgres", code=6)
+    told = await asyncio.to_thread(ann.run, "status", code=6)
     assert "pinned key" in told
     assert second.failures
     assert not second.sessions
