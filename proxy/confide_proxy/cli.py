@@ -324,6 +324,8 @@ async def _status(here: Here, project: Project) -> dict[str, Any]:
 
     async with Client(here.paths, here.config, project) as client:
         result = await client.call("memory_status", {})
+        pending = await client.pending_transcripts()
+        result |= {} if pending is None else {"pendingTranscriptBytes": pending}
         return {**result, "link": {**result["link"], **standing.up(here.paths, client)}}
 
 
@@ -352,6 +354,8 @@ def sync(
         f"{result['filesRemoved']} removed; pieces embedded: {result['chunksUpdated']}; {result['duration']:.1f} s",
         markup=False,
     )
+    if sent := result.get("transcripts"):
+        out.print("transcripts: {messages} messages of {sessions} sessions sent, {skipped} lines skipped".format(**sent))
     for item in result["skipped"]:
         err.print(f"skipped {item['path']}: {item['reason']}", markup=False)
     _note(result["warnings"])
@@ -409,7 +413,11 @@ async def _sync(project: Path, force: bool) -> dict[str, Any]:
 
         async with Client(here.paths, here.config, projects.identify(_folder(project))) as client:
             await offline_commands.send_queue(client, here, _note)
-            return await client.call("memory_sync", {"force": force}, progress=follow, is_long=True)
+            sent = await client.send_transcripts(
+                force=force, progress=lambda done, total: follow(done // 1024, total // 1024, "transcripts, KiB")
+            )
+            result = await client.call("memory_sync", {"force": force}, progress=follow, is_long=True)
+            return result if sent is None else {**result, "transcripts": sent}
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

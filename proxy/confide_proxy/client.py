@@ -61,6 +61,7 @@ class Client:
         self.files = Files(paths, config, project)
         self.since = 0.0
         self.round_trip_s = 0.0
+        self._space = ""
 
     async def __aenter__(self) -> Self:
         connection = await open_connection(self._paths, self._config)
@@ -73,7 +74,8 @@ class Client:
         try:
             names = dict.fromkeys((self._project.name, projects.GLOBAL))
             answers = [await self._attach(attach_body(name, self._config)) for name in names]
-            await self.files.open(connection, str(_Answer(answers[0])["space"]))
+            self._space = str(_Answer(answers[0])["space"])
+            await self.files.open(connection, self._space)
         except BaseException:
             await self._close()
             raise
@@ -93,6 +95,29 @@ class Client:
     async def sync(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         """Compare this project's files, and the global ones, with the daemon."""
         return await self.files.compare(force=force, progress=progress)
+
+    async def send_transcripts(
+        self, *, force: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, int] | None:
+        """Send what is new of the transcripts, and count it; None where none are configured.
+
+        Args:
+            force: ask the daemon about every session, whatever this machine remembers.
+            progress: told (bytes gone through, bytes in all).
+        """
+        if not self._config.transcripts:
+            return None
+        from confide_proxy.transcripts.stream import send_all
+
+        return await send_all(self._paths, self._config, self.connection, self._space, force=force, progress=progress)
+
+    async def pending_transcripts(self) -> int | None:
+        """How many bytes of transcripts have not been gone through; None where none are configured."""
+        if not self._config.transcripts:
+            return None
+        from confide_proxy.transcripts.stream import pending_bytes
+
+        return await asyncio.to_thread(pending_bytes, self._paths, self._config, self._space)
 
     async def call(
         self,

@@ -12,6 +12,9 @@ from typing import Any
 
 from confide_proxy.errors import ConfigError
 
+TRANSCRIPT_SOURCES = ("claude-code", "codex")
+"""Whose transcripts can be read; a test keeps it equal to the registry of their parsers."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProxyConfig:
@@ -27,6 +30,9 @@ class ProxyConfig:
         max_file_kib: larger files are skipped, and said to be.
         renew_s: seconds after which an agent's session moves to a connection with fresh keys; at most an hour.
         keepalive_s: seconds of silence after which the link says that somebody is there (5 to 300); after 3.6 times as many it is given up.
+        transcripts: the clients whose session transcripts are sent to the daemon, of `TRANSCRIPT_SOURCES`.
+        claude_code_folder, codex_folder: where those are; "" for where the client keeps them.
+        transcript_quiet_s: how long a transcript must be quiet before what is too little for a batch is sent.
     """
 
     toolsets: tuple[str, ...] = ("core",)
@@ -38,6 +44,10 @@ class ProxyConfig:
     max_file_kib: int = 4096
     renew_s: int = 3600
     keepalive_s: int = 25
+    transcripts: tuple[str, ...] = ()
+    claude_code_folder: str = ""
+    codex_folder: str = ""
+    transcript_quiet_s: int = 60
 
 
 def load(path: Path) -> ProxyConfig:
@@ -79,6 +89,9 @@ def _checked(path: Path, key: str, value: Any) -> Any:
     default = _DEFAULTS[key]
     if isinstance(default, tuple):
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            if key == "transcripts" and (unknown := set(value) - set(TRANSCRIPT_SOURCES)):
+                hint = f"there are {', '.join(TRANSCRIPT_SOURCES)}"
+                raise ConfigError(path, f"names transcripts that are not known: '{min(unknown)}'", hint=hint)
             return tuple(value)
         raise ConfigError(path, f"has a wrong value for '{key}'", hint='it takes a list of strings, as in ["core"]')
     if type(value) is not type(default):
@@ -92,4 +105,4 @@ def _checked(path: Path, key: str, value: Any) -> Any:
 
 
 def _kind(default: object) -> str:
-    return "true or false" if isinstance(default, bool) else "a whole number"
+    return "true or false" if isinstance(default, bool) else "a string" if isinstance(default, str) else "a whole number"

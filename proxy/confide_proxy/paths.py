@@ -65,6 +65,11 @@ class Paths:
         return self.state / "confirmed"
 
     @property
+    def transcripts(self) -> Path:
+        """How far the transcripts of this machine's sessions have been sent."""
+        return self.state / "transcripts"
+
+    @property
     def seats(self) -> Path:
         """Locks that say which process of this machine does what only one should do."""
         return self.state / "seats"

@@ -59,6 +59,10 @@ class Session:
             self._group = group
             group.create_task(self.link.run())
             group.create_task(self._tunnel.send())
+            if self._config.transcripts:
+                from confide_proxy.transcripts.stream import Transcripts  # only who asks for it pays for it
+
+                group.create_task(Transcripts(self._paths, self._config, self.link).run())
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
         space = str(attached["space"])

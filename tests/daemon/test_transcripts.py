@@ -233,8 +233,8 @@ async def test_transcripts_are_in_no_working_copy(laptop: Machine, daemon: Servi
 
 async def test_a_forgotten_session_is_gone_and_stays_so(laptop: Machine) -> None:
     """Its text is in no document and no history, and what its machine sends afterwards is not taken."""
-    state = await send(laptop, 0, 10, said("user", "the secret rhubarb"), version=0)
-    state = await send(laptop, 10, 20, said("user", "more rhubarb", minutes=1), version=1)
+    await send(laptop, 0, 10, said("user", "the secret rhubarb"), version=0)
+    await send(laptop, 10, 20, said("user", "more rhubarb", minutes=1), version=1)
     asked = {"project": "proj", "agent": "claude-code", "session": SESSION}
     gone = await laptop.request("transcript", {**asked, "forget": True})
     assert gone["forgotten"]

@@ -72,7 +72,7 @@ class ClaudeSession:
             "uuid": f"u{self._count}",
             "timestamp": at(self._count / 60),
         }
-        self.write_raw(json.dumps({**common, **record}, ensure_ascii=False).encode() + b"\n")
+        self.write_raw(json.dumps({**common, **record}).encode() + b"\n")
 
     def write_raw(self, data: bytes) -> None:
         """Bytes, at the end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from confide_daemon.store.protocol import TranscriptRow
@@ -19,8 +20,7 @@ def find(rows: Rows, project: str, agent: str, session: str) -> TranscriptRow | 
     found = rows(sql, (project, agent, session))
     if not found:
         return None
-    identity, *names, version, offset, head, mark, forgotten = found[0]
-    return TranscriptRow(identity, *names[:3], version, offset, head, mark, bool(forgotten))
+    return replace(TranscriptRow(*found[0]), forgotten=bool(found[0][-1]))
 
 
 def save(rows: Rows, row: TranscriptRow, *, now: float) -> int:

@@ -1,0 +1,100 @@
+"""What is sent at once: the messages of some whole lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from confide_proxy.transcripts.parsers import Parser, UnknownLineError
+from confide_proxy.transcripts.progress import printable
+from confide_proxy.transcripts.reading import whole_lines
+
+BATCH_BYTES: Final = 100_000
+BATCH_MESSAGES: Final = 50
+SCAN_BYTES: Final = 1024 * 1024
+"""Of a transcript's bytes most are outputs of tools. So much is read for one batch, however little comes of it."""
+MAX_TEXT_CHARS: Final = 64 * 1024
+"""A longer message is a pasted file: its beginning says what it is."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """The messages between two offsets.
+
+    Attributes:
+        messages: as they are sent (PROTOCOL.md 9.5).
+        skipped: lines that were broken, unknown or too long.
+        branch: the branch that was named last.
+        is_full: there may be more behind it.
+    """
+
+    begin: int
+    end: int
+    branch: str
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    skipped: int = 0
+    is_full: bool = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is large enough to be sent, though more may come soon."""
+        return self.is_full or len(self.messages) >= BATCH_MESSAGES or self.end - self.begin >= BATCH_BYTES
+
+
+def collect(fd: int, parser: Parser, begin: int, *, branch: str, mtime: float) -> Batch:
+    """The next batch of a file. `mtime`, in seconds since 1970, stands in for times that the lines do not say. Blocks."""
+    batch = Batch(begin, begin, branch)
+    time = _iso(mtime)
+    size = 0
+    for end, line in whole_lines(fd, begin):
+        batch.end = end
+        try:
+            if line is None:
+                raise UnknownLineError("too long")
+            entry = parser.parse(line) if line.strip() else None
+        except UnknownLineError:
+            batch.skipped += 1
+            entry = None
+        if entry is not None:
+            time = entry.time or time
+            batch.branch = printable(entry.branch) or batch.branch
+            if entry.role and entry.text:
+                text = _shortened(entry.text)
+                batch.messages.append({"role": entry.role, "text": text, "time": time, "branch": batch.branch})
+                size += len(text.encode())
+        if len(batch.messages) >= BATCH_MESSAGES or size >= BATCH_BYTES or end - begin >= SCAN_BYTES:
+            batch.is_full = True
+            break
+    return batch
+
+
+def place_of(fd: int, parser: Parser) -> tuple[str, str] | None:
+    """(the session's working folder, the branch), "" where its first lines do not name them; None while these are not written yet."""
+    cwd = branch = ""
+    end = 0
+    for entry, end in _entries(fd, parser):
+        cwd, branch = cwd or entry.cwd, branch or entry.branch
+        if cwd or end >= SCAN_BYTES:
+            break
+    return (cwd, printable(branch)) if cwd or end >= SCAN_BYTES else None
+
+
+def _entries(fd: int, parser: Parser) -> Iterator[tuple[Any, int]]:
+    for end, line in whole_lines(fd, 0):
+        try:
+            if line and line.strip():
+                yield parser.parse(line), end
+        except UnknownLineError:
+            continue
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    return f"{text[:MAX_TEXT_CHARS]}\n\n[… {len(text) - MAX_TEXT_CHARS} more characters]"
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(max(0.0, moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,112 @@
+"""Claude Code's transcripts: `projects/<folder>/<session>.jsonl` below `~/.claude`, or below `CLAUDE_CONFIG_DIR`.
+
+A line is a record with a `type`. Those of type user and assistant hold a message of the API, whose content is a string or a list of
+blocks; an answer is written as several lines, a block in each. User records also carry tool results, and what the client itself says
+(`isMeta`). There is no published schema; what follows was written after what others found in real files, and takes nothing for granted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.transcripts.parsers import (
+    Entry,
+    UnknownLineError,
+    cleaned,
+    home_folder,
+    mention,
+    record_of,
+    text_in,
+    utc,
+)
+
+_SILENT = frozenset(
+    {
+        "summary", "system", "file-history-snapshot", "progress", "queue-operation", "attachment", "custom-title", "ai-title",
+        "agent-name", "last-prompt", "permission-mode", "pr-link", "tag", "worktree-state", "mode", "content-replacement",
+    }
+)  # fmt: skip
+"""Records that are no message."""
+_OMITTED = frozenset({"thinking", "redacted_thinking", "tool_result", "fallback"})
+_ECHO = re.compile(
+    r"<(local-command-stdout|local-command-stderr|local-command-caveat|bash-stdout|bash-stderr|command-message|"
+    r"command-contents|task-notification|ide_opened_file|ide_selection|user-prompt-submit-hook)\b[^>]*>.*?(?:</\1>|\Z)",
+    re.DOTALL,
+)
+"""What the client wrote into the user's place."""
+_COMMAND = re.compile(r"<command-name>\s*(.*?)\s*</command-name>", re.DOTALL)
+_ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
+_TYPED = re.compile(r"<bash-input>\s*(.*?)\s*</bash-input>", re.DOTALL)
+_SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+class ClaudeCode:
+    """See the module."""
+
+    agent = "claude-code"
+    depth = 1
+
+    def home(self) -> Path:
+        """`~/.claude/projects`."""
+        return home_folder("CLAUDE_CONFIG_DIR", ".claude", "projects")
+
+    def session_of(self, path: Path) -> str | None:
+        """The file's name; those of agents that an agent started (`agent-….jsonl`) are left out."""
+        is_one = path.suffix == ".jsonl" and len(path.parts) == 2 and not path.name.startswith("agent-")
+        return path.stem if is_one and _SESSION.fullmatch(path.stem) else None
+
+    def parse(self, line: bytes) -> Entry:
+        """What a line says. Raises as `Parser.parse`."""
+        record = record_of(line)
+        kind = record.get("type")
+        where = Entry(
+            time=utc(text_in(record, "timestamp")),
+            branch=text_in(record, "gitBranch"),
+            session=text_in(record, "sessionId"),
+            cwd=text_in(record, "cwd"),
+        )
+        if kind in _SILENT:
+            return where
+        message = record.get("message")
+        if kind not in ("user", "assistant") or not isinstance(message, dict):
+            raise UnknownLineError("neither a message nor a known record")
+        if any(record.get(flag) is True for flag in ("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage")):
+            return where
+        text = _text(message.get("content"), is_user=kind == "user")
+        return replace(where, role="user" if kind == "user" else "assistant", text=text) if text else where
+
+
+def _text(content: Any, *, is_user: bool) -> str:
+    if isinstance(content, str):
+        return _said(content) if is_user else cleaned(content)
+    if not isinstance(content, list):
+        raise UnknownLineError("a message without content")
+    parts = [_block(block, is_user=is_user) for block in content if isinstance(block, dict)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _block(block: dict[str, Any], *, is_user: bool) -> str:
+    kind = text_in(block, "type")
+    if kind == "text":
+        text = text_in(block, "text")
+        return _said(text) if is_user else cleaned(text)
+    if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+        return mention(text_in(block, "name"), block.get("input"))
+    if kind in _OMITTED or kind.endswith("_tool_result"):
+        return ""
+    return f"[{kind}]" if kind in ("image", "document") else ""
+
+
+def _said(text: str) -> str:
+    """What a person typed: a slash command as it was typed, and nothing of what it printed."""
+    text = _ECHO.sub("", text)
+    if command := _COMMAND.search(text):
+        arguments = _ARGUMENTS.search(text)
+        name = command[1] if command[1].startswith("/") else f"/{command[1]}"
+        return cleaned(f"{name} {arguments[1] if arguments else ''}")
+    if typed := _TYPED.search(text):
+        return cleaned(f"! {typed[1]}")
+    return cleaned(text)

@@ -1,0 +1,114 @@
+"""Codex's transcripts: `sessions/YYYY/MM/DD/rollout-<time>-<session>.jsonl` below `~/.codex`, or below `CODEX_HOME`.
+
+A line is `{timestamp, type, payload}`. `session_meta`, the first one, says where; `response_item` holds what was said and called; an
+`event_msg` tells the same again to the screen. Only the first line and `turn_context` name the working folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.transcripts.parsers import (
+    Entry,
+    UnknownLineError,
+    cleaned,
+    home_folder,
+    mention,
+    record_of,
+    text_in,
+    utc,
+)
+
+_SILENT = frozenset({"event_msg", "compacted", "turn_context", "session_meta"})
+_OMITTED = frozenset(
+    {
+        "reasoning", "function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output",
+        "ghost_snapshot", "compaction", "context_compaction", "other",
+    }
+)  # fmt: skip
+_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
+_INSERTED = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<permissions", "<recommended_plugins>")
+"""What Codex says in the user's place begins so."""
+_AGENTS_FILE = "# AGENTS.md instructions for "
+_NAME = re.compile(r"rollout-[0-9T-]*?-?([0-9a-f]{8}-[0-9a-f-]{27})")
+_ROLLOUT = re.compile(r"rollout-([A-Za-z0-9_-]{1,90})")
+
+
+class Codex:
+    """See the module."""
+
+    agent = "codex"
+    depth = 3
+
+    def home(self) -> Path:
+        """`~/.codex/sessions`."""
+        return home_folder("CODEX_HOME", ".codex", "sessions")
+
+    def session_of(self, path: Path) -> str | None:
+        """The id at the end of the file's name."""
+        if path.suffix != ".jsonl":
+            return None
+        found = _NAME.fullmatch(path.stem) or _ROLLOUT.fullmatch(path.stem)
+        return found[1] if found else None
+
+    def parse(self, line: bytes) -> Entry:
+        """What a line says. Raises as `Parser.parse`."""
+        record = record_of(line)
+        kind, payload = record.get("type"), record.get("payload")
+        if not isinstance(payload, dict) or (kind != "response_item" and kind not in _SILENT):
+            raise UnknownLineError("no record of a rollout")
+        time = utc(text_in(record, "timestamp"))
+        if kind == "session_meta":
+            git = payload.get("git")
+            branch = text_in(git, "branch") if isinstance(git, dict) else ""
+            return Entry(time=time, branch=branch, session=text_in(payload, "id"), cwd=text_in(payload, "cwd"))
+        if kind in _SILENT:
+            return Entry(time=time, cwd=text_in(payload, "cwd") if kind == "turn_context" else "")
+        return _item(payload, time)
+
+
+def _item(item: dict[str, Any], time: str) -> Entry:
+    kind, role = text_in(item, "type"), text_in(item, "role")
+    if kind == "message":
+        if role not in ("user", "assistant"):
+            return Entry(time=time)  # the developer's and the system's
+        text = _content(item.get("content"), is_user=role == "user")
+        return Entry("user" if role == "user" else "assistant", text, time) if text else Entry(time=time)
+    if kind in _CALLS:
+        return Entry("assistant", _call(kind, item), time)
+    if kind in _OMITTED:
+        return Entry(time=time)
+    raise UnknownLineError("an unknown item of a rollout")
+
+
+def _content(content: Any, *, is_user: bool) -> str:
+    if not isinstance(content, list):
+        raise UnknownLineError("a message without content")
+    parts = []
+    for block in content:
+        kind = text_in(block, "type") if isinstance(block, dict) else ""
+        if kind in ("input_text", "output_text", "text"):
+            text = text_in(block, "text")
+            if not (is_user and text.lstrip().startswith((*_INSERTED, _AGENTS_FILE))):
+                parts.append(cleaned(text))
+        elif kind == "input_image":
+            parts.append("[image]")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _call(kind: str, item: dict[str, Any]) -> str:
+    if kind in ("local_shell_call", "web_search_call"):
+        return mention("shell" if kind == "local_shell_call" else "web_search", item.get("action"))
+    name = text_in(item, "name") or kind
+    if namespace := text_in(item, "namespace"):
+        name = f"{namespace.rstrip('_')}__{name}"
+    if kind == "custom_tool_call":
+        return mention(name, None)  # its input is a whole patch
+    try:
+        arguments = json.loads(text_in(item, "arguments") or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    return mention(name, arguments)

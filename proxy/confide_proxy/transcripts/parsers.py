@@ -1,0 +1,158 @@
+"""The formats that are understood: one line of a transcript in, at most one message out.
+
+A parser keeps no state, so that reading can begin at any line. What it must not pass on: outputs of tools (a call is one line), thinking,
+what the client or Confide itself put into the conversation, and the conversations that an agent has with agents of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+Role = Literal["user", "assistant"]
+
+MAX_MENTION_CHARS = 160
+_TELLING = ("command", "cmd", "file_path", "notebook_path", "path", "pattern", "url", "query", "description")
+"""What says best which call it was, in this order. Other arguments may be whole files."""
+_INJECTED = re.compile(
+    r"<(confide-memory|system-reminder)\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL
+)  # one that is not closed goes on to the end
+_SURROGATES = re.compile("[\0\ud800-\udfff]")
+_CONFIDE = re.compile(r"(?:^|__|_)confide(?:_\w+?)?__(\w+)$")
+
+
+class UnknownLineError(ValueError):
+    """A line that is broken, or of a kind that the parser does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a line says. Without a text it is no message, but may say where the session is.
+
+    Attributes:
+        role: who speaks; None where nobody does.
+        text: markdown, without NUL and lone surrogates.
+        time: ISO 8601 in UTC to the second, "" where the line has none.
+        branch: the git branch, "" where the line does not say.
+        session: the session's id as the line has it, "" where it does not say.
+        cwd: the working folder, "" where the line does not say.
+    """
+
+    role: Role | None = None
+    text: str = ""
+    time: str = ""
+    branch: str = ""
+    session: str = ""
+    cwd: str = ""
+
+
+class Parser(Protocol):
+    """One format.
+
+    Attributes:
+        agent: its name, in the configuration and in the names of documents: lower-case letters and hyphens.
+        depth: how many folders deep the files lie, at most.
+    """
+
+    agent: str
+    depth: int
+
+    def home(self) -> Path:
+        """Where the client keeps its transcripts, unless the configuration names another folder."""
+        ...
+
+    def session_of(self, path: Path) -> str | None:
+        """The session that a file (relative to that folder) holds: letters, digits, _ and - only; None if it is no transcript."""
+        ...
+
+    def parse(self, line: bytes) -> Entry:
+        """What a line says.
+
+        Raises:
+            UnknownLineError: it is broken, or of an unknown kind.
+        """
+        ...
+
+
+def parser_of(agent: str) -> Parser:
+    """The parser of a configured source (`config.TRANSCRIPT_SOURCES`)."""
+    from confide_proxy.transcripts.claude_code import ClaudeCode
+    from confide_proxy.transcripts.codex import Codex
+
+    registry: dict[str, Parser] = {parser.agent: parser for parser in (ClaudeCode(), Codex())}
+    return registry[agent]
+
+
+def home_folder(variable: str, default: str, *inner: str) -> Path:
+    """The client's folder: what its environment variable names, else `default` below the home folder; then `inner`."""
+    said = os.environ.get(variable)
+    return (Path(said).expanduser() if said else Path.home() / default).joinpath(*inner)
+
+
+def record_of(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line.
+
+    Raises:
+        UnknownLineError: it is none.
+    """
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UnknownLineError("not JSON") from None
+    if not isinstance(record, dict):
+        raise UnknownLineError("not a JSON object")
+    return record
+
+
+def text_in(table: Mapping[str, Any], key: str) -> str:
+    """A string of a record, "" where it has none there."""
+    value = table.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def cleaned(text: str) -> str:
+    """The text without what the client or Confide put into it, fit to be sent."""
+    return sendable(_INJECTED.sub("", text)).strip()
+
+
+def sendable(text: str) -> str:
+    """The text with "\\n" for line ends, and a replacement character for what no document may hold."""
+    return _SURROGATES.sub("\ufffd", text).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def utc(time: str) -> str:
+    """An ISO 8601 time in UTC, to the second; "" where it is none."""
+    try:
+        moment = datetime.fromisoformat(time)
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return ""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment.year >= 1970 else ""
+
+
+def mention(tool: str, arguments: Any) -> str:
+    """One line that says which tool was called, and with what, in short; nothing of what it answered."""
+    if own := _CONFIDE.search(tool):
+        return f"[tool confide {own[1]}]"  # what was stored is in the memory already
+    said = arguments if isinstance(arguments, str) else ""
+    if isinstance(arguments, dict):
+        values = (arguments.get(key) for key in _TELLING)
+        said = next((shown for value in values if (shown := _shown(value))), "")
+    line = " ".join(sendable(said).split())
+    name = " ".join(sendable(tool).split())[:64] or "unnamed"
+    if len(line) > MAX_MENTION_CHARS:
+        line = line[: MAX_MENTION_CHARS - 1] + "…"
+    return f"[tool {name}: {line}]" if line else f"[tool {name}]"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        # ["bash", "-lc", "make test"]: the command is the last one.
+        return str(value[-1]) if len(value) == 3 and value[1] in ("-lc", "-c") else " ".join(value)
+    return value if isinstance(value, str) else ""

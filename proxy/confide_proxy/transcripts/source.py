@@ -1,0 +1,240 @@
+"""The transcripts of one client on this machine, and how they get to the daemon.
+
+The daemon's word counts for how far a session is; what stands in the file right before that place says whether the file is still the same
+one. A batch is taken only upon the state that it names, so nothing that is sent twice is there twice, whoever sends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_crypto.texts import INLINE_BYTES, Asks
+from confide_proxy import projects
+from confide_proxy.errors import UnfitAnswerError
+from confide_proxy.patience import Patient
+from confide_proxy.transcripts.batches import Batch, collect, place_of
+from confide_proxy.transcripts.parsers import Parser, sendable
+from confide_proxy.transcripts.progress import Known, Progress
+from confide_proxy.transcripts.reading import Found, found_below, head_of, mark_of, opened
+
+log = logging.getLogger(__name__)
+
+_DEADLINE_S: Final = 60.0
+_BYTES_S: Final = 30_000
+_FILE_CODES: Final = frozenset({"invalid", "too_large", "denied"})
+"""Answers that are about one session: it is left out until the next connection, and the others go on."""
+_MAX_CONFLICTS: Final = 8
+"""As often another process may come first; then the session waits for the next look."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What was sent.
+
+    Attributes:
+        sessions: sessions of which something was.
+        messages: messages in all.
+        scanned: bytes of the files that were gone through.
+        skipped: lines that were broken, unknown or too long.
+    """
+
+    sessions: int = 0
+    messages: int = 0
+    scanned: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What to send next: nothing where there is no batch."""
+
+    batch: Batch | None
+    head: str = ""
+    mark: str = ""
+    is_doubtful: bool = False  # the file is not the one that the cache speaks of
+
+
+class Source:
+    """One client's folder, in one space."""
+
+    def __init__(self, parser: Parser, root: Path, progress: Progress) -> None:
+        self.parser = parser
+        self.root = root
+        self.sent = Sent()
+        self._progress = progress
+        self._projects: dict[Path, str] = {}
+        self._asked: set[str] = set()
+        self._aside: set[str] = set()
+
+    def on_up(self) -> None:
+        """There is a new connection: what the daemon said on an earlier one may not hold any more."""
+        self._asked.clear()
+        self._aside.clear()
+
+    def doubt(self) -> None:
+        """Remember nothing of how far the sessions are."""
+        self._progress.clear()
+
+    def found(self) -> tuple[list[Found], list[Path]]:
+        """The transcripts that are there, and the folders that they are in. Blocks."""
+        return found_below(self.root, self.parser)
+
+    def is_settled(self, file: Found) -> bool:
+        """Whether there is nothing to send of it."""
+        known = self._progress.get(file.session)
+        stat = (known.inode, known.size, known.mtime_ns)
+        return file.session in self._aside or known.is_forgotten or stat == (file.inode, file.size, file.mtime_ns)
+
+    def pending_bytes(self, files: list[Found]) -> int:
+        """How many bytes of these have not been gone through."""
+        waiting = (file for file in files if not self.is_settled(file))
+        return sum(max(0, file.size - self._progress.get(file.session).offset) for file in waiting)
+
+    async def advance(
+        self, link: Asks, file: Found, *, to_the_end: bool, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Send what is due of one transcript: whole batches, and with `to_the_end` what is left as well.
+
+        Args:
+            progress: told how many bytes were gone through.
+
+        Raises:
+            RequestError, ConnectionLost, TimeoutError: from the link.
+        """
+        messages = self.sent.messages
+        try:
+            await self._advance(Patient(link), file, to_the_end, progress)
+        except OSError as error:
+            log.info("a transcript cannot be read: %s", error.strerror or type(error).__name__)
+        except RequestError as error:
+            if error.code not in _FILE_CODES:
+                raise
+            self._aside.add(file.session)
+            log.warning("a transcript is not sent: %s", error)
+        self.sent.sessions += self.sent.messages > messages
+
+    async def _advance(self, link: Asks, file: Found, to_the_end: bool, progress: Callable[[int], None] | None) -> None:
+        known = await self._placed(file, self._progress.get(file.session))
+        if not known.project or known.is_forgotten:
+            return
+        conflicts = 0
+        while conflicts < _MAX_CONFLICTS:
+            if not known.version and file.session not in self._asked:
+                known = await self._ask(link, file.session, known)
+            step = await asyncio.to_thread(self._next, file, known, to_the_end)
+            if step.is_doubtful:
+                known = replace(known, version=0)
+                continue
+            if step.batch is None:
+                return
+            before = known
+            known, taken = await self._send(link, file.session, known, step)
+            if taken:
+                self.sent.messages += len(step.batch.messages)
+                self.sent.skipped += step.batch.skipped
+                self.sent.scanned += step.batch.end - step.batch.begin
+                if progress:
+                    progress(step.batch.end - step.batch.begin)
+                if not step.batch.is_full:
+                    known = replace(known, inode=file.inode, size=file.size, mtime_ns=file.mtime_ns)
+            else:
+                conflicts += 1
+                known = replace(known, branch=before.branch)
+            self._remember(file.session, known)
+            if known.is_forgotten or (taken and not step.batch.is_full):
+                return
+
+    async def _placed(self, file: Found, known: Known) -> Known:
+        """With the project that the session's working folder belongs to."""
+        if known.project:
+            return known
+        place = await asyncio.to_thread(self._place, file.path)
+        if place is None:
+            return known
+        cwd, branch = place
+        # Without a working folder that is one, the client's own name for it is better than nothing.
+        folder = Path(sendable(cwd)) if cwd.startswith("/") else Path("/", file.path.parent.name.strip("-"))
+        if folder not in self._projects:
+            self._projects[folder] = (await asyncio.to_thread(projects.identify, folder)).name
+        return replace(known, project=self._projects[folder], branch=branch)
+
+    def _place(self, path: Path) -> tuple[str, str] | None:
+        with opened(self.root, path) as fd:
+            return place_of(fd, self.parser)
+
+    def _next(self, file: Found, known: Known, to_the_end: bool) -> _Step:
+        with opened(self.root, file.path) as fd:
+            head = head_of(fd)
+            if not head:
+                return _Step(None)
+            is_same = not known.offset or (known.head == head and mark_of(fd, known.offset) == known.mark)
+            if not is_same and file.session not in self._asked:
+                return _Step(None, is_doubtful=True)
+            begin = known.offset if is_same else 0
+            batch = collect(fd, self.parser, begin, branch=known.branch, mtime=file.mtime_ns / 1e9)
+            is_due = batch.is_due or (to_the_end and batch.end > batch.begin)
+            if not is_due:
+                if batch.end == batch.begin:
+                    self._settle(file, known)
+                return _Step(None)
+            return _Step(batch, head, mark_of(fd, batch.end))
+
+    def _settle(self, file: Found, known: Known) -> None:
+        if not self.is_settled(file):
+            self._remember(file.session, replace(known, inode=file.inode, size=file.size, mtime_ns=file.mtime_ns))
+
+    async def _ask(self, link: Asks, session: str, known: Known) -> Known:
+        answer = await link.request("transcript", self._named(session, known), timeout_s=_DEADLINE_S, bulk=True)
+        self._asked.add(session)
+        return _told(known, answer)
+
+    async def _send(self, link: Asks, session: str, known: Known, step: _Step) -> tuple[Known, bool]:
+        batch = step.batch
+        assert batch is not None
+        params = {
+            **self._named(session, known),
+            "version": known.version,
+            "from": batch.begin,
+            "to": batch.end,
+            "head": step.head,
+            "mark": step.mark,
+        }
+        data = json.dumps(batch.messages, ensure_ascii=False, separators=(",", ":")).encode()
+        deadline_s = _DEADLINE_S + len(data) / _BYTES_S
+        if len(data) > INLINE_BYTES:
+            answer = await link.upload("transcript", params, data, timeout_s=deadline_s)
+        else:
+            whole = {**params, "messages": batch.messages}
+            answer = await link.request("transcript", whole, timeout_s=deadline_s, bulk=True)
+        self._asked.add(session)
+        return _told(known.on(batch.branch), answer), answer.get("taken") is True
+
+    def _named(self, session: str, known: Known) -> dict[str, Any]:
+        return {"project": known.project, "agent": self.parser.agent, "session": session}
+
+    def _remember(self, session: str, known: Known) -> None:
+        with suppress(OSError):  # a full disk: the daemon is asked again another time
+            self._progress.set(session, known)
+
+
+def _told(known: Known, answer: dict[str, Any]) -> Known:
+    """What is known after an answer of the daemon's.
+
+    Raises:
+        UnfitAnswerError: it is not of the agreed form.
+    """
+    match answer:
+        case {"version": int(version), "offset": int(offset), "head": str(head), "mark": str(mark)}:
+            is_forgotten = answer.get("forgotten") is True
+            state = Known(known.project, known.branch, version, offset, head, mark, is_forgotten)
+            if version >= 0 and 0 <= offset < 2**63:
+                return state
+    raise UnfitAnswerError

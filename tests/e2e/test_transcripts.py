@@ -1,0 +1,236 @@
+"""Session transcripts from a client's folder to a search hit, with the real programs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+from tests.support.transcripts import SESSION, ClaudeSession, text, tool
+from tests.support.wire import Wire
+
+OTHER = "0a6afc57-2f31-4cb4-8ff0-01247f50c64d"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with running_daemon(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def machine(tmp_path: Path, daemon: Daemon) -> Machine:
+    """A machine that has joined, and sends Claude Code's transcripts."""
+    joined = Machine(tmp_path, "laptop")
+    joined.run("join", daemon.invite("laptop"))
+    configure(joined)
+    return joined
+
+
+def configure(machine: Machine, *, quiet_s: int = 1, sources: str = '["claude-code"]') -> None:
+    (machine.home / "proxy.toml").write_text(f"transcripts = {sources}\ntranscript_quiet_s = {quiet_s}\n")
+
+
+def projects_of(machine: Machine) -> Path:
+    return Path(machine.env["HOME"]) / ".claude" / "projects"
+
+
+def session_of(machine: Machine, session: str = SESSION, cwd: Path | None = None) -> ClaudeSession:
+    return ClaudeSession(projects_of(machine), cwd or machine.project, session)
+
+
+def hits(wire: Wire, query: str, **more: Any) -> list[dict[str, Any]]:
+    arguments = {"query": query, "sources": ["sessions"], "minScore": 0.05, **more}
+    found: list[dict[str, Any]] = wire.tool("memory_search", arguments)["structuredContent"]["results"]
+    return found
+
+
+def is_heard(wire: Wire, words: str) -> bool:
+    return any(words in hit["snippet"] for hit in hits(wire, words))
+
+
+def document(wire: Wire, path: str, **more: Any) -> str:
+    content: str = wire.tool("memory_read", {"path": path, "lines": 2000, **more})["structuredContent"]["content"]
+    return content
+
+
+def test_what_was_said_is_found_in_the_next_session(machine: Machine) -> None:
+    """An agent finds what was said in another session of its project, and reads on; tools' output and thinking are nowhere."""
+    talk = session_of(machine)
+    talk.user("why did the walrus migration fail?")
+    talk.assistant({"type": "thinking", "thinking": "pondering-marker", "signature": "x"})
+    talk.assistant(tool("Bash", command="grep walrus migrations/*.sql"))
+    talk.user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "output-marker"}])
+    talk.assistant(text("The walrus column had no default, so old rows broke it."))
+    with Wire(machine) as wire:
+        wire.open()
+        hit = wait_until("the session to be found", lambda: hits(wire, "walrus column default"))[0]
+        assert hit["path"] == f"sessions/2026-11-20-claude-code-{SESSION}.md"
+        assert hit["source"] == "sessions"
+        whole = document(wire, hit["path"])
+        assert "[tool Bash: grep walrus migrations/*.sql]" in whole
+        assert "main" in whole
+        assert "marker" not in whole
+        talk.user("and the narwhal?")
+        wait_until("the next words", lambda: is_heard(wire, "and the narwhal?"))
+        status = wire.tool("memory_status", {})["structuredContent"]
+        assert status["sources"]["sessions"]["files"] == 1
+
+
+def test_nothing_is_sent_unless_the_user_asks(machine: Machine) -> None:
+    """Neither by default nor because a project's file says so; the commands work as ever."""
+    (machine.home / "proxy.toml").unlink()
+    (machine.project / ".confide.toml").write_text('name = "x"\ntranscripts = ["claude-code"]\n')
+    session_of(machine).user("the private walrus")
+    machine.run("sync")
+    with Wire(machine) as wire:
+        wire.open()
+        wire.tool("memory_sync", {})
+        assert hits(wire, "walrus") == []
+    assert not (machine.home / "proxy" / "transcripts").exists()
+
+
+def test_a_command_sends_it_too(machine: Machine, tmp_path: Path) -> None:
+    """`confide sync` sends what is there, of every project, and says how much; a second time there is nothing."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    session_of(machine).user("about walruses")
+    session_of(machine, OTHER, elsewhere).user("about narwhals")
+    told = machine.json("sync")
+    assert (told["transcripts"]["sessions"], told["transcripts"]["messages"]) == (2, 2)
+    assert machine.json("sync")["transcripts"]["messages"] == 0
+    found = machine.json("search", "narwhals", "--all-projects")["results"]
+    assert [hit["project"] for hit in found] == ["elsewhere"]
+    assert machine.json("search", "narwhals")["results"] == []
+
+
+def test_a_rewritten_file_and_a_shortened_one(machine: Machine) -> None:
+    """What a file holds now is what is there, once; a file that is gone keeps its place in memory."""
+    talk = session_of(machine)
+    talk.user("first version about turnips")
+    talk.user("still about turnips")
+    machine.run("sync")
+    before = talk.path.read_bytes().replace(b"turnips", b"carrots!")
+    talk.path.unlink()
+    talk.path.write_bytes(before)
+    machine.run("sync")
+    assert "turnips" not in str(machine.json("search", "turnips", "--min-score", "0.05")["results"])
+    assert "about carrots!" in str(machine.json("search", "carrots", "--min-score", "0.05")["results"])
+    talk.path.write_bytes(before.split(b"\n")[0] + b"\n")
+    machine.run("sync")
+    path = f"sessions/2026-11-20-claude-code-{SESSION}.md"
+    assert machine.json("read", path)["content"].count("carrots!") == 1
+    talk.path.unlink()
+    machine.run("sync")
+    assert machine.json("read", path)["content"].count("carrots!") == 1
+
+
+def test_broken_lines_and_odd_files_stop_nothing(machine: Machine, tmp_path: Path) -> None:
+    """Broken UTF-8, no JSON, a huge line, a line without its end; links, a pipe, and files that may not be read."""
+    talk = session_of(machine)
+    talk.write_raw(b"\xff\xfe{not json\n[]\n{}\n\n")
+    talk.user("before the flood")
+    talk.write_raw(b'{"type":"user","x":"' + b"a" * (9 * 1024 * 1024) + b'"}\n')
+    talk.user("nul \0 and half a pair \ud83d here")
+    talk.user("after the flood")
+    talk.write_raw(b'{"type":"user","message":{"role":"user","content":"half a li')
+    outside = ClaudeSession(tmp_path / "outside", machine.project, OTHER)
+    outside.user("the outside walrus")
+    folder = talk.path.parent
+    (folder / f"{OTHER}.jsonl").symlink_to(outside.path)
+    (folder.parent / "linked").symlink_to(outside.path.parent)
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "unreadable.jsonl").write_text("{}\n")
+    (folder / "unreadable.jsonl").chmod(0)
+    told = machine.json("sync")["transcripts"]
+    assert told["messages"] == 3
+    assert told["skipped"] == 4
+    content = machine.json("read", f"sessions/2026-11-20-claude-code-{SESSION}.md")["content"]
+    assert "before the flood" in content
+    assert "after the flood" in content
+    assert "half a li" not in content
+    assert machine.json("search", "outside walrus", "--min-score", "0.3")["results"] == []
+    talk.write_raw(b'ne"}}\n')
+    assert machine.json("sync")["transcripts"]["messages"] == 1
+
+
+def test_codex_is_read_as_well(machine: Machine) -> None:
+    """The second format, from where Codex keeps it."""
+    configure(machine, sources='["claude-code", "codex"]')
+    folder = Path(machine.env["HOME"]) / ".codex" / "sessions" / "2026" / "11" / "20"
+    folder.mkdir(parents=True)
+    meta = {"id": SESSION, "cwd": str(machine.project), "git": {"branch": "tusk"}, "cli_version": "0.65.0"}
+    said = [{"type": "output_text", "text": "Because the walrus sleeps."}]
+    lines = [
+        {"timestamp": "2026-11-20T14:03:00.000Z", "type": "session_meta", "payload": meta},
+        {
+            "timestamp": "2026-11-20T14:04:00.000Z",
+            "type": "response_item",
+            "payload": {"type": "message", "role": "assistant", "content": said},
+        },
+    ]
+    rollout = folder / f"rollout-2026-11-20T14-03-00-{SESSION}.jsonl"
+    rollout.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert machine.json("sync")["transcripts"]["messages"] == 1
+    found = machine.json("search", "walrus sleeps")["results"]
+    assert found[0]["path"] == f"sessions/2026-11-20-codex-{SESSION}.md"
+
+
+def test_no_message_is_lost_or_twice_whoever_is_killed(machine: Machine, daemon: Daemon) -> None:
+    """Proxy and daemon are killed in turns while a session grows: every message is there, once, in order."""
+    talk = session_of(machine)
+    total = 240
+    done = threading.Event()
+
+    def write() -> None:
+        for number in range(total):
+            talk.user(f"message number {number} marker. {'word ' * 60}")
+            time.sleep(0.03)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for turn in itertools.count():
+            with Wire(machine) as wire:
+                wire.open()
+                time.sleep(0.9)
+                if turn % 2:
+                    daemon.kill()
+                    daemon.start()
+                else:
+                    wire.process.send_signal(signal.SIGKILL)
+            if done.is_set() and turn >= 5:
+                break
+    finally:
+        writer.join()
+    with Wire(machine) as wire:
+        wire.open()
+        wait_until("the last message", lambda: f"number {total - 1} " in str(hits(wire, f"message number {total - 1}")))
+        paths = {hit["path"] for hit in hits(wire, "message number marker", maxResults=50)}
+        whole = "".join(document(wire, path) for path in sorted(paths))
+        assert [int(number) for number in re.findall(r"message number (\d+) marker", whole)] == list(range(total))
+
+
+def test_one_process_streams_and_another_takes_over(machine: Machine) -> None:
+    """With two sessions open the second goes on when the first is killed."""
+    talk = session_of(machine)
+    talk.user("the first walrus")
+    with Wire(machine) as first, Wire(machine) as second:
+        first.open()
+        second.open()
+        wait_until("the first words", lambda: is_heard(second, "the first walrus"))
+        first.process.send_signal(signal.SIGKILL)
+        talk.user("the second narwhal")
+        wait_until("the second words", lambda: is_heard(second, "the second narwhal"))
+        path = hits(second, "walrus")[0]["path"]
+        assert document(second, path).count("narwhal") == 1
