@@ -2,7 +2,7 @@
 
 Every path is walked component by component with directory descriptors and `O_NOFOLLOW`, so that no symlink, however it got there,
 leads a read or a write outside. Writes are accepted for memory files alone: `MEMORY.md`, `memory.md` and `memory/**/*.md`;
-further globs from the user's configuration are read only.
+further globs from the user's configuration are read only. What the project's own file excludes is neither read nor written.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
+from confide_proxy.project_file import FILE, Narrowing
 
 MEMORY_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory"
@@ -69,15 +70,23 @@ class Folder:
     root: Path
     extra: tuple[str, ...] = ()
     max_bytes: int = 4 * 1024 * 1024
+    narrowing: Narrowing = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "narrowing", Narrowing(self.root))
 
     def is_memory(self, path: str) -> bool:
         """Whether `path` is one that may be written here."""
-        parts = PurePosixPath(path).parts
-        return _is_plain(path) and (path in MEMORY_FILES or (len(parts) > 1 and parts[0] == MEMORY_FOLDER))
+        return _is_memory(path) and not self.narrowing.excludes(path)
 
     def is_watched(self, path: str) -> bool:
         """Whether `path` is one that is sent from here."""
-        return self.is_memory(path) or (_is_plain(path) and any(fnmatch.fnmatch(path, glob) for glob in self.extra))
+        is_extra = _is_plain(path) and any(fnmatch.fnmatch(path, glob) for glob in self.extra)
+        return (_is_memory(path) or is_extra) and not self.narrowing.excludes(path)
+
+    def why_not(self, path: str) -> str:
+        """Why a path that is not a memory file here is none."""
+        return f"is excluded by {FILE}" if self.narrowing.excludes(path) else "is outside the memory folders"
 
     def walk(self, *, below: str = "") -> Iterator[Found]:
         """Every watched file (of one folder, where it is named), symlinks left out.
@@ -109,7 +118,7 @@ class Folder:
             FolderError: a symlink on the way, too large, not UTF-8, or not readable.
         """
         if not self.is_watched(path):
-            raise FolderError(path, "is not a memory file")
+            raise FolderError(path, self.why_not(path))
         try:
             with self._parent(path) as (parent, name):
                 fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
@@ -152,7 +161,7 @@ class Folder:
             FolderError: not a memory path, a symlink on the way, disk full, not writable.
         """
         if not self.is_memory(path):
-            raise FolderError(path, "is outside the memory folders")
+            raise FolderError(path, self.why_not(path))
         data = text.encode("utf-8")
         try:
             with self._parent(path, create=True) as (parent, name):
@@ -183,7 +192,7 @@ class Folder:
             FolderError: not a memory path, a symlink on the way, not writable.
         """
         if not self.is_memory(path):
-            raise FolderError(path, "is outside the memory folders")
+            raise FolderError(path, self.why_not(path))
         try:
             with self._parent(path) as (parent, name):
                 _check_unchanged(name, parent, path, over)
@@ -222,6 +231,11 @@ class Folder:
 
     def _could_hold(self, path: str) -> bool:
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
+
+
+def _is_memory(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return _is_plain(path) and (path in MEMORY_FILES or (len(parts) > 1 and parts[0] == MEMORY_FOLDER))
 
 
 def _is_plain(path: str) -> bool:

@@ -12,11 +12,13 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from confide_proxy import project_file
+
 GLOBAL = "global"
 """The project that every other one shares."""
 
 MAX_NAME_BYTES = 200
-_OWN = ("MEMORY.md", "memory.md", "memory", ".confide.toml")
+_OWN = ("MEMORY.md", "memory.md", "memory", project_file.FILE)
 _GIT_DEADLINE_S = 2.0
 _SCP_REMOTE = re.compile(r"^(?:[^@/]+@)?([^:/]+):(?!//)(.+)$")
 _URL_REMOTE = re.compile(r"^[a-z+]+://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)$", re.IGNORECASE)
@@ -84,18 +86,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _named_in_file(root: Path) -> str | None:
-    try:
-        text = (root / ".confide.toml").read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
-    import tomllib  # few folders have such a file
-
-    try:
-        table = tomllib.loads(text)
-    except ValueError:
-        return None
-    name = table.get("name")
-    return name if isinstance(name, str) and name != GLOBAL else None
+    name = project_file.load(root).name
+    return name if name != GLOBAL else None
 
 
 def _clean(name: str) -> str:

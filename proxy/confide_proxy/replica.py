@@ -22,6 +22,7 @@ from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER, Content, Folder, F
 from confide_proxy.ledger import Confirmed, Ledger
 from confide_proxy.path_locks import path_locks
 from confide_proxy.patience import Patient
+from confide_proxy.project_file import FILE
 
 PUTS_AT_ONCE = 4
 _PUT_DEADLINE_S = 60.0
@@ -99,6 +100,7 @@ class Replica:
         report.skipped += [
             {"path": path, "reason": "is a symlink"} for path in await asyncio.to_thread(self.folder.symlinks)
         ]
+        report.skipped += [{"path": FILE, "reason": notice} for notice in self.folder.narrowing.notices()]
         report.files_scanned = len(found)
         entries = await asyncio.to_thread(self._entries, found, confirmed, force, report)
         present = {path for path, _, _ in entries}
@@ -163,7 +165,7 @@ class Replica:
         """
         path, text, revision = str(body["path"]), body["text"], int(body["revision"])
         if not self.folder.is_memory(path):
-            raise FolderError("the daemon's path", "is outside the memory folders")
+            raise FolderError("the daemon's path", self.folder.why_not(path))
         async with self._paths.held(path):
             for _ in range(_TRIES):
                 local = await asyncio.to_thread(self.folder.read, path)
@@ -331,6 +333,8 @@ class Replica:
         report.removed += 1
 
     async def _pull(self, path: str, report: SyncReport) -> None:
+        if self.folder.narrowing.excludes(path):
+            return  # as its owner wishes: the daemon's copy stays as it is
         if not self.folder.is_memory(path):
             report.skipped.append({"path": path, "reason": "is not a memory file on this machine"})
             return

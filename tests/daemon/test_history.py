@@ -202,7 +202,7 @@ async def test_the_past_is_open_to_whom_the_present_is(daemon: Serving) -> None:
 async def nothing_known(space: Space, path: str) -> None:
     """Wait until the past of a document is gone."""
     async with asyncio.timeout(DEADLINE_S):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError):  # noqa: PT012 - it is asked until it is so
             while await space.history.revisions("p", path, limit=9):  # noqa: ASYNC110 - the sweep is nobody's to tell of
                 await asyncio.sleep(0.01)
 
