@@ -20,8 +20,10 @@ GLOBAL = "global"
 MAX_NAME_BYTES = 200
 _OWN = ("MEMORY.md", "memory.md", "memory", project_file.FILE)
 _GIT_DEADLINE_S = 2.0
-_SCP_REMOTE = re.compile(r"^(?:[^@/]+@)?([^:/]+):(?!//)(.+)$")
-_URL_REMOTE = re.compile(r"^[a-z+]+://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)$", re.IGNORECASE)
+_SCP_REMOTE = re.compile(r"^(?:[^@/]+@)?(\[[^\]/]+\]|[^:/\[]+):(?!//)(.+)$")
+_URL_REMOTE = re.compile(r"^(?!file:)[a-z+]+://(?:[^@/]*@)?(\[[^\]/]+\]|[^/:\[]+)(?::\d*)?/(.+)$", re.IGNORECASE)
+_WHOLE_REMOTE = re.compile(r"^(?:(?:https?|ssh|git|git\+ssh|ssh\+git)://|[^@/:]+@|[^@/:]+\.[^@/:]+:)", re.IGNORECASE)
+"""A remote that is an address by itself; others, such as `work:shop`, are short for what the user's own git makes of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,30 @@ def identify(folder: Path) -> Project:
 
 
 def _repository_name(root: Path) -> str:
-    remote = _git(root, "config", "--get", "remote.origin.url")
+    remote = _remote(root)
     name = normalise_remote(remote) if remote else None
     if name is None:
         name = _named_in_file(root)
     if name is None and (common := _git(root, "rev-parse", "--path-format=absolute", "--git-common-dir")):
         # Worktrees of one repository without a remote share its common directory, so its owner names them all.
         home = Path(common)
-        name = (home.parent if home.name == ".git" else home).name.removesuffix(".git")
+        name = (home.parent if home.name.startswith(".") else home).name.removesuffix(".git")
     return name or root.name
+
+
+def _remote(root: Path) -> str | None:
+    """The address of `origin`, or of the only remote where it is called otherwise."""
+    listed = _git(root, "config", "--get-regexp", r"^remote\..+\.url$") or ""
+    urls: dict[str, str] = {}
+    for line in listed.splitlines():
+        key, _, url = line.partition(" ")
+        urls.setdefault(key.removeprefix("remote.").removesuffix(".url"), url)
+    name = "origin" if "origin" in urls else next(iter(urls), "") if len(urls) == 1 else ""
+    url = urls.get(name)
+    if url is None or _WHOLE_REMOTE.match(url):
+        # An address as it was cloned from: where it leads on this machine (a mirror, say) is no other project.
+        return url
+    return _git(root, "remote", "get-url", "--", name) or url
 
 
 def normalise_remote(remote: str) -> str | None:
@@ -69,7 +86,7 @@ def normalise_remote(remote: str) -> str | None:
     if match is None:
         return None
     host, path = match.groups()
-    path = path.strip("/").removesuffix(".git").strip("/")
+    path = "/".join(part for part in path.split("/") if part).removesuffix(".git").rstrip("/")
     return f"{host.lower()}/{path}" if path else None
 
 

@@ -27,6 +27,18 @@ def git(folder: Path, *arguments: str) -> None:
         ("ssh://git@git.example.org:2222/team/a/b.git", "git.example.org/team/a/b"),
         ("/srv/git/shop.git", None),
         ("file:///srv/git/shop.git", None),
+        ("file://localhost/srv/git/shop.git", None),
+        ("../shop.git", None),
+        ("github.com:Acme/shop.git/", "github.com/Acme/shop"),
+        ("ssh://git@github.com/Acme/shop.git/", "github.com/Acme/shop"),
+        ("git+ssh://git@GITHUB.com:22/Acme//shop", "github.com/Acme/shop"),
+        ("git://github.com/Acme/shop.git", "github.com/Acme/shop"),
+        ("HTTPS://github.com:443/Acme/shop.git", "github.com/Acme/shop"),
+        ("git@git.example.org:/srv/git/shop.git", "git.example.org/srv/git/shop"),
+        ("ssh://git@git.example.org/srv/git/shop.git", "git.example.org/srv/git/shop"),
+        ("ssh://git@[2001:DB8::1]:2222/team/shop.git", "[2001:db8::1]/team/shop"),
+        ("git@[2001:db8::1]:team/shop.git", "[2001:db8::1]/team/shop"),
+        ("https://github.com/", None),
     ],
 )
 def test_remotes_are_normalised(remote: str, name: str | None) -> None:
@@ -54,6 +66,76 @@ def test_worktrees_without_remote_share_the_repository_name(tmp_path: Path) -> N
     git(tmp_path / "shop", "commit", "-q", "--allow-empty", "-m", "x")
     git(tmp_path / "shop", "worktree", "add", "-q", str(tmp_path / "shop-fix"))
     assert identify(tmp_path / "shop-fix").name == "shop"
+
+
+def repository(folder: Path, remote: str | None = None, *, name: str = "origin") -> Path:
+    """A repository with one commit."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "x")
+    if remote:
+        git(folder, "remote", "add", name, remote)
+    return folder
+
+
+def test_the_only_remote_counts_whatever_its_name(tmp_path: Path) -> None:
+    """`origin` where there is one; several others say nothing."""
+    folder = repository(tmp_path / "shop", "https://example.org/a/b.git", name="company.hub")
+    assert identify(folder).name == "example.org/a/b"
+    git(folder, "remote", "add", "fork", "https://example.org/me/b.git")
+    assert identify(folder).name == "shop"
+    git(folder, "remote", "add", "origin", "https://example.org/a/origin.git")
+    assert identify(folder).name == "example.org/a/origin"
+
+
+def test_short_forms_are_what_git_makes_of_them_and_mirrors_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`insteadOf`: a shorthand of this machine is the address that it stands for; an address that is fetched from elsewhere stays."""
+    settings = tmp_path / "gitconfig"
+    settings.write_text(
+        '[url "git@example.org:a/"]\n insteadOf = work:\n[url "https://mirror.internal/"]\n insteadOf = https://example.org/\n'
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings.rename(tmp_path / ".gitconfig")
+    assert identify(repository(tmp_path / "one", "work:shop")).name == "example.org/a/shop"
+    assert identify(repository(tmp_path / "two", "https://example.org/a/shop.git")).name == "example.org/a/shop"
+
+
+def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
+    """By its remote, or by its name where it has none."""
+    inner = repository(tmp_path / "origins/lib")
+    outer = repository(tmp_path / "outer", "git@example.org:a/outer.git")
+    git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "-q", "--name", "lib", str(inner), "vendor/lib")
+    assert identify(outer).name == "example.org/a/outer"
+    assert identify(outer / "vendor").name == "example.org/a/outer"
+    assert (identify(outer / "vendor/lib").name, identify(outer / "vendor/lib").root) == ("lib", outer / "vendor/lib")
+    git(outer / "vendor/lib", "remote", "set-url", "origin", "git@example.org:a/lib.git")
+    assert identify(outer / "vendor/lib").name == "example.org/a/lib"
+
+
+@pytest.mark.parametrize("bare", ["shop.git", "shop/.bare", "shop/.git"])
+def test_worktrees_of_a_bare_repository_are_one_project(tmp_path: Path, bare: str) -> None:
+    """However it is laid out: beside them, or in a hidden folder above them."""
+    seed = repository(tmp_path / "seed")
+    git(tmp_path, "clone", "-q", "--bare", str(seed), bare)
+    git(tmp_path / bare, "remote", "remove", "origin")
+    for branch in ("fix", "feature"):
+        git(tmp_path / bare, "worktree", "add", "-q", "-b", branch, str(tmp_path / "shop" / branch))
+    assert {identify(tmp_path / "shop" / branch).name for branch in ("fix", "feature")} == {"shop"}
+    assert identify(tmp_path / "shop/fix").root == tmp_path / "shop/fix"
+    git(tmp_path / bare, "remote", "add", "origin", "git@example.org:a/shop.git")
+    assert {identify(tmp_path / "shop" / branch).name for branch in ("fix", "feature")} == {"example.org/a/shop"}
+
+
+def test_a_detached_and_an_empty_repository_have_their_project(tmp_path: Path) -> None:
+    """Neither a branch nor a commit is needed."""
+    (tmp_path / "new").mkdir()
+    git(tmp_path / "new", "init", "-q")
+    assert identify(tmp_path / "new").name == "new"
+    folder = repository(tmp_path / "old", "git@example.org:a/b.git")
+    git(folder, "checkout", "-q", "--detach")
+    assert identify(folder).name == "example.org/a/b"
 
 
 def test_the_file_names_a_folder_that_git_does_not(tmp_path: Path) -> None:
