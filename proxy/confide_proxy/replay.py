@@ -56,7 +56,7 @@ class Replay:
             StateError, JournalError, KeyFileError: the journal cannot be used.
         """
         try:
-            while not await asyncio.to_thread(self._seat.try_take):
+            while not self._seat.try_take():
                 if is_empty(self._journal.folder):
                     return Outcome(0, 0)
                 await asyncio.sleep(LOOK_AGAIN_S)

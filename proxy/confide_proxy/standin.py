@@ -131,7 +131,7 @@ class StandIn:
 
         self._replay = self._replay or Replay(self._ready().journal, self._paths.seats)
         pause_s = FIRST_PAUSE_S
-        while self._link.is_up:
+        while True:  # until the link goes down, which `on_down` cancels this for
             try:
                 outcome = await self._replay.run(self._link)
             except ConnectionLost:

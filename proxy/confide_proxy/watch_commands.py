@@ -92,6 +92,7 @@ class Watch:
         from confide_proxy.files import Files
         from confide_proxy.link import Callbacks, Link
         from confide_proxy.session import attach_body
+        from confide_proxy.standin import StandIn
         from confide_proxy.streamer import Streamer
 
         self._teller = teller
@@ -114,6 +115,7 @@ class Watch:
         # machine does not keep the others down.
         self.link = Link(paths, config, [bodies[projects.GLOBAL]], callbacks)
         self._streamer = Streamer(paths.seats, self._files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
+        self._standin = StandIn(paths, config, served[0], self.link)
 
     async def run(self) -> None:
         """Stream until cancelled."""
@@ -126,11 +128,14 @@ class Watch:
         space = str(attached["space"])
         await self._files.open(self.link, space)
         self._streamer.on_up(space, self._group.create_task)
+        if self._standin.has_queue:
+            self._standin.send_queue(lambda: None)
         self._reason = ""
         self._teller.say("up", "the link is up", space=space)
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()
+        self._standin.on_down()
         is_final = isinstance(reason, _FINAL) and not isinstance(reason, DeniedError)
         if is_final or (isinstance(reason, DeniedError) and reason.reason in _FINAL_DENIALS):
             if not self._ended.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -13,12 +14,13 @@ import pytest
 from tests.support.mcp_session import ERAS, Era, session
 from tests.support.programs import Daemon, Machine, running_daemon, wait_until
 from tests.support.relay import RecordingRelay
+from tests.support.watching import watching
 from tests.support.wire import Wire
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with running_daemon(tmp_path) as running:
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running_daemon(tmp_path_factory.mktemp("offline")) as running:
         yield running
 
 
@@ -30,9 +32,9 @@ def relay(daemon: Daemon) -> Iterator[RecordingRelay]:
 
 @pytest.fixture
 def machine(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
-    joined = Machine(tmp_path, "ann")
+    joined = Machine(tmp_path, f"ann-{secrets.token_hex(4)}")
     joined.write("MEMORY.md", "# Birds\n\nThe heron fishes at dawn.\n")
-    joined.run("join", daemon.invite("ann", port=relay.port))
+    joined.run("join", daemon.invite(joined.name, port=relay.port))
     return joined
 
 
@@ -80,3 +82,223 @@ def test_stores_wait_and_arrive_once_and_in_order(machine: Machine, relay: Recor
         assert "number 4" in str(found["structuredContent"]["results"])
         status = wire.tool("memory_status", {})["structuredContent"]
         assert (status["queuedOffline"], status["deadLetters"]) == (0, 0)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_answers_fit_their_schemas(machine: Machine, relay: RecordingRelay, era: Era) -> None:
+    """The official client, both eras: every answer while the daemon is away is of the form that the tool promises."""
+    async with session(machine, era) as client:
+        schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+        assert not (await client.call_tool("memory_store", {"content": "- The egret nests in reeds."})).is_error
+        relay.cut()
+        for tool, arguments in (
+            ("memory_store", {"content": "- The bittern booms at night."}),
+            ("memory_search", {"query": "heron at dawn", "maxTokens": 200, "since": "30d", "rank": "balanced"}),
+            ("memory_search", {"query": "bittern"}),
+            ("memory_read", {"path": "MEMORY.md"}),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert not result.is_error, result.content
+            schema = schemas[tool]
+            assert schema is not None
+            jsonschema.validate(result.structured_content, schema)
+            if tool == "memory_search":
+                assert result.structured_content is not None
+                assert result.structured_content["searchMode"] == "offline"
+                assert "(since " in result.structured_content["warnings"][0]
+                assert result.structured_content["results"]
+        for tool in ("memory_sync", "memory_status"):
+            result = await client.call_tool(tool, {})
+            assert result.is_error
+            text = str(result.content)
+            assert "(since " in text
+            assert "tried again" in text
+            assert "1 store waits on this machine" in text
+
+
+def test_what_was_stored_is_found_and_read_before_the_daemon_has_it(machine: Machine, relay: RecordingRelay) -> None:
+    """By this session, by another one and by the command line; marked as waiting."""
+    with Wire(machine) as wire, Wire(machine) as other:
+        wire.open()
+        other.open()
+        assert is_up(wire)
+        assert is_up(other)
+        relay.cut()
+        store(wire, "- The stilt wades on red legs.", path="MEMORY.md", heading="Birds")
+        for session_ in (wire, other):
+            found = session_.tool("memory_search", {"query": "stilt red legs"})["structuredContent"]
+            assert found["results"][0]["path"] == "MEMORY.md"
+            assert found["results"][0]["heading"] == "Birds"
+            assert "queue" in found["warnings"][-1]
+            text = session_.tool("memory_read", {"path": "MEMORY.md"})["structuredContent"]
+            assert text["content"] == "# Birds\n\nThe heron fishes at dawn.\n\n- The stilt wades on red legs."
+            assert "1 of its changes still wait" in text["warnings"][1]
+        told = machine.run("search", "stilt red legs")
+        assert "The stilt wades" in told
+        assert "note: " in told
+        assert "The stilt wades" in machine.run("read", "MEMORY.md")
+        assert lines_of(machine, "MEMORY.md")[-1] == "The heron fishes at dawn."
+        relay.mend()
+        wait_until("the queue to be sent", lambda: is_up(wire) and waiting(machine) == (0, 0))
+        wait_until("the file", lambda: lines_of(machine, "MEMORY.md")[-1] == "- The stilt wades on red legs.")
+
+
+def test_the_queue_outlives_everybody(machine: Machine, daemon: Daemon, relay: RecordingRelay, tmp_path: Path) -> None:
+    """Two projects, the proxy killed while it is offline and started again, the daemon killed too: all arrives once, in order."""
+    project, elsewhere = machine.project, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with Wire(machine) as wire:
+        wire.open()
+        store(wire, "- line 0", path="memory/log.md")
+        relay.cut()
+        store(wire, "- line 1", path="memory/log.md")
+        wire.process.kill()
+    machine.project = elsewhere
+    with Wire(machine) as wire:
+        wire.open()
+        assert store(wire, "- far 0", path="memory/log.md")["queued"]
+        store(wire, "- for all 0", path="MEMORY.md", project="global")
+    machine.project = project
+    machine.run("store", "- line 2", "--path", "memory/log.md")
+    daemon.kill()
+    with Wire(machine) as wire:
+        wire.open()
+        store(wire, "- line 3", path="memory/log.md")
+        assert waiting(machine) == (5, 0)
+        daemon.start()
+        relay.mend()
+        wait_until("the queue to be sent", lambda: waiting(machine) == (0, 0))
+        wait_until("the log", lambda: lines_of(machine, "memory/log.md") == [f"- line {number}" for number in range(4)])
+        for query in ("line 1", "line 2", "for all 0"):
+            assert query in str(wire.tool("memory_search", {"query": query, "minScore": 0})["structuredContent"])
+    machine.project = elsewhere
+    machine.run("sync")
+    assert lines_of(machine, "memory/log.md") == ["- far 0"]
+    assert (machine.home / "global" / "MEMORY.md").read_text() == "- for all 0\n"
+
+
+def test_a_daemon_that_hangs_is_not_waited_for(machine: Machine, daemon: Daemon) -> None:
+    """The cable is not cut, nobody says goodbye: the deadline holds all the same, and what was on its way is made once."""
+    with Wire(machine) as wire:
+        wire.open()
+        store(wire, "- before", path="memory/log.md")
+        daemon.signal(signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            assert store(wire, "- meanwhile", path="memory/log.md")["queued"]
+            assert time.monotonic() - started < 6
+            started = time.monotonic()
+            found = wire.tool("memory_search", {"query": "heron dawn"})["structuredContent"]
+            assert found["searchMode"] == "offline"
+            assert time.monotonic() - started < 6
+        finally:
+            daemon.signal(signal.SIGCONT)
+        wait_until("the link", lambda: is_up(wire))
+        store(wire, "- after", path="memory/log.md")
+        assert lines_of(machine, "memory/log.md") == ["- before", "- meanwhile", "- after"]
+
+
+def test_what_the_daemon_refuses_is_kept_and_shown(machine: Machine, daemon: Daemon, relay: RecordingRelay) -> None:
+    """It does not hold up the rest; a person sees why, and sends it again or drops it."""
+    with Wire(machine) as wire:
+        wire.open()
+        assert is_up(wire)
+        relay.cut()
+        store(wire, "x", path="MEMORY.md", mode="replace", heading="None such")
+        store(wire, "- good", path="memory/log.md")
+        store(wire, "y", path="MEMORY.md", mode="replace", heading="Nor this")
+        relay.mend()
+        wait_until("the queue to be sent", lambda: is_up(wire) and waiting(machine)[0] == 0)
+        assert lines_of(machine, "memory/log.md") == ["- good"]
+        status = wire.tool("memory_status", {})["structuredContent"]
+        assert (status["queuedOffline"], status["deadLetters"]) == (0, 2)
+        listed = machine.json("queue")["calls"]
+        assert [(call["state"], call["code"], call["path"]) for call in listed] == [
+            ("refused", "not_found", "MEMORY.md")
+        ] * 2
+        assert "no section of that heading" in machine.run("queue")
+        assert "\n    x" in machine.run("queue", "--show")
+        machine.run("queue", "drop", listed[1]["id"][:10])
+        machine.write("MEMORY.md", "# None such\n\nold\n")
+        machine.run("queue", "retry")
+        machine.run("sync")
+        assert waiting(machine) == (0, 0)
+        assert lines_of(machine, "MEMORY.md") == ["# None such", "", "x"]
+        assert "nothing waits" in machine.run("queue")
+        assert "there is no call" in machine.run("queue", "drop", "abc", code=7)
+
+
+def test_a_revoked_machine_is_told_and_keeps_its_own_files(
+    machine: Machine, daemon: Daemon, relay: RecordingRelay
+) -> None:
+    """Nothing is queued for a daemon that has said no; what lies on this machine's disk is still answered, with the reason."""
+    with Wire(machine) as wire:
+        wire.open()
+        assert is_up(wire)
+        relay.cut()
+        store(wire, "- waits", path="memory/log.md")
+        daemon.run("revoke", machine.name)
+        relay.mend()
+
+        def refusal() -> str:
+            result = wire.tool("memory_store", {"content": "- more"})
+            return str(result["content"][0]["text"]) if result.get("isError") else ""
+
+        wait_until("the refusal", lambda: "revoked" in refusal())
+        assert "not stored" in refusal()
+        found = wire.tool("memory_search", {"query": "heron dawn"})["structuredContent"]
+        assert "revoked" in found["warnings"][0]
+        assert found["results"][0]["path"] == "MEMORY.md"
+    assert "revoked" in machine.run("store", "- more", code=6)
+    assert "revoked" in machine.run("search", "heron")
+    assert machine.json("queue")["calls"][0]["path"] == "memory/log.md"
+
+
+def test_the_status_counts_without_the_daemon(machine: Machine, relay: RecordingRelay) -> None:
+    relay.cut()
+    told = machine.run("store", "- said in a tunnel", "--path", "memory/log.md")
+    assert "queued for memory/log.md" in told
+    assert "cannot reach" in told
+    status = machine.run("status", code=5)
+    assert "queuedOffline  1" in status
+    assert "deadLetters    0" in status
+    relay.mend()
+    assert "sent what waited on this machine: 1 store" in machine.run("search", "tunnel")
+    assert lines_of(machine, "memory/log.md") == ["- said in a tunnel"]
+
+
+def test_wrong_arguments_are_refused_and_not_queued(machine: Machine, relay: RecordingRelay) -> None:
+    relay.cut()
+    with Wire(machine) as wire:
+        wire.open()
+        for tool, arguments, told in (
+            ("memory_store", {"content": ""}, "'content' is empty"),
+            ("memory_store", {}, "'content' is missing"),
+            ("memory_store", {"content": "x", "path": "../x.md"}, "must be MEMORY.md"),
+            ("memory_store", {"content": "x", "path": "memory/.md"}, "must be MEMORY.md"),
+            ("memory_store", {"content": "x", "project": "another"}, "cannot write to project"),
+            ("memory_store", {"content": "x", "mode": "prepend"}, "must be one of"),
+            ("memory_search", {"query": "x", "maxResults": 51}, "must be between"),
+            ("memory_search", {"query": "x", "since": "soon"}, "not a date"),
+            ("memory_search", {"query": "x", "colour": "red"}, "unknown parameter"),
+            ("memory_read", {"path": "memory/none.md"}, "no such document"),
+            ("memory_read", {"path": "MEMORY.md", "fromLine": 99}, "past the end"),
+            ("memory_read", {"path": "MEMORY.md", "revision": 1}, "older revisions"),
+            ("memory_read", {"path": "../../etc/passwd.md"}, "no such document"),
+        ):
+            result = wire.tool(tool, arguments)
+            assert result.get("isError"), (tool, arguments)
+            assert told in result["content"][0]["text"]
+    assert waiting(machine) == (0, 0)
+
+
+def test_a_watching_machine_sends_what_the_command_line_could_not(machine: Machine, relay: RecordingRelay) -> None:
+    """Without any agent: what was stored while the cable was out goes up by itself once it is in again."""
+    relay.cut()
+    machine.run("store", "- said to nobody", "--path", "memory/log.md")
+    with watching(machine) as watch:
+        watch.until("down")
+        relay.mend()
+        watch.until("up")
+        wait_until("the file", lambda: lines_of(machine, "memory/log.md") == ["- said to nobody"], 15)
+    assert waiting(machine) == (0, 0)

@@ -1,0 +1,281 @@
+"""Search, read and store from this machine's files alone: what is found, what is not, and in which form."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from confide_crypto.errors import DeniedError, RequestError, UnreachableError
+from confide_proxy import local_index
+from confide_proxy.absence import Answer, Trouble
+from confide_proxy.catalogue import PACKAGED, Catalogue
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import KeyLockedError, NotJoinedError
+from confide_proxy.offline import Offline, Said
+from confide_proxy.paths import Paths
+from confide_proxy.projects import Project
+
+CATALOGUE = Catalogue(json.loads(PACKAGED.read_bytes()))
+UNREACHABLE = UnreachableError("memory.example:7733", "connection refused")
+SAID = "2026-11-20T23:59:58+01:00"
+
+NOTES = {
+    "MEMORY.md": "# Decisions\n\nWe chose postgres over mysql for its row locks.\n\n## Ports\n\nThe API listens on 8010.\n",
+    "memory/2026-11-03.md": "- The deploy failed with ERR_CONN_42.\n- Ben is away until Monday.\n",
+    "memory/2026-11-19.md": "- postgres was upgraded to 18.\n",
+    "memory/deploy/steps.md": "# Deploy\n\n1. Build the image.\n2. Run `make ship`.\n\n```\n# no heading\nrsync -a src/app.py box:\n```\n",
+}
+
+
+class Desk:
+    """A project and the global folder, without any daemon."""
+
+    def __init__(self, root: Path) -> None:
+        self.project = root / "project"
+        self.paths = Paths(root / "proxy.toml", root / "state", root / "global", root / "daemon")
+        for path, text in NOTES.items():
+            self.write(path, text)
+        self.write("MEMORY.md", "Tabs are four spaces, everywhere.\n", at=self.paths.global_folder)
+        self.offline = Offline(self.paths, ProxyConfig(), Project("shop", self.project, is_git=False))
+        self.trouble = Trouble(UNREACHABLE, time.time() - 60)
+
+    def write(self, path: str, text: str, *, at: Path | None = None) -> None:
+        file = (at or self.project) / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    async def call(self, tool: str, **arguments: Any) -> Answer:
+        """The answer, which fits the tool's schema if it is not an error."""
+        described = CATALOGUE.tool(tool)
+        answer = await self.offline.answer(Said(described, arguments, None, SAID), self.trouble)
+        if answer.structured is not None:
+            jsonschema.validate(answer.structured, described["outputSchema"])
+        return answer
+
+    async def search(self, query: str, **arguments: Any) -> dict[str, Any]:
+        answer = await self.call("memory_search", query=query, **arguments)
+        assert answer.structured is not None, answer.text
+        assert answer.structured["searchMode"] == "offline"
+        return answer.structured
+
+    async def found(self, query: str, **arguments: Any) -> list[str]:
+        """The paths of the results, best first."""
+        return [hit["path"] for hit in (await self.search(query, **arguments))["results"]]
+
+    async def store(self, content: str, **arguments: Any) -> dict[str, Any]:
+        answer = await self.call("memory_store", content=content, **arguments)
+        assert answer.structured is not None, answer.text
+        return answer.structured
+
+    async def read(self, path: str, **arguments: Any) -> dict[str, Any]:
+        answer = await self.call("memory_read", path=path, **arguments)
+        assert answer.structured is not None, answer.text
+        return answer.structured
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+async def test_a_hit_is_a_small_piece_with_its_lines_and_heading(desk: Desk) -> None:
+    result = await desk.search("why postgres row locks")
+    best = result["results"][0]
+    assert (best["path"], best["project"], best["heading"]) == ("MEMORY.md", "shop", "Decisions")
+    assert best["snippet"] == "# Decisions\n\nWe chose postgres over mysql for its row locks."
+    assert (best["startLine"], best["endLine"]) == (1, 3)
+    assert "connection refused" in result["warnings"][0]
+    assert "(since " in result["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        ("ERR_CONN_42", "memory/2026-11-03.md"),
+        ("which port does the API listen on", "MEMORY.md"),
+        ("src/app.py", "memory/deploy/steps.md"),
+        ("deploying steps", "memory/deploy/steps.md"),
+        ('"four spaces"', "MEMORY.md"),
+    ],
+)
+async def test_words_and_identifiers_are_found(desk: Desk, query: str, path: str) -> None:
+    assert (await desk.found(query))[0] == path
+
+
+@pytest.mark.parametrize("query", ["quantum chromodynamics", "???", '"', "NEAR( OR *", "a" * 4000])
+async def test_what_is_not_there_is_not_found(desk: Desk, query: str) -> None:
+    """Nothing irrelevant comes back, and no text of a query acts as search syntax."""
+    assert await desk.found(query) == []
+
+
+async def test_filters_are_honoured(desk: Desk) -> None:
+    postgres = {"minScore": 0.0, "query": "postgres"}
+    assert set(await desk.found(**postgres)) == {"MEMORY.md", "memory/2026-11-19.md"}
+    assert await desk.found(**postgres, path="memory") == ["memory/2026-11-19.md"]
+    assert await desk.found(**postgres, path="memory/2026-*") == ["memory/2026-11-19.md"]
+    assert await desk.found(**postgres, path="./MEMORY.md") == ["MEMORY.md"]
+    assert "memory/2026-11-19.md" not in await desk.found(**postgres, until="2026-11-10")
+    assert "memory/2026-11-03.md" not in await desk.found("deploy", minScore=0, since="2026-11-10")
+    assert len(await desk.found(**postgres, maxResults=1)) == 1
+    assert len(await desk.found(**postgres, maxTokens=50)) == 2
+    assert await desk.found("tabs spaces", scope="project") == []
+    assert await desk.found("tabs spaces", scope="global") == ["MEMORY.md"]
+    assert await desk.found("tabs spaces", project="global") == ["MEMORY.md"]
+    assert await desk.found("unheard", keywords=["upgraded"]) == ["memory/2026-11-19.md"]
+    assert await desk.found("postgres", minScore=0.99) == []
+
+
+async def test_what_only_the_daemon_has_is_named(desk: Desk) -> None:
+    every = await desk.search("postgres", project="*")
+    assert every["results"]
+    assert "other projects are searched by the daemon alone; here are global and shop" in every["warnings"]
+    other = await desk.search("postgres", project="elsewhere")
+    assert other["results"] == []
+    assert "other projects" in other["warnings"][1]
+    talks = await desk.search("postgres", sources=["sessions"])
+    assert talks["results"] == []
+    assert "session transcripts are searched by the daemon alone" in talks["warnings"]
+    read = await desk.call("memory_read", path="MEMORY.md", project="elsewhere")
+    assert read.structured is None
+
+
+async def test_the_newest_first_where_that_is_asked(desk: Desk) -> None:
+    today = datetime.now(UTC).date()
+    for age in (40, 2, 20):
+        desk.write(f"memory/{today - timedelta(days=age)}.md", "- The kiln was fired.\n")
+    found = await desk.found("kiln fired", rank="recency", minScore=0)
+    assert found == [f"memory/{today - timedelta(days=age)}.md" for age in (2, 20, 40)]
+
+
+async def test_edits_are_seen_by_the_next_search(desk: Desk) -> None:
+    """New, changed and deleted files; what is unchanged is not read again."""
+    assert await desk.found("capybara") == []
+    desk.write("memory/animals.md", "The capybara sleeps.\n")
+    assert await desk.found("capybara") == ["memory/animals.md"]
+    desk.write("memory/animals.md", "The okapi sleeps in the morning.\n")
+    assert await desk.found("capybara") == []
+    assert await desk.found("okapi") == ["memory/animals.md"]
+    (desk.project / "memory/animals.md").unlink()
+    assert await desk.found("okapi") == []
+    desk.offline.close()
+    assert (await desk.found("ERR_CONN_42"))[0] == "memory/2026-11-03.md", "what was given back is made anew"
+
+
+async def test_links_and_foreign_files_are_not_followed(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "secret.md").write_text("The capybara is secret.\n")
+    (desk.project / "memory/link.md").symlink_to(tmp_path / "secret.md")
+    desk.write("notes.md", "The capybara is not memory.\n")
+    (desk.project / "memory/bytes.md").write_bytes(b"\xff\xfe capybara")
+    result = await desk.search("capybara")
+    assert result["results"] == []
+    assert any("could not be read" in warning for warning in result["warnings"])
+    for path in ("memory/link.md", "notes.md", "../secret.md", "/etc/passwd.md"):
+        assert (await desk.call("memory_read", path=path)).structured is None
+
+
+async def test_reading_counts_lines_as_the_daemon_does(desk: Desk) -> None:
+    desk.write("memory/long.md", "one\ntwo\x0ctwo\nthree\n")
+    part = await desk.read("memory/long.md", fromLine=2, lines=1)
+    assert (part["content"], part["fromLine"], part["toLine"], part["totalLines"]) == ("two\x0ctwo", 2, 2, 3)
+    assert part["revision"] == 0
+    assert (await desk.read("MEMORY.md", project="global"))["content"].startswith("Tabs")
+    missing = await desk.call("memory_read", path="memory/deploy/step.md")
+    assert "memory/deploy/steps.md" in missing.text
+
+
+async def test_what_waits_is_shown_in_its_place(desk: Desk) -> None:
+    """Appended, below its heading, in place of a section or of the file, in a new file: as the daemon will have it."""
+    await desk.store("The panel listens on 8011.", path="MEMORY.md", heading="Ports")
+    await desk.store("Only the new way.", path="memory/deploy/steps.md", mode="replace", heading="# Deploy")
+    await desk.store("- postgres was upgraded to 19.", path="memory/2026-11-19.md")
+    await desk.store("Spaces are tabs now.", path="MEMORY.md", project="global", mode="replace")
+    kept = await desk.store("- The kiln was fired.")
+    assert kept["path"] == "memory/2026-11-20.md", "the day of whoever said it"
+    assert (kept["queued"], kept["onDisk"], kept["linesWritten"]) == (True, False, 1)
+    ports = "## Ports\n\nThe API listens on 8010.\n\nThe panel listens on 8011."
+    assert (await desk.read("MEMORY.md"))["content"].endswith(ports)
+    assert (await desk.read("memory/deploy/steps.md"))["content"] == "# Deploy\n\nOnly the new way."
+    assert (await desk.read("memory/2026-11-19.md"))["content"].endswith("18.\n- postgres was upgraded to 19.")
+    assert (await desk.read("MEMORY.md", project="global"))["content"] == "Spaces are tabs now."
+    assert (await desk.found("kiln fired")) == ["memory/2026-11-20.md"]
+    assert "queue" in (await desk.search("panel 8011"))["warnings"][-1]
+    assert "queue" not in (await desk.search("ERR_CONN_42"))["warnings"][-1]
+    assert not (desk.project / "memory/2026-11-20.md").exists()
+
+
+@pytest.mark.parametrize("reason", [UNREACHABLE, KeyLockedError(), DeniedError("disabled"), DeniedError("busy"), None])
+async def test_what_waiting_can_mend_is_waited_for(desk: Desk, reason: Any) -> None:
+    desk.trouble = Trouble(reason, time.time())
+    assert (await desk.store("- waits"))["queued"]
+    assert await desk.found("ERR_CONN_42")
+
+
+@pytest.mark.parametrize("reason", [DeniedError("revoked"), DeniedError("unknown"), DeniedError("expired")])
+async def test_nothing_is_queued_for_a_daemon_that_says_no(desk: Desk, reason: DeniedError) -> None:
+    desk.trouble = Trouble(reason, time.time())
+    refused = await desk.call("memory_store", content="- for nobody")
+    assert refused.structured is None
+    assert str(reason) in refused.text
+    assert (await desk.offline.counts()).queued == 0
+    found = await desk.search("ERR_CONN_42")
+    assert found["results"], "its own files are its own"
+    assert str(reason) in found["warnings"][0]
+    assert f"hint: {reason.hint}" in found["warnings"]
+
+
+@pytest.mark.parametrize("reason", [NotJoinedError(), RequestError("denied", "no grant for the project")])
+async def test_where_nothing_is_set_up_or_granted_every_call_says_so(desk: Desk, reason: Any) -> None:
+    desk.trouble = Trouble(reason, time.time())
+    for tool, arguments in (("memory_search", {"query": "x"}), ("memory_store", {"content": "x"})):
+        answer = await desk.call(tool, **arguments)
+        assert answer.structured is None
+        assert str(reason) in answer.text
+
+
+async def test_thousands_of_files_are_searched_within_the_deadline(desk: Desk) -> None:
+    for number in range(3000):
+        desk.write(f"memory/many/{number}.md", f"# Note {number}\n\nThe weather of day {number} was fair.\n" * 3)
+    assert (await desk.found("ERR_CONN_42"))[0] == "memory/2026-11-03.md"
+    started = time.monotonic()
+    assert (await desk.found("weather of day 2048"))[0] == "memory/many/2048.md"
+    assert time.monotonic() - started < 5
+
+
+async def test_a_python_without_full_text_search_says_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SQLite of such a Python is stood in for by one that knows no fts5; reading and storing work all the same."""
+
+    class Without(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # type: ignore[override]
+            return super().execute(sql.replace("fts5", "no_such_module"), *values)
+
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        return Without(*arguments, **options)
+
+    monkeypatch.setattr(local_index.sqlite3, "connect", connect)
+    answer = await desk.call("memory_search", query="postgres")
+    assert answer.structured is None
+    assert "FTS5" in answer.text
+    assert (await desk.read("MEMORY.md"))["content"]
+    assert (await desk.store("- x"))["queued"]
+
+
+def test_a_session_loads_none_of_this_before_it_is_needed(tmp_path: Path) -> None:
+    """`confide mcp` is spawned for every agent; what serves an absence is imported in one."""
+    script = (
+        "import json, sys\n"
+        "from confide_proxy import stdio, session, link, tunnel, standin\n"
+        "print(json.dumps(sorted(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    loaded = set(json.loads(done.stdout))
+    names = ("journal", "sealed_log", "offline", "local_index", "local_memory", "local_answers", "markdown", "replay")
+    assert not loaded & {"sqlite3", *(f"confide_proxy.{name}" for name in names)}
