@@ -70,6 +70,16 @@ class Place:
             return False
         return not result.get("isError")
 
+    @property
+    def is_through(self) -> bool:
+        """Whether nothing that was said or saved here still waits to be sent."""
+        assert self.wire is not None
+        try:
+            told = self.wire.tool("memory_status", {}, timeout_s=CALL_S).get("structuredContent", {})
+        except (queue.Empty, KeyError):
+            return False
+        return told.get("queuedOffline") == 0 and told.get("pendingUploads") == 0
+
     def files(self) -> dict[str, str]:
         """Every memory file by its path."""
         root = self.machine.project
@@ -115,9 +125,10 @@ class Fleet:
 
         def same() -> bool:
             nonlocal agreed
+            is_through = all(place.is_through for place in self.places)
             states = [place.files() for place in self.places]
             states.append(self.documents(project))
-            if any(state != states[0] for state in states):
+            if not is_through or any(state != states[0] for state in states):
                 agreed = None
                 time.sleep(0.1)
                 return False

@@ -54,9 +54,7 @@ def run(fleet: Fleet, schedule: list[Step]) -> None:
         kept = "\n".join(final.values()) + fleet.history(project)
         lost = {mark for mark in ledger.owed | ledger.persons if mark not in kept}
         assert not lost, f"lost {lost} of {project}"
-        doubled = {
-            path: mark for path, text in final.items() for mark in MARK.findall(text) if text.count(mark) > 1
-        }
+        doubled = {path: mark for path, text in final.items() for mark in MARK.findall(text) if text.count(mark) > 1}
         assert not doubled, f"twice in one file of {project}: {doubled}"
     finally:
         for place in fleet.places:
