@@ -53,7 +53,7 @@ class Projects:
             raise LinkError("a project is not linked with itself", hint="name another one; confide projects lists them")
         if GLOBAL_PROJECT in (project, other):
             raise LinkError("the global memory is searched with every project already", hint="no link is needed")
-        names = sorted(known)
+        names = sorted(set(known) - {project})
         if other not in names:
             near = difflib.get_close_matches(other, names, 3, 0.5)
             hint = f"did you mean {', '.join(near)}?" if near else "confide projects lists those there are"

@@ -21,8 +21,8 @@ from typer.core import TyperCommand
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.keys import fingerprint_words, parse_daemon_key
+from confide_proxy import history_commands, joined, project_commands, projects, setup
 from confide_proxy import identity as identities
-from confide_proxy import joined, projects, setup
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
 from confide_proxy.config import load as load_config
@@ -46,6 +46,8 @@ app = typer.Typer(
 app.add_typer(key_app, name="key")
 app.add_typer(queue_app, name="queue")
 app.command()(watch)
+history_commands.add_to(app)
+project_commands.add_to(app)
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 app.add_typer(setup_app, name="setup")
 
@@ -253,11 +255,12 @@ def read(
     path: Annotated[str, typer.Argument(help="As a search shows it, e.g. memory/2026-11-20.md.")],
     start: Annotated[int, typer.Option("--from", min=1, help="The first line.")] = 1,
     lines: Annotated[int, typer.Option("--lines", min=1, max=2000, help="How many lines.")] = 2000,
+    revision: Annotated[int | None, typer.Option("--revision", "-r", min=1, help="An older one.")] = None,
     project: ProjectDir = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Print a memory file."""
-    arguments = {"path": path, "fromLine": start, "lines": lines}
+    arguments = {"path": path, "fromLine": start, "lines": lines} | ({"revision": revision} if revision else {})
     result = _run(_tool(project, "memory_read", arguments, sync=True))
     if as_json:
         _print_json(result)

@@ -70,14 +70,14 @@ def _remote(root: Path) -> str | None:
     listed = _git(root, "config", "--get-regexp", r"^remote\..+\.url$") or ""
     urls: dict[str, str] = {}
     for line in listed.splitlines():
-        key, _, url = line.partition(" ")
-        urls.setdefault(key.removeprefix("remote.").removesuffix(".url"), url)
-    name = "origin" if "origin" in urls else next(iter(urls), "") if len(urls) == 1 else ""
-    url = urls.get(name)
+        key, _, address = line.partition(" ")
+        urls.setdefault(key.removeprefix("remote.").removesuffix(".url"), address)
+    remote = "origin" if "origin" in urls or len(urls) != 1 else next(iter(urls))
+    url = urls.get(remote)
     if url is None or _WHOLE_REMOTE.match(url):
         # An address as it was cloned from: where it leads on this machine (a mirror, say) is no other project.
         return url
-    return _git(root, "remote", "get-url", "--", name) or url
+    return _git(root, "remote", "get-url", "--", remote) or url
 
 
 def normalise_remote(remote: str) -> str | None:
