@@ -78,7 +78,7 @@ class Place:
             told = self.wire.tool("memory_status", {}, timeout_s=CALL_S).get("structuredContent", {})
         except (queue.Empty, KeyError):
             return False
-        return told.get("queuedOffline") == 0 and told.get("pendingUploads") == 0
+        return bool(told.get("queuedOffline") == 0 and told.get("pendingUploads") == 0)
 
     def files(self) -> dict[str, str]:
         """Every memory file by its path."""
