@@ -86,18 +86,18 @@ class Outbox:
             return
         if len(payload) > MAX_MESSAGE:
             raise ValueError(f"a message of {len(payload)} bytes is over the limit of {MAX_MESSAGE}")
-        async with self._room[bulk]:
-            self._require_open()
-            job = _Job(kind, stream, payload, bulk, asyncio.get_running_loop().create_future())
-            self._lanes[bulk].append(job)
-            self._wake()
-            try:
+        job = _Job(kind, stream, payload, bulk, asyncio.get_running_loop().create_future())
+        try:
+            async with self._room[bulk]:
+                self._require_open()
+                self._lanes[bulk].append(job)
+                self._wake()
                 await job.done
-            finally:
-                if not job.sent and job in self._lanes[bulk]:  # cancelled before its first record
-                    self._lanes[bulk].remove(job)
-                    if kind in (FrameType.REQ, FrameType.OPEN):
-                        self._channel.abandon_request(stream)
+        finally:
+            if job in self._lanes[bulk] and not job.sent:  # cancelled before its first record
+                self._lanes[bulk].remove(job)
+            if not job.sent and kind in (FrameType.REQ, FrameType.OPEN):  # or before there was room for it
+                self._channel.abandon_request(stream)
 
     async def send_part(self, stream: int, part: bytes, *, is_last: bool) -> bool:
         """Send a part of a body as its credit allows, one at a time on each stream; with the last one comes END.

@@ -264,7 +264,7 @@ class Connection:
         """Nobody waits for this answer any more; its place stays taken until the peer is through with it."""
         if not self._channel.is_in_use(stream):
             self._settle(stream)
-        if answer.done() and not answer.cancelled():
+        if not answer.cancel() and not answer.cancelled():
             answer.exception()  # marks it as seen when sending failed first
 
     def _settle(self, stream: int) -> asyncio.Future[dict[str, Any]] | None:

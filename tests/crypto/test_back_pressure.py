@@ -10,6 +10,7 @@ from tests.support.channels import Door, answering, dial, hosting, no_message, n
 
 from confide_crypto.connection import Connection
 from confide_crypto.limits import MAX_HELD, MAX_MESSAGE, MAX_REQUESTS, MAX_WAITING_MESSAGES
+from confide_crypto.outbox import MAX_WAITING
 
 MIB = 1024 * 1024
 
@@ -74,6 +75,38 @@ async def test_a_bulk_request_that_timed_out_in_the_queue_is_never_sent(door: Do
             await connection.request("now", {}, bulk=True)
             await connection.close()
     assert seen == ["now"]
+
+
+async def test_a_request_that_timed_out_before_the_queue_gives_its_place_back(door: Door) -> None:
+    """A queue full of messages that a peer does not read costs the request, not the connection's places for requests."""
+    release = asyncio.Event()
+    seen: list[str] = []
+
+    async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        seen.append(op)
+        return {}
+
+    async def on_message(_data: bytes) -> None:
+        return
+
+    async def late_reader(connection: Connection) -> None:
+        await release.wait()
+        await connection.serve(on_message=on_message, on_request=on_request)
+
+    async with hosting(door, late_reader) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        messages = [group.create_task(connection.send_message(bytes(MIB // 4))) for _ in range(MAX_WAITING + 60)]
+        while not connection._outbox._room[False].locked():  # noqa: ASYNC110 - nothing tells when the queue is full
+            await asyncio.sleep(0)
+        for _ in range(2 * MAX_REQUESTS):
+            with pytest.raises(TimeoutError):
+                await connection.request("late", {}, timeout_s=0.001)
+        release.set()
+        await asyncio.gather(*messages)
+        await asyncio.gather(*(connection.request("now", {}) for _ in range(MAX_REQUESTS)))
+        await connection.close()
+    assert seen.count("now") == MAX_REQUESTS
 
 
 async def test_slow_handlers_slow_the_peer_down_instead_of_filling_the_memory(door: Door) -> None:
