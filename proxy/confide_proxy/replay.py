@@ -19,8 +19,8 @@ from confide_proxy.seat import LOOK_AGAIN_S, Seat
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
 """The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
-TRIES: Final = 4
-"""Of a call that fails inside the daemon, before it is taken for one that always will."""
+PAUSES_S: Final = (0.5, 2.0)
+"""Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
 
 
 class Asks(Protocol):
@@ -46,7 +46,6 @@ class Replay:
     def __init__(self, journal: Journal, seats: Path) -> None:
         self._journal = journal
         self._seat = Seat(seats, "journal")
-        self._failures: dict[str, int] = {}
 
     async def run(self, link: Asks) -> Outcome:
         """Send until nothing waits, or something has to wait longer. Another process that sends is waited for.
@@ -72,7 +71,7 @@ class Replay:
             except TimeoutError:
                 return Outcome(sent, refused, "the daemon did not answer in time")
             except RequestError as error:
-                if not self._is_refused(entry, error):
+                if error.code in LATER:
                     return Outcome(sent, refused, str(error))
                 await asyncio.to_thread(self._journal.bury, entry, error.code, str(error))
                 refused += 1
@@ -83,10 +82,8 @@ class Replay:
 
     async def _send(self, entry: Entry, link: Asks) -> None:
         if time.time() - entry.at > KNOWN_S:
-            raise RequestError(
-                "conflict",
-                "it waited for so long that nobody knows whether it was made; send it again with confide queue retry",
-            )
+            problem = "it waited for so long that nobody knows whether it was made"
+            raise RequestError("conflict", problem, "see whether it was, and else send it again: confide queue retry")
         body = {
             "project": entry.project,
             "operation": entry.id,
@@ -94,10 +91,13 @@ class Replay:
             "tool": entry.tool,
             "arguments": entry.arguments,
         }
+        for pause_s in PAUSES_S:
+            try:
+                await link.request("call", body, timeout_s=CALL_DEADLINE_S)
+            except RequestError as error:
+                if error.code != "internal":
+                    raise
+            else:
+                return
+            await asyncio.sleep(pause_s)
         await link.request("call", body, timeout_s=CALL_DEADLINE_S)
-
-    def _is_refused(self, entry: Entry, error: RequestError) -> bool:
-        if error.code == "internal":
-            self._failures[entry.id] = self._failures.get(entry.id, 0) + 1
-            return self._failures[entry.id] >= TRIES
-        return error.code not in LATER

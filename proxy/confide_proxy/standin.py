@@ -106,7 +106,7 @@ class StandIn:
         is_wanted: Callable[[], bool],
         answered: Callable[[dict[str, Any]], None],
     ) -> None:
-        from confide_proxy.absence import Trouble
+        from confide_proxy.absence import Answer, Trouble
         from confide_proxy.offline import Said
 
         params = json.loads(line)["params"]
@@ -114,9 +114,15 @@ class StandIn:
         said = Said(
             catalogue.tool(params["name"]), params.get("arguments"), meta.get(META_OPERATION), meta.get(META_SAID)
         )
-        if is_wanted():
+        if not is_wanted():
+            return
+        try:
             answer = await self._ready().answer(said, Trouble(*trouble))
-            answered(answer.as_result(is_modern=VERSION_KEY in meta))
+        except Exception as error:
+            # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
+            log.error("a call could not be answered here: %s", type(error).__name__)
+            answer = Answer("the daemon cannot be reached, and this machine could not answer in its place")
+        answered(answer.as_result(is_modern=VERSION_KEY in meta))
 
     async def _probe(self, seconds: float, silent: Callable[[], None]) -> None:
         try:
@@ -130,17 +136,17 @@ class StandIn:
         from confide_proxy.replay import Replay
 
         self._replay = self._replay or Replay(self._ready().journal, self._paths.seats)
-        pause_s = FIRST_PAUSE_S
+        pause_s, told = FIRST_PAUSE_S, ""
         while True:  # until the link goes down, which `on_down` cancels this for
             try:
                 outcome = await self._replay.run(self._link)
             except ConnectionLost:
                 return
             except (ConfideError, OSError) as error:
-                log.warning(
-                    "what waits for the daemon could not be sent: %s",
-                    error if isinstance(error, ConfideError) else type(error).__name__,
-                )
+                problem = str(error) if isinstance(error, ConfideError) else type(error).__name__
+                if problem != told:  # once, not every half minute
+                    log.warning("what waits for the daemon could not be sent: %s", problem)
+                told = problem
             else:
                 if outcome.refused:
                     log.warning("the daemon refused %d queued calls; they are kept: confide queue", outcome.refused)

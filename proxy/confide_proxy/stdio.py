@@ -18,7 +18,8 @@ from confide_crypto.errors import ConfideError
 from confide_proxy import catalogue as catalogues
 from confide_proxy import config as configs
 from confide_proxy import paths as places
-from confide_proxy.tunnel import MAX_LINE_BYTES, Tunnel
+from confide_proxy.jsonrpc import MAX_LINE_BYTES
+from confide_proxy.tunnel import Tunnel
 
 if TYPE_CHECKING:
     import asyncio

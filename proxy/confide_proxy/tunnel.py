@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_proxy import catalogue as catalogues
-from confide_proxy.catalogue import META_OPERATION, META_SAID, Catalogue
+from confide_proxy import jsonrpc
+from confide_proxy.calls import Call, Line, Outgoing
+from confide_proxy.catalogue import Catalogue
 from confide_proxy.errors import KeyLockedError
+from confide_proxy.jsonrpc import METHOD_NOT_FOUND, UNAVAILABLE, encoded, key, with_operation
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from confide_proxy.link import Link
     from confide_proxy.standin import StandIn
 
-MAX_LINE_BYTES = 16 * 1024 * 1024
-"""The channel's own limit for one message (PROTOCOL.md 6.3)."""
 MAX_IN_FLIGHT = 256
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Of calls without an answer, which are kept to be sent again."""
@@ -44,41 +42,9 @@ PROBE_S = 1.0
 HELD_DEADLINE_S = 5.0
 """How long a store waits for what was queued before it; then it is queued too."""
 
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-UNAVAILABLE = -32000
 _INITIALIZED = "notifications/initialized"
 _CANCELLED = "notifications/cancelled"
 _REPLAY_ID = "confide-replay"
-
-
-@dataclass(slots=True)
-class Call:
-    """A request of the client's that has no answer yet."""
-
-    line: bytes
-    method: str
-    tool: str | None
-    repeatable: bool
-    offline: str = "fail"
-    """What is done with it while the daemon cannot be reached (`Catalogue.offline`)."""
-    timer: asyncio.TimerHandle | None = None
-    is_sent: bool = False
-    session_id: str = ""
-    """Of the connection that it was sent on."""
-    repeats: int = 0
-    is_settled: bool = False
-    is_taken: bool = False
-    """This machine answers it in the daemon's place."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line on its way up: of a call, or about one on the connection `session_id`."""
-
-    data: bytes
-    call: Call | None = None
-    session_id: str = ""
 
 
 class Tunnel:
@@ -94,10 +60,8 @@ class Tunnel:
         self._shown: list[Any] | None = None
         self._link: Link | None = None
         self._standin: StandIn | None = None
-        # Lines on their way up, in order. A queue, so that taking the client's next line (and its deadline) never waits for the network.
-        self._outgoing: deque[_Line] = deque()
+        self._outgoing = Outgoing()
         self._is_live = False
-        self._has_outgoing: asyncio.Event | None = None
         self._on_empty: asyncio.Event | None = None
 
     @property
@@ -125,7 +89,7 @@ class Tunnel:
         params = message.get("params")
         result = self._catalogue.answer(method, params if isinstance(params, dict) else None)
         if result is None:
-            self._fail(identifier, -32601, "Method not found")
+            self._fail(identifier, METHOD_NOT_FOUND, "Method not found")
             return True
         if method == catalogues.INITIALIZE:
             self._opening = {**message, "id": _REPLAY_ID}
@@ -152,28 +116,14 @@ class Tunnel:
         if method is None or message.get("id") is None:
             about = self._cancel(message) if method == _CANCELLED else None
             if self._is_live:  # else it is for a daemon session that no longer is, and nobody could use it
-                self._push(_Line(line, session_id=about.session_id if about else ""))
+                self._outgoing.put(Line(line, session_id=about.session_id if about else ""))
             return
         self._call(message, line)
 
     async def send(self) -> None:
         """Pass the lines up, in order, for as long as the task lives."""
-        import asyncio
-
         assert self._link is not None
-        self._has_outgoing = asyncio.Event()
-        while True:
-            while self._outgoing:
-                line = self._outgoing.popleft()
-                if line.call is not None and line.call.is_settled:
-                    continue
-                if line.call is not None:
-                    line.call.session_id = self._link.session_id
-                # Where the link breaks right here, nobody knows whether the daemon got it: on_down follows and decides.
-                with suppress(ConnectionLost):
-                    await self._link.send_message(line.data, line.session_id)
-            self._has_outgoing.clear()
-            await self._has_outgoing.wait()
+        await self._outgoing.run(self._link)
 
     # -- from the link --------------------------------------------------------------------------------------------
 
@@ -189,9 +139,7 @@ class Tunnel:
 
     def on_renewed(self) -> None:
         """The link has moved to a fresh connection: open the client's session there before anything else goes over it."""
-        self._outgoing.extendleft(reversed(self._opening_lines()))
-        if self._has_outgoing is not None:
-            self._has_outgoing.set()
+        self._outgoing.put_first(self._opening_lines())
 
     def is_waiting(self, session_id: str) -> bool:
         """Whether calls that were sent on that connection wait for their answers."""
@@ -242,7 +190,7 @@ class Tunnel:
         if identifier == _REPLAY_ID:
             return
         if identifier is not None and "method" not in message:
-            call = self._settle(_key(identifier))
+            call = self._settle(key(identifier))
             if call is None:
                 return  # answered already: its deadline passed
             if call.method == catalogues.LIST_TOOLS and "result" in message:
@@ -281,21 +229,21 @@ class Tunnel:
         tool = str(params.get("name")) if method == "tools/call" and isinstance(params, dict) else None
         offline = self._catalogue.offline(tool) if tool is not None else "fail"
         if offline == "queue":
-            line = _with_operation(message)
+            line = with_operation(message)
         is_repeatable = tool is None or offline == "queue" or self._catalogue.is_read_only(tool)
         call = Call(line, method, tool, is_repeatable, offline)
-        self._calls[_key(identifier)] = call
+        self._calls[key(identifier)] = call
         if self._is_live:
-            self._dispatch(_key(identifier), call)
+            self._dispatch(key(identifier), call)
             return
         self._link.poke()
         reason = self._link.reason
         # A key that is locked may have been unlocked a moment ago: the next attempt, made at once, finds out.
         if reason is not None and not self._may_recover(reason) and not isinstance(reason, KeyLockedError):
-            self._do_without(_key(identifier), call, _sentence(reason))
+            self._do_without(key(identifier), call, _sentence(reason))
             return
         is_soon = self._was_up or (call.offline != "fail" and self._standin is not None and self._standin.is_joined)
-        self._arm(_key(identifier), call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
+        self._arm(key(identifier), call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
 
     def _dispatch(self, identifier: str, call: Call) -> None:
         assert self._standin is not None
@@ -307,7 +255,7 @@ class Tunnel:
             return
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
         call.is_sent, call.session_id = True, ""
-        self._push(_Line(call.line, call))
+        self._outgoing.put(Line(call.line, call))
         if call.offline == "fail":
             self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
         else:
@@ -341,24 +289,19 @@ class Tunnel:
         # MCP, "Cancellation": no answer follows. A call that has not been sent yet must not be carried out any more.
         params = message.get("params")
         if isinstance(params, dict) and isinstance(params.get("requestId"), str | int):
-            return self._settle(_key(params["requestId"]))
+            return self._settle(key(params["requestId"]))
         return None
 
-    def _opening_lines(self) -> list[_Line]:
+    def _opening_lines(self) -> list[Line]:
         """What opened the client's session, for a new one of the daemon's."""
         if self._opening is None:
             return []
-        initialized = [_Line(_encoded({"jsonrpc": "2.0", "method": _INITIALIZED}))] if self._is_initialized else []
-        return [_Line(_encoded(self._opening)), *initialized]
+        initialized = [Line(encoded({"jsonrpc": "2.0", "method": _INITIALIZED}))] if self._is_initialized else []
+        return [Line(encoded(self._opening)), *initialized]
 
     def _replay(self) -> None:
         for line in self._opening_lines():
-            self._push(line)
-
-    def _push(self, line: _Line) -> None:
-        self._outgoing.append(line)
-        if self._has_outgoing is not None:
-            self._has_outgoing.set()
+            self._outgoing.put(line)
 
     def _arm(self, identifier: str, call: Call, seconds: float, then: Callable[[str], None] | None = None) -> None:
         # Imported late: before the loop runs there are no calls, and the first answers go out without asyncio.
@@ -440,53 +383,17 @@ class Tunnel:
     # -- to the client --------------------------------------------------------------------------------------------
 
     def _parsed(self, line: bytes) -> dict[str, Any] | None:
-        if len(line) > MAX_LINE_BYTES:
-            self._fail(None, INVALID_REQUEST, f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB")
-            return None
         try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            self._fail(None, PARSE_ERROR, "the line is not JSON")
+            return jsonrpc.parsed(line)
+        except jsonrpc.MalformedError as error:
+            self._fail(None, error.code, str(error))
             return None
-        if (
-            not isinstance(message, dict)
-            or message.get("jsonrpc") != "2.0"
-            or not isinstance(message.get("method", ""), str)
-        ):
-            self._fail(None, INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message")
-            return None
-        if not isinstance(message.get("id"), str | int | None) or isinstance(message.get("id"), bool):
-            self._fail(None, INVALID_REQUEST, "the id is neither a string nor a number")
-            return None
-        return message
 
     def _fail(self, identifier: Any, code: int, why: str) -> None:
         self._send({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why}})
 
     def _send(self, message: dict[str, Any]) -> None:
-        self._write(_encoded(message) + b"\n")
-
-
-def _with_operation(message: dict[str, Any]) -> bytes:
-    """The call with an id of its own, and the time at which it was made (PROTOCOL.md 7.12)."""
-    # Imported late: only a session that stores something needs them.
-    import secrets
-    from datetime import datetime
-
-    said = datetime.now().astimezone().isoformat(timespec="seconds")
-    params = message["params"]
-    given = params.get("_meta")
-    meta = {**(given if isinstance(given, dict) else {}), META_OPERATION: secrets.token_hex(16), META_SAID: said}
-    return _encoded({**message, "params": {**params, "_meta": meta}})
-
-
-def _encoded(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
-
-
-def _key(identifier: Any) -> str:
-    # 1 and "1" are different ids in JSON-RPC.
-    return json.dumps(identifier)
+        self._write(encoded(message) + b"\n")
 
 
 def _sentence(reason: ConfideError) -> str:
