@@ -48,7 +48,9 @@ def encode_result(result: dict[str, Any]) -> bytes:
 def encode_error(error: RequestError | None) -> bytes:
     """The RES payload of a failure; None stands for one whose cause is nobody's business."""
     told = error or _INTERNAL
-    return _encode({"error": {"code": told.code, "message": told.message, "hint": told.hint}})
+    # As it will be shown: a sentence may quote a file name that is no text, which nothing could encode.
+    hint = None if told.hint is None else printable(told.hint)
+    return _encode({"error": {"code": told.code, "message": printable(told.message), "hint": hint}})
 
 
 def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:

@@ -126,6 +126,24 @@ async def test_an_error_answer_keeps_its_fields_and_a_bug_tells_nothing(
     assert "canary" not in caplog.text
 
 
+@pytest.mark.parametrize("name", ["caf\udce9.md", "x" * 20_000_000], ids=["no text", "over the limit of a message"])
+async def test_an_error_that_cannot_be_sent_as_it_is_does_not_end_the_session(door: Door, name: str) -> None:
+    """A handler may name a file whose name is no UTF-8."""
+
+    async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        raise RequestError("invalid", f"{name} cannot be used", f"rename {name}")
+
+    async with hosting(door, answering(on_request)) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        for _ in range(2):
+            with pytest.raises(RequestError, match=r"^(caf\?\.md cannot be used|x+)$") as caught:
+                await connection.request("put", {})
+            assert caught.value.code == "invalid"
+        await connection.close()
+    assert host.ended.get_nowait() is None
+
+
 async def test_an_answer_that_does_not_come_is_a_timeout_and_the_session_goes_on(door: Door) -> None:
     release = asyncio.Event()
 
