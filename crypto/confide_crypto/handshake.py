@@ -113,10 +113,17 @@ class ClientHandshake:
         self._t = b""
 
     def write_message1(self) -> bytes:
-        """Message 1."""
+        """Message 1.
+
+        Raises:
+            HandshakeError: the pinned key is of low order, so nobody can hold it alone.
+        """
         mode, invite_id = (MODE_SESSION, _NO_INVITE) if self._invite is None else (MODE_ENROLL, self._invite.invite_id)
         payload = bytes([mode]) + _RESERVED + invite_id + self._kem_key.public_key().public_bytes_raw()
-        self._message1 = self._noise.write_message(payload)
+        try:
+            self._message1 = self._noise.write_message(payload)
+        except NoiseError:
+            raise _failed() from None
         return self._message1
 
     def read_message2(self, message: bytes) -> None:

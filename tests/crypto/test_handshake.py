@@ -220,6 +220,13 @@ def test_low_order_ephemerals_are_refused() -> None:
             DaemonHandshake(HOST).read_message1(point + message1[32:])
 
 
+def test_a_pin_of_low_order_is_no_daemons() -> None:
+    """It would make `es` known to everybody; the caller gets the handshake's own error for it, as for any other failure."""
+    for point in (bytes(32), b"\1" + bytes(31)):
+        with pytest.raises(HandshakeError):
+            ClientHandshake(LAPTOP, point).write_message1()
+
+
 def message3_with(hostile: Hostile, theirs: DaemonHandshake, payload: Any, head: bytes = bytes(24)) -> bytes:
     """What a client sends that got as far as message 3: `payload` makes the plaintext from T."""
     message1 = hostile.message1(head)

@@ -135,6 +135,12 @@ async def test_a_daemon_without_the_pinned_key_is_told_apart_from_one_that_is_no
     assert caught.value.exit_code == 6
 
 
+async def test_a_pinned_key_that_nobody_can_hold_is_a_wrong_key() -> None:
+    async with hosting(Door(LAPTOP.public_key), echo) as host:
+        with pytest.raises(WrongDaemonKey):
+            await connect(host.url, LAPTOP, bytes(32))
+
+
 @pytest.mark.parametrize("answer", [b"", bytes(1136), bytes(1135), "text"])
 async def test_whoever_answers_message_1_with_something_else_does_not_hold_the_key(answer: Any) -> None:
     async def impostor(ws: ServerConnection) -> None:
