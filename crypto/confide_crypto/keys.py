@@ -137,7 +137,8 @@ def identity_line(path: Path, data: bytes) -> tuple[str, bytes]:
     Raises:
         KeyFileError: there is no such line, or more than one, or it is damaged.
     """
-    lines = [line for line in data.decode("ascii", "replace").splitlines() if line and not line.startswith("#")]
+    written = (line.strip() for line in data.decode("ascii", "replace").splitlines())
+    lines = [line for line in written if line and not line.startswith("#")]
     try:
         if len(lines) == 1:
             return bech32m.decode(lines[0])

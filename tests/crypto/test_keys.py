@@ -138,6 +138,13 @@ def test_a_damaged_identity_is_refused_without_quoting_it(path: Path) -> None:
         assert line[25:45].lower() not in (str(caught.value) + repr(caught.value)).lower()
 
 
+def test_blanks_and_line_ends_around_the_line_do_not_matter(path: Path) -> None:
+    """PROTOCOL.md 2.3: as an editor or a terminal leaves them."""
+    identity = Identity.generate()
+    for text in ("  {}  \r\n", "\t{}", "# ours\n\n   \n{}\n \n"):
+        assert Identity.parse(path, text.format(identity.to_line()).encode()) == identity
+
+
 def test_a_huge_file_is_not_read(path: Path) -> None:
     write_private_file(path, bytes(private.MAX_PRIVATE_FILE + 1))
     with pytest.raises(KeyFileError, match="too large"):
