@@ -49,6 +49,7 @@ class Files:
         await asyncio.to_thread(self._paths.global_folder.mkdir, parents=True, exist_ok=True)
         for folder in self.folders:
             ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root)
+            await asyncio.to_thread(folder.sweep)
             self._replicas[folder.project] = Replica(folder, ledger, link, before_write=self._before_write)
 
     async def compare(self, *, force: bool, progress: Callable[[int, int], None] | None = None) -> SyncReport:

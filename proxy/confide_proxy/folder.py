@@ -17,11 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.project_file import FILE, Narrowing
 
 MEMORY_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory"
+_PART = "confide-part"
 MAX_FILES = 50_000
 """More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
 MAX_DEPTH = 32
@@ -163,10 +165,12 @@ class Folder:
         if not self.is_memory(path):
             raise FolderError(path, self.why_not(path))
         data = text.encode("utf-8")
+        if len(data) > MAX_TEXT_BYTES:
+            raise FolderError(path, f"would be larger than {MAX_TEXT_BYTES // 1024:,} KiB")
         try:
             with self._parent(path, create=True) as (parent, name):
                 # By hash: the name itself may be as long as a name can be.
-                part = f".{content_hash(name)[:16]}.{os.getpid()}.confide-part"
+                part = f".{content_hash(name)[:16]}.{os.getpid()}.{_PART}"
                 mode = _mode_of(name, parent)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
@@ -183,6 +187,17 @@ class Folder:
         except OSError as error:
             raise _explained(path, error) from error
         return Content(text, content_hash(text), len(data), mtime_ns)
+
+    def sweep(self) -> None:
+        """Remove what a crash in the middle of a write has left behind. Blocks for as long as a walk does."""
+        with suppress(OSError):
+            names = [
+                *(entry.name for entry in os.scandir(self.root)),
+                *(path for path, _ in _tree(self.root, MEMORY_FOLDER, 1)),
+            ]
+            for name in names:
+                if name.endswith(_PART) and not _is_alive(name.split(".")[-3]):
+                    (self.root / name).unlink()
 
     def delete(self, path: str, *, over: Content) -> None:
         """Remove the file that was read as `over`; nothing happens if it is not there.
@@ -302,6 +317,16 @@ def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if (status.st_size, status.st_mtime_ns) != (over.size, over.mtime_ns):
         raise ChangedMeanwhileError(path)
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _mode_of(name: str, parent: int) -> int:

@@ -7,9 +7,11 @@ and reading on from where they were, and it spares each of them the 1.7 MB of re
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +51,11 @@ class Ledger:
         self._catch_up()
         return dict(self._entries)
 
+    def count(self) -> int:
+        """How many files are confirmed."""
+        self._catch_up()
+        return len(self._entries)
+
     def get(self, path: str) -> Confirmed | None:
         """The confirmed state of one file, or None."""
         self._catch_up()
@@ -68,12 +75,20 @@ class Ledger:
         self._append([path, revision] if revision else [path])
 
     def _append(self, line: list[str | int]) -> None:
-        # One write of one whole line: O_APPEND keeps the lines of several processes apart.
-        fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, _encoded(line))
-        finally:
-            os.close(fd)
+        while True:
+            fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                _lock(fd, fcntl.LOCK_SH)
+                size = os.fstat(fd).st_size
+                if not _is_at(fd, self._file):
+                    continue  # another process has just compacted it
+                # A line that a crash or a full disk cut short is ended, so that it spoils none but itself.
+                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                # One write of one whole line: O_APPEND keeps the lines of several processes apart.
+                os.write(fd, (b"\n" if torn else b"") + _encoded(line))
+                return
+            finally:
+                os.close(fd)
 
     def _catch_up(self) -> None:
         try:
@@ -109,11 +124,33 @@ class Ledger:
 
     def _compact(self) -> None:
         part = self._file.with_suffix(f".{os.getpid()}.tmp")
-        with part.open("wb") as file:
-            for path, state in self._entries.items():
-                file.write(_encoded([path, state.hash, state.revision, state.size, state.mtime_ns]))
-        part.chmod(0o600)
-        part.replace(self._file)
+        fd = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _lock(fd, fcntl.LOCK_EX)  # nobody appends to what is about to go
+            if not _is_at(fd, self._file):
+                return
+            self._catch_up()
+            with part.open("wb") as file:
+                for path, state in self._entries.items():
+                    file.write(_encoded([path, state.hash, state.revision, state.size, state.mtime_ns]))
+            part.chmod(0o600)
+            part.replace(self._file)
+        except OSError:
+            part.unlink(missing_ok=True)  # a full disk: it stays as long as it is
+        finally:
+            os.close(fd)
+
+
+def _lock(fd: int, kind: int) -> None:
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(fd, kind)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _encoded(line: list[str | int]) -> bytes:

@@ -18,7 +18,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.states import bucket_of, digests
 from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
+from confide_proxy.folder import MAX_FILES, MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
 from confide_proxy.ledger import Confirmed, Ledger
 from confide_proxy.path_locks import path_locks
 from confide_proxy.patience import Patient
@@ -110,7 +110,7 @@ class Replica:
             buckets = await self._differing(entries)
             for path, _ in gone:
                 if bucket_of(path) not in buckets:  # at the other end it is gone as well
-                    await asyncio.to_thread(self._ledger.forget, path)
+                    await self._forget(path, confirmed[path])
             gone = [item for item in gone if bucket_of(item[0]) in buckets]
             if not buckets:
                 return report
@@ -121,10 +121,16 @@ class Replica:
         await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
         pulled = {path for path, *_ in answer["pull"]}
         for path in {path for path, _ in gone} - pulled:
-            await asyncio.to_thread(self._ledger.forget, path)
+            await self._forget(path, confirmed[path])
             report.removed += 1
         await self._exchange(answer, report, progress)
         return report
+
+    async def _forget(self, path: str, was: Confirmed) -> None:
+        async with self._paths.held(path):
+            # Unless another process has written it meanwhile, and confirmed that.
+            if await asyncio.to_thread(self._ledger.get, path) == was:
+                await asyncio.to_thread(self._ledger.forget, path)
 
     async def _differing(self, entries: list[tuple[str, str, int]]) -> frozenset[int]:
         """The buckets in which the two ends do not hold the same."""
@@ -194,28 +200,32 @@ class Replica:
         self, answer: dict[str, Any], report: SyncReport, progress: Callable[[int, int], None] | None
     ) -> None:
         steps: list[tuple[str, Step]] = []
-        steps += [(path, self._send) for path in answer["send"]]
-        steps += [(path, self._pull) for path, *_ in answer["pull"]]
-        steps += [(path, self._drop) for path, *_ in answer["drop"]]
+        steps += [(str(path), self._send) for path in answer["send"]]
+        steps += [(str(path), self._pull) for path, *_ in answer["pull"]]
+        steps += [(str(path), self._drop) for path, *_ in answer["drop"]]
+        if len(steps) > 2 * MAX_FILES:
+            raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
         await self._run(steps, report, progress)
 
     async def _run(
         self, steps: list[tuple[str, Step]], report: SyncReport, progress: Callable[[int, int], None] | None
     ) -> None:
+        waiting = iter(steps)
         done = 0
 
-        async def step(path: str, run: Step) -> None:
+        async def work() -> None:
             nonlocal done
-            async with self._slots:
-                await self._guarded(path, run, report)
-            done += 1
-            if progress:
-                progress(done, len(steps))
+            for path, run in waiting:
+                async with self._slots:
+                    await self._guarded(path, run, report)
+                done += 1
+                if progress:
+                    progress(done, len(steps))
 
         try:
             async with asyncio.TaskGroup() as group:
-                for path, run in steps:
-                    group.create_task(step(path, run))
+                for _ in range(min(PUTS_AT_ONCE, len(steps))):
+                    group.create_task(work())
         except BaseExceptionGroup as failures:
             # All steps share one link, so they fail for one reason; the first says it.
             raise failures.exceptions[0] from None
@@ -225,6 +235,9 @@ class Replica:
             await run(path, report)
         except FolderError as error:
             report.skipped.append({"path": path, "reason": error.problem})
+        except OSError as error:
+            # This machine's own notes, most often on a full disk; the file is compared again.
+            report.skipped.append({"path": path, "reason": f"cannot be kept in mind: {error.strerror}"})
         except RequestError as error:
             if error.code not in _FILE_CODES:
                 raise
@@ -368,6 +381,8 @@ class Replica:
                 await asyncio.to_thread(partial(self.folder.delete, path, over=local))
             await asyncio.to_thread(self._ledger.forget, path, revision)
             return
+        if local is None and await asyncio.to_thread(self._ledger.count) >= MAX_FILES:
+            raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
         if local is None or local.text != text:
             local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
         state = Confirmed(local.hash, revision, local.size, local.mtime_ns)
