@@ -10,6 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
@@ -45,6 +46,7 @@ class StandIn:
         self._link = link
         self._queue_file = os.fspath(paths.journal / "queue")
         self._offline: Offline | None = None
+        self._one_by_one = asyncio.Lock()
         self._replay: Replay | None = None
         self._sending: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,7 +119,10 @@ class StandIn:
         if not is_wanted():
             return
         try:
-            answer = await self._ready().answer(said, Trouble(*trouble))
+            async with (
+                self._one_by_one if said.operation else nullcontext()
+            ):  # stores are queued in the order in which they came
+                answer = await self._ready().answer(said, Trouble(*trouble))
         except Exception as error:
             # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
             log.error("a call could not be answered here: %s", type(error).__name__)
