@@ -26,7 +26,7 @@ from confide_crypto.errors import (
     WrongDaemonKey,
 )
 from confide_crypto.handshake import Caller, ClientHandshake, DaemonHandshake
-from confide_crypto.keys import Identity, fingerprint_words, verify
+from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, fingerprint_words, from_hex, verify
 from confide_crypto.limits import (
     CLOSE_BUSY,
     CLOSE_DENIED,
@@ -227,7 +227,7 @@ def _read_welcome(data: bytes, daemon_static: bytes, own_words: str) -> tuple[by
     match body:
         case {"ok": {"daemon": {"key": str(key), "signature": str(signature)}, "welcome": dict(welcome)}}:
             try:
-                peer_key, proof = bytes.fromhex(key), bytes.fromhex(signature)
+                peer_key, proof = from_hex(key, KEY_LENGTH), from_hex(signature, SIGNATURE_LENGTH)
             except ValueError:
                 raise broken from None
             if verify(peer_key, _DAEMON_LABEL, daemon_static, proof):

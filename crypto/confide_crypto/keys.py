@@ -23,6 +23,7 @@ __all__ = [
     "fingerprint_words",
     "format_daemon_key",
     "format_public_key",
+    "from_hex",
     "make_private_dir",
     "parse_daemon_key",
     "parse_public_key",
@@ -164,6 +165,18 @@ def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bo
     except CryptoError:
         return False
     return True
+
+
+def from_hex(text: str, length: int) -> bytes:
+    """The `length` bytes of a key or a signature on the wire: lower-case hex, so that two implementations agree on what is refused.
+
+    Raises:
+        ValueError: it is none.
+    """
+    data = bytes.fromhex(text)
+    if len(data) != length or data.hex() != text:
+        raise ValueError("not the lower-case hex of so many bytes")
+    return data
 
 
 def _labelled(label: bytes, data: bytes) -> bytes:

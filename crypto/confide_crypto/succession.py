@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
+from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +57,10 @@ class Succession:
         """
         match body:
             case {"static": str(static), "key": str(key), "until": int(until), "old": str(by_old), "new": str(by_new)}:
-                lengths = (2 * KEY_LENGTH, 2 * KEY_LENGTH, 2 * SIGNATURE_LENGTH, 2 * SIGNATURE_LENGTH)
-                fits = tuple(map(len, (static, key, by_old, by_new))) == lengths
-                if fits and not isinstance(until, bool) and 0 <= until <= _LATEST:
-                    new_static, new_key = bytes.fromhex(static), bytes.fromhex(key)
-                    return cls(
-                        old_static, old_key, new_static, new_key, until, bytes.fromhex(by_old), bytes.fromhex(by_new)
-                    )
+                if not isinstance(until, bool) and 0 <= until <= _LATEST:
+                    new_static, new_key = from_hex(static, KEY_LENGTH), from_hex(key, KEY_LENGTH)
+                    signatures = from_hex(by_old, SIGNATURE_LENGTH), from_hex(by_new, SIGNATURE_LENGTH)
+                    return cls(old_static, old_key, new_static, new_key, until, *signatures)
         raise ValueError("not a rotation statement")
 
     def to_json(self) -> dict[str, Any]:

@@ -434,6 +434,8 @@ def statement(identity: Identity = HOST, static: bytes = HOST.static_key) -> dic
         (FrameType.RES, {"ok": {"welcome": {}}}),
         (FrameType.RES, {"ok": {"daemon": statement(), "welcome": 1}}),
         (FrameType.RES, {"ok": {"daemon": {"key": "x", "signature": "y"}, "welcome": {}}}),
+        (FrameType.RES, {"ok": {"daemon": {**statement(), "key": statement()["key"].upper()}, "welcome": {}}}),
+        (FrameType.RES, {"ok": {"daemon": {**statement(), "key": f" {statement()['key']}"}, "welcome": {}}}),
         (FrameType.RES, {"ok": {"daemon": statement(static=bytes(32)), "welcome": {}}}),
         (
             FrameType.RES,

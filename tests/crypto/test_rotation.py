@@ -47,6 +47,8 @@ GOOD = sign_rotation(OLD, NEW, SESSION)
         sign_rotation(OTHER, NEW, SESSION),
         {**GOOD, "key": GOOD["key"][:-2]},
         {**GOOD, "key": " " + GOOD["key"][1:]},
+        {**GOOD, "key": GOOD["key"].upper()},
+        {**GOOD, "old": GOOD["old"].upper()},
         {**GOOD, "old": 7},
         {**GOOD, "new": None},
         {**GOOD, "new": "zz" * 64},

@@ -85,13 +85,15 @@ GOOD = STATEMENT.to_json()
         {**GOOD, "until": -1},
         {**GOOD, "until": 2**64},
         {**GOOD, "static": "zz" * 32},
+        {**GOOD, "static": GOOD["static"].upper()},
+        {**GOOD, "new": GOOD["new"].upper()},
         {**GOOD, "key": GOOD["key"][:-2]},
         {**GOOD, "old": GOOD["old"] + "00"},
         {**GOOD, "new": None},
     ],
 )
 def test_a_statement_of_another_form_is_none(body: Any) -> None:
-    with pytest.raises(ValueError, match=r"rotation statement|hexadecimal"):
+    with pytest.raises(ValueError, match=r"rotation statement|hex"):
         parse(body)
 
 
