@@ -119,6 +119,7 @@ def _address(url: str) -> tuple[str, int, str, bool]:
         raise InviteError("the address in it must begin with confide:// or confides://", hint=hint)
     if (
         not parts.hostname
+        or port == 0
         or parts.username is not None
         or parts.query
         or parts.fragment

@@ -80,6 +80,7 @@ SECRET = GOOD.to_string().partition("#")[2]
         (f"confide://user:word@h/#{SECRET}", "malformed"),
         (f"confide://h:port/#{SECRET}", "malformed"),
         (f"confide://h:99999/#{SECRET}", "malformed"),
+        (f"confide://h:0/#{SECRET}", "malformed"),
         (f"confide://h/?a=b#{SECRET}", "malformed"),
         (f"confide://h /#{SECRET}", "space"),
         (f"confide://h/\x1b[2J#{SECRET}", "malformed"),
