@@ -9,12 +9,11 @@ import asyncio
 import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from websockets.exceptions import ConnectionClosed
 
 from confide_crypto.channel import WELCOME_BUCKET, WELCOME_STREAM, Answer, Channel, FrameType
-from confide_crypto.dialing import open_websocket, websocket_url
+from confide_crypto.dialing import open_websocket, place_of, websocket_url
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import (
     BusyError,
@@ -102,7 +101,7 @@ async def connect(
         ConnectionLost: it broke in the middle.
     """
     url = websocket_url(url)
-    where = urlsplit(url).netloc.rpartition("@")[2]  # a password for a proxy on the way is nobody's to read
+    where = place_of(url)
     try:
         async with asyncio.timeout(timeout_s):
             ws = await open_websocket(url, where)

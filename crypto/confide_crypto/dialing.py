@@ -27,6 +27,20 @@ def websocket_url(url: str) -> str:
     return url
 
 
+def place_of(url: str) -> str:
+    """Host and port in `url`, as they are named to a person.
+
+    Raises:
+        UnreachableError: there can be no such place.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # looked at only when it is asked for
+    except ValueError:
+        raise UnreachableError("its address", "the address is malformed", hint="join again, or pin it anew") from None
+    return parts.netloc.rpartition("@")[2]  # a password for a proxy on the way is nobody's to read
+
+
 async def open_websocket(url: str, where: str) -> ClientConnection:
     """A websocket of the right subprotocol to `url`; the caller sets the deadline.
 

@@ -54,7 +54,7 @@ async def test_a_name_that_does_not_exist_is_named() -> None:
 
 
 async def test_an_address_that_is_none_is_named() -> None:
-    for url in ("http://127.0.0.1/", "ws://", "nonsense"):
+    for url in ("http://127.0.0.1/", "ws://", "nonsense", "ws://[::1", "ws://127.0.0.1:99999/"):
         with pytest.raises(UnreachableError, match="malformed"):
             await dial(url)
 
