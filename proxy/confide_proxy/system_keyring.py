@@ -99,11 +99,12 @@ def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
         hint=f"unlock it (log in on the desktop), or {_WAY_OUT}",
     )
     # An agent's session tries again and again: one call that hangs is waited for, not joined by others.
-    if _stuck is not None:
-        _stuck.join(DEADLINE_S)
-        if _stuck.is_alive():
+    if (before := _stuck) is not None:  # other sessions of this process wait for it too, and forget it
+        before.join(DEADLINE_S)
+        if before.is_alive():
             raise late
-        _stuck = None
+        if _stuck is before:
+            _stuck = None
     question = _Question(ask)
     question.start()
     question.join(DEADLINE_S)

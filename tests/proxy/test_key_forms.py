@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from tests.support.programs import CONFIDE, Machine
 from tests.support.runtime import runtime_folder
 
 from confide_crypto.keys import Identity, parse_public_key, write_private_file
+from confide_proxy import system_keyring
 
 KEYRINGS = Path(__file__).parents[1] / "support" / "keyrings"
 WORDS = "correct horse battery staple"
@@ -112,6 +115,20 @@ def test_a_keyring_that_does_not_answer_is_given_up_in_seconds(machine: Machine)
     assert "did not answer within" in told
     assert "unlock it" in told
     assert key_file(machine).read_bytes() == before
+
+
+def test_sessions_of_one_process_wait_together_for_a_keyring_that_was_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `confide watch` has them, a thread each: once it answers, all of them go on."""
+    is_unlocked = threading.Event()
+    stuck = threading.Thread(target=is_unlocked.wait, daemon=True)
+    stuck.start()
+    monkeypatch.setattr(system_keyring, "_stuck", stuck)
+    monkeypatch.setattr(system_keyring, "_backend", object)
+    with ThreadPoolExecutor(8) as sessions:
+        answers = [sessions.submit(system_keyring._ask, lambda _backend: "answer") for _ in range(8)]
+        time.sleep(0.05)
+        is_unlocked.set()
+        assert [answer.result() for answer in answers] == ["answer"] * 8
 
 
 def test_an_entry_that_is_gone_or_another_s_is_named(machine: Machine) -> None:
