@@ -57,7 +57,7 @@ def load(path: Path) -> Joined | None:
         daemon_key = bytes.fromhex(record["daemonEd25519"]) if "daemonEd25519" in record else None
         if daemon_key is not None and len(daemon_key) != KEY_LENGTH:
             raise ValueError("a key has 32 bytes")
-        return Joined(str(record["url"]), parse_daemon_key(record["daemonKey"]), daemon_key)
+        return Joined(str(record["url"]), parse_daemon_key(str(record["daemonKey"])), daemon_key)
     except (ValueError, KeyError, TypeError, KeyTextError) as error:
         raise KeyFileError(path, "is damaged", hint="join again, or restore the file") from error
 

@@ -143,3 +143,6 @@ def test_a_pin_of_an_older_version_loads_and_a_damaged_one_does_not(tmp_path: Pa
         link.write_text(json.dumps({**record, "daemonEd25519": damage}))
         with pytest.raises(KeyFileError, match="damaged"):
             joined.load(link)
+    link.write_text(json.dumps({**record, "daemonKey": 7}))
+    with pytest.raises(KeyFileError, match="damaged"):
+        joined.load(link)
