@@ -293,9 +293,9 @@ class Replica:
             return None
 
     def _adopt(self, adopted: list[list[Any]], hashes: dict[str, str]) -> None:
-        for path, revision in adopted:
+        for path, revision in {path: revision for path, revision in adopted if path in hashes}.items():
             content = self._readable(path, SyncReport())
-            if content and content.hash == hashes.get(path):
+            if content and content.hash == hashes[path]:
                 self._ledger.set(path, Confirmed(content.hash, int(revision), content.size, content.mtime_ns))
 
     async def _send(self, path: str, report: SyncReport) -> None:

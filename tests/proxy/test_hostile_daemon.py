@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.support.channels import HOST, Door
 from tests.support.programs import Machine
@@ -135,6 +136,14 @@ async def test_no_path_of_the_daemons_leaves_the_memory_folders(tmp_path: Path) 
                 "docs/x.md",
                 "memory/x.sh",
                 "memory/\n.md",
+                "memory/a\0.md",
+                ".ssh/config",
+                "~/.ssh/config",
+                "memory/.ssh/config.md",
+                "memory/../.ssh/authorized_keys.md",
+                "C:\\memory\\x.md",
+                "memory/link/../../x.md",
+                "MEMORY.md/x.md",
                 "memory/" + "x" * 5000 + ".md",
                 7,
                 None,
@@ -164,3 +173,92 @@ async def test_no_path_of_the_daemons_leaves_the_memory_folders(tmp_path: Path) 
         assert (machine.project / "memory/b.md").read_text() == "hello"
         found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.md")}
         assert found == {f"victim/project/{name}" for name in ("README.md", "memory/a.md", "memory/b.md")}
+
+
+def listing(paths: int) -> list[list[Any]]:
+    """So many files that a comparison says are newer at the daemon."""
+    return [[f"memory/{number}.md", 1, "h"] for number in range(paths)]
+
+
+MANY = 400_000
+"""About as many as one message holds."""
+
+
+@pytest.mark.parametrize(
+    "compared",
+    [
+        {**NOTHING, "pull": listing(MANY)},
+        {**NOTHING, "send": [f"memory/{number}.md" for number in range(MANY)]},
+        {**NOTHING, "drop": [[f"memory/{number}.md", 1] for number in range(MANY)]},
+        {**NOTHING, "adopt": [["memory/a.md", 2**63 - 1]] * MANY},
+        {**NOTHING, "pull": [["memory/a.md", -1, "h"], ["MEMORY.md", 10**300, "h"]]},
+    ],
+    ids=["pull", "send", "drop", "adopt", "numbers"],
+)
+async def test_a_comparison_that_names_everything_there_is(tmp_path: Path, compared: Answers) -> None:
+    """Memory stays bounded, the session lives, and no disk is filled with files."""
+    answers = {"attach": ATTACHED, "compare": compared, "pull": {"revision": 1, "hash": "h", "text": "x"}}
+    async with hostile(tmp_path, answers) as (daemon, machine):
+        peak = 0
+
+        async def act() -> None:
+            nonlocal peak
+            for _ in range(6):
+                await daemon.asked.get()
+            (process,) = [each for each in psutil.process_iter() if is_session(each, machine)]
+            for _ in range(20):
+                peak = max(peak, process.memory_info().rss)
+                await asyncio.sleep(0.1)
+
+        await served(daemon, machine, act)
+        assert peak < 512 * 2**20
+        assert (machine.project / "memory/a.md").read_text() == "mine\n"
+        assert sum(1 for _ in machine.project.rglob("*.md")) < 1000
+
+
+def is_session(process: psutil.Process, machine: Machine) -> bool:
+    """Whether a process is this machine's `confide mcp`."""
+    try:
+        return process.cmdline()[-1:] == ["mcp"] and process.cwd() == str(machine.project)
+    except psutil.Error:
+        return False
+
+
+async def test_a_revision_without_end_is_refused(tmp_path: Path) -> None:
+    """More than a document may have, as a parameter or as a body that never stops; and what comes after it is served."""
+    async with hostile(tmp_path, {"attach": ATTACHED, "compare": NOTHING}) as (daemon, machine):
+        identity = machine.project.resolve().name
+
+        async def act() -> None:
+            connection = await daemon.connections.get()
+            for _ in range(4):
+                await daemon.asked.get()
+            body = {"project": identity, "path": "memory/b.md", "revision": 1, "hash": "h", "baseHash": None}
+            with pytest.raises(RequestError):
+                await connection.request("apply", {**body, "text": "x" * (5 * 2**20)}, timeout_s=15)
+            with pytest.raises(RequestError, match="more than"):
+                await connection.upload("apply", body, bytes(64 * 2**20), timeout_s=15)
+            assert await connection.request("apply", {**body, "text": "small"}) == {"applied": True}
+
+        await served(daemon, machine, act)
+        assert {path.name for path in machine.project.rglob("*.md")} == {"a.md", "b.md"}
+
+
+async def test_progress_without_end(tmp_path: Path) -> None:
+    """Fifty thousand notifications that nobody asked for: they pass, and the session answers."""
+    async with hostile(tmp_path, {"attach": ATTACHED, "compare": NOTHING}) as (daemon, machine):
+        note = {
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": {"progressToken": 1, "progress": 1, "message": "x" * 200},
+        }
+
+        async def act() -> None:
+            connection = await daemon.connections.get()
+            for _ in range(4):
+                await daemon.asked.get()
+            data = json.dumps(note).encode()
+            for _ in range(50_000):
+                await connection.send_message(data)
+
+        await served(daemon, machine, act)
