@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from confide_daemon.clash import has_clash
 from confide_daemon.threeway import Merge, merge_texts
 
 BASE = "# Log\n\n- one\n- two\n- three\n"
+HISTORY = Path(__file__).parents[2] / "docs" / "history.md"
 NAMES = ("desk, revision 4", "laptop, revision 5")
 
 
@@ -60,6 +63,14 @@ def test_the_same_line_changed_twice_keeps_both_between_marks() -> None:
     assert has_clash(merge.text.replace("\n", "\r\n"))
     left = "\n".join(line for line in merge.text.split("\n") if " confide: " not in line)
     assert not has_clash(left)
+
+
+def test_the_documents_show_a_clash_as_it_is() -> None:
+    """The example of docs/history.md."""
+    base = "# Plan\n\nstart on monday\n"
+    names = ("desk, revision 2", "laptop, revision 3")
+    merge = merge_texts(base, base.replace("monday", "tuesday"), base.replace("monday", "friday"), names=names)
+    assert f"```markdown\n{merge.text}```\n" in HISTORY.read_text(encoding="utf-8")
 
 
 def test_a_deleted_line_that_the_other_side_changed_clashes() -> None:
