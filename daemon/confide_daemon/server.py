@@ -186,7 +186,7 @@ class Daemon:
                 handshakes=self._handshakes,
                 timers=self._timers,
             )
-        except (ConfideError, TimeoutError) as error:
+        except Exception as error:
             self._refusals.note(error)
             return
         ws.let_in()
@@ -195,6 +195,9 @@ class Daemon:
         self._open[key] += 1
         try:
             await self._serve(connection)
+        except Exception as error:
+            self._refusals.note(error)
+            await connection.close("internal")
         finally:
             self._open[key] -= 1
             if not self._open[key]:

@@ -19,7 +19,7 @@ from websockets.protocol import Event
 from websockets.server import ServerProtocol
 
 from confide_crypto.bucket import TokenBucket
-from confide_crypto.errors import BusyError, ConfideError, DeniedError
+from confide_crypto.errors import BusyError, ConfideError, DeniedError, HandshakeError
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ _PIECE: Final = 16 * 1024
 REPORT_EVERY_S: Final = 60.0
 DENIALS_LOGGED: Final = 10
 """Lines about proven keys that may not come in, in a minute: the operator who enrolls somebody needs to see them."""
+FAILURES_LOGGED: Final = 10
+"""Lines about failures of our own, in a minute: strangers can bring them about where the registry cannot be read."""
 
 
 class Refusals:
@@ -57,22 +59,30 @@ class Refusals:
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._since = clock()
-        self._denials = 0
+        self._denials = self._failures = 0
 
     def count(self, kind: str) -> None:
         """One more of this kind; `kind` is ours, never a peer's word."""
         self._counts[kind] += 1
 
-    def note(self, error: ConfideError | TimeoutError) -> None:
-        """A handshake that failed, or a proven key that may not come in."""
-        if not isinstance(error, DeniedError):
+    def note(self, error: Exception) -> None:
+        """A handshake that failed, a proven key that may not come in, or a failure of our own: why a connection became no session."""
+        if isinstance(error, HandshakeError | TimeoutError):
             self.count("while others were under way" if isinstance(error, BusyError) else "failed")
-            return
-        self._denials += 1
-        if self._denials <= DENIALS_LOGGED:
-            log.info("denied %s: %s", error.fingerprint, error.reason)
+        elif isinstance(error, DeniedError):
+            self._denials += 1
+            if self._denials <= DENIALS_LOGGED:
+                log.info("denied %s: %s", error.fingerprint, error.reason)
+            else:
+                self.count("denied")
         else:
-            self.count("denied")
+            self._failures += 1
+            if self._failures <= FAILURES_LOGGED:
+                # A bug only by its class: its text may quote anything.
+                why = error if isinstance(error, ConfideError) else type(error).__name__
+                log.error("a connection was given up by a failure here: %s", why)
+            else:
+                self.count("by a failure here")
 
     def report(self, *, is_last: bool = False) -> None:
         """Write the counts down, if a minute has passed since the last time or the daemon ends."""
@@ -83,7 +93,8 @@ class Refusals:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._counts.items()))
             log.warning("refused %s handshakes in %.0f s: %s", f"{self._counts.total():,}", now - self._since, kinds)
         self._counts.clear()
-        self._denials, self._since = 0, now
+        self._denials = self._failures = 0
+        self._since = now
 
 
 class Strangers:

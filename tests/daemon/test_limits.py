@@ -19,6 +19,7 @@ from confide_crypto.connection import connect
 from confide_crypto.errors import BusyError, ConnectionLost, DeniedError, HandshakeError, RequestError
 from confide_crypto.limits import Timers
 from confide_daemon.config import DaemonConfig, ServerConfig
+from confide_daemon.errors import StorageError
 from confide_daemon.rates import BURST, REQUESTS_PER_S, Rates
 from confide_daemon.strangers import Refusals
 
@@ -223,3 +224,14 @@ def test_refusals_are_told_once_a_minute_however_many_there_are(caplog: pytest.L
     refusals.note(TimeoutError())
     refusals.report(is_last=True)
     assert "1 failed" in caplog.messages[-1]
+
+
+def test_failures_of_the_daemons_own_cannot_fill_the_log_either(caplog: pytest.LogCaptureFixture) -> None:
+    """A stranger can make it look into a registry that is broken, 50 times a second."""
+    refusals = Refusals(clock=Clock(1000.0))
+    for _ in range(1000):
+        refusals.note(StorageError("cannot read the registry: disk I/O error"))
+    assert 1 <= len(caplog.records) <= 20
+    assert "disk I/O error" in caplog.messages[0]
+    refusals.report(is_last=True)
+    assert "990 by a failure here" in caplog.messages[-1]

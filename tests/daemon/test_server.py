@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 import websockets
+from tests.support.channels import no_message, no_request
 from tests.support.serving import Machine, Serving, machine, serving
 from websockets.asyncio.client import connect as websocket
 
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.limits import websocket_options
 from confide_daemon import __version__
+from confide_daemon.callers import Callers
 from confide_daemon.config import DaemonConfig
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.errors import ListenError
+from confide_daemon.errors import ListenError, StorageError
 from confide_daemon.index import IndexSettings
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import Spaces
@@ -274,6 +276,45 @@ async def test_a_space_that_cannot_be_opened_is_explained_and_the_others_go_on(d
     async with Machine(await daemon.connect(identity)) as laptop:
         await laptop.attach("proj")
         assert (await laptop.put("MEMORY.md", "healed\n"))["revision"] == 1
+
+
+@pytest.mark.parametrize("step", ["admit", "current"])
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (StorageError("cannot read the registry: disk I/O error"), "disk I/O error"),
+        (ValueError("canary"), "ValueError"),
+    ],
+    ids=["storage", "bug"],
+)
+async def test_a_failure_of_the_daemons_own_is_in_its_log_and_the_next_caller_gets_in(
+    daemon: Serving,
+    step: str,
+    failure: Exception,
+    told: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before the welcome or right behind it: nobody else could tell the operator, the caller only sees its connection end."""
+    identity = daemon.enroll("laptop")
+
+    def fail(*_arguments: object) -> None:
+        raise failure
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Callers, step, fail)
+        if step == "admit":
+            with pytest.raises(ConnectionLost):
+                await daemon.connect(identity)
+        else:
+            connection = await daemon.connect(identity)
+            async with asyncio.timeout(5):
+                await connection.serve(on_message=no_message, on_request=no_request)
+            assert connection.close_code == "internal"
+    assert told in caplog.text
+    assert "canary" not in caplog.text
+    async with Machine(await daemon.connect(identity)) as laptop:
+        await laptop.attach("proj")
 
 
 async def test_the_data_folder_is_private(daemon: Serving) -> None:
