@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -27,20 +27,31 @@ from confide_proxy.version import VERSION
 log = logging.getLogger(__name__)
 
 _CATALOGUE_DEADLINE_S = 10.0
+_CROWDED_S = 0.01
 
 
 class Session:
     """Runs until cancelled; every part of it lives in one task group."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, project: Project, tunnel: Tunnel) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        config: ProxyConfig,
+        project: Project,
+        tunnel: Tunnel,
+        *,
+        is_crowded: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_crowded` says whether the client is too far behind to be passed on more."""
         self._paths = paths
         self._config = config
         self._tunnel = tunnel
+        self._is_crowded = is_crowded
         self.files = Files(paths, config, project)
         bodies = {name: attach_body(name, config) for name in (project.name, projects.GLOBAL)}
         callbacks = Callbacks(
             on_up=self._on_up,
-            on_message=tunnel.on_message,
+            on_message=self._on_message,
             on_request=self.files.on_request,
             on_stream=self.files.on_stream,
             on_down=self._on_down,
@@ -63,6 +74,12 @@ class Session:
                 from confide_proxy.transcripts.stream import Transcripts  # only who asks for it pays for it
 
                 group.create_task(Transcripts(self._paths, self._config, self.link).run())
+
+    async def _on_message(self, data: bytes) -> None:
+        # A client that reads more slowly than the daemon writes holds the daemon back; a flood must not end its session.
+        while self._is_crowded():  # noqa: ASYNC110 - it is a thread that catches up
+            await asyncio.sleep(_CROWDED_S)
+        await self._tunnel.on_message(data)
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
         space = str(attached["space"])

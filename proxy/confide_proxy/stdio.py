@@ -119,6 +119,11 @@ class Outlet:
         self._taken = self._written = 0
         self.is_open = True
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the client is so far behind that what can wait should."""
+        return self._lines.qsize() > _LINES_OUT // 2 or self._taken - self._written > _BYTES_OUT // 2
+
     def put(self, line: bytes) -> None:
         """Write a line soon. A client that leaves `_LINES_OUT` lines or `_BYTES_OUT` unread is given up: the process ends."""
         if self._thread is None:
@@ -169,6 +174,7 @@ class Engine:
     def __init__(self, tunnel: Tunnel, outlet: Outlet, here: places.Paths, config: ProxyConfig, project: Path) -> None:
         outlet.start()  # from here on it is the loop that writes, and must not wait for the client
         self._tunnel = tunnel
+        self._outlet = outlet
         self._ready = threading.Event()
         self._slots = threading.Semaphore(_LINES_IN)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -223,7 +229,8 @@ class Engine:
         self._waiting = asyncio.Queue()  # bounded by _slots
         self._ending = asyncio.Event()
         self._ready.set()
-        session = Session(here, config, await asyncio.to_thread(projects.identify, folder), self._tunnel)
+        identified = await asyncio.to_thread(projects.identify, folder)
+        session = Session(here, config, identified, self._tunnel, is_crowded=lambda: self._outlet.is_crowded)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(session.run()), group.create_task(self._pump(self._waiting))]
             await self._ending.wait()
