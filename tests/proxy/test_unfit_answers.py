@@ -67,3 +67,27 @@ async def test_a_command_says_what_is_wrong_with_an_answer(tmp_path: Path, said:
 async def test_an_attachment_without_a_space_is_no_traceback(tmp_path: Path) -> None:
     async with saying(tmp_path, {}, {}) as machine:
         assert "not of the agreed form" in await asyncio.to_thread(machine.run, "status", code=1)
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        (["history", "x.md"], {"revisions": [{"revision": "1"}]}),
+        (["deleted"], {"documents": {"path": "x.md"}}),
+        (["restore", "x.md"], {"revision": True, "changed": 1}),
+        (["projects"], {"projects": [{"name": "p", "files": 1, "updated": "yesterday", "linked": False}]}),
+    ],
+)
+async def test_answers_about_the_past_and_projects_are_held_against_their_form(
+    tmp_path: Path, command: list[str], answer: dict[str, Any]
+) -> None:
+    async with saying(tmp_path, {}, {"space": "s", **answer}) as machine:
+        assert "not of the agreed form" in await asyncio.to_thread(machine.run, *command, code=1)
+
+
+async def test_a_terminal_is_shown_no_control_characters_of_the_daemons(tmp_path: Path) -> None:
+    """They could hide or forge what stands beside them."""
+    entry = {"revision": 1, "author": "a\x1b[2Jb\r", "time": "2026-11-21T10:00:00Z", "bytes": 2, "deleted": False}
+    async with saying(tmp_path, {}, {"space": "s", "revisions": [{**entry, "clash": False}]}) as machine:
+        told = await asyncio.to_thread(machine.run, "history", "x.md")
+    assert "a?[2Jb?" in told
