@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkError, RequestError, WrongDaemonKey
-from confide_proxy.errors import NotJoinedError
+from confide_proxy.errors import DaemonMissingError, NotJoinedError
 
 if TYPE_CHECKING:
     from confide_proxy.journal import Counts
@@ -56,7 +56,8 @@ class Trouble:
     def is_told(self) -> bool:
         """Whether every call ends with an error: nothing is set up yet, or the daemon is there and says no to this project."""
         reason = self.reason
-        return isinstance(reason, NotJoinedError) or (isinstance(reason, RequestError) and reason.code not in LATER)
+        is_denied = isinstance(reason, RequestError) and reason.code not in LATER
+        return is_denied or isinstance(reason, NotJoinedError | DaemonMissingError)
 
     @property
     def is_final(self) -> bool:

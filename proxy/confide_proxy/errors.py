@@ -7,6 +7,7 @@ ConfideError (confide_crypto.errors)
 ├── KeyChangeError       this machine's key cannot be moved, imported or rotated as things are
 ├── NotJoinedError       no daemon was joined and none may be started
 ├── DaemonStartError     the daemon on this machine did not come up
+│   └── DaemonMissingError   it is not installed
 ├── FolderError          a path that is not ours to read or write
 ├── JournalError         what waits on this machine for the daemon cannot be kept, or read
 ├── OfflineError         this machine cannot answer in the daemon's place
@@ -72,6 +73,10 @@ class DaemonStartError(ConfideError):
     def __init__(self, problem: str, *, log: Path | None = None, hint: str | None = None) -> None:
         super().__init__(f"cannot start the daemon on this machine: {problem}", hint=hint or (f"its log is {log}"))
         self.log = log
+
+
+class DaemonMissingError(DaemonStartError):
+    """The daemon's part is not installed on this machine, so that no waiting brings one."""
 
 
 class FolderError(ConfideError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_crypto.body import Body
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.texts import Asks, receive_text
 from confide_proxy import gitignore, projects
 from confide_proxy.config import ProxyConfig
@@ -135,5 +135,9 @@ def _waiting(journal: Path) -> dict[str, int]:
         return {"queuedOffline": 0, "deadLetters": 0}
     from confide_proxy.journal import Journal  # most sessions never have one
 
-    counts = Journal(journal).counts()
+    try:
+        counts = Journal(journal).counts()
+    except ConfideError as error:
+        log.warning("what waits for the daemon could not be counted: %s", error)
+        return {}
     return {"queuedOffline": counts.queued, "deadLetters": counts.dead}

@@ -98,14 +98,17 @@ class Offline:
         return self._failed(trouble)
 
     def _failed(self, trouble: Trouble) -> Answer:
-        counts = self.journal.counts()
+        try:
+            waiting = told(self.journal.counts())
+        except ConfideError as error:
+            waiting = str(error)  # worth saying, but not in place of what was asked about
         lines = [trouble.sentence]
         if not trouble.is_final:
             lines[0] += "; it is tried again all the time, and this tool needs it"
         if trouble.hint:
             lines.append(f"hint: {trouble.hint}")
-        if counts.queued or counts.dead:
-            lines.append(told(counts))
+        if waiting:
+            lines.append(waiting)
         return Answer("\n".join(lines))
 
     def _store(self, call: Said, trouble: Trouble) -> Answer:

@@ -27,12 +27,13 @@ from confide_crypto.keys import (
     write_private_file,
 )
 from confide_crypto.private import remove_private_file
-from confide_proxy.errors import DaemonStartError
+from confide_proxy.errors import DaemonMissingError, DaemonStartError
 
 ADDRESS_FILE = "daemon.address"
 START_DEADLINE_S = 20.0
 """A cold start loads the MCP SDK and the database from a disk that may be slow; 2-3 s is usual."""
 _POLL_S = 0.03
+_NOT_INSTALLED = "the daemon's part is not installed here (pip install 'confide[daemon]')"
 _MOST_LOG_BYTES = 64 * 1024
 
 
@@ -93,7 +94,7 @@ async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEAD
                     return address
                 # Gone without a word: another session's daemon holds the lock, so its address is about to appear.
                 if not _is_alive(pid) and (why := _complaint(log, told_before)):
-                    raise DaemonStartError(why, log=log)
+                    raise (DaemonMissingError if why == _NOT_INSTALLED else DaemonStartError)(why, log=log)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
         raise DaemonStartError(f"no answer within {deadline_s:.0f} s", log=log) from None
@@ -140,7 +141,7 @@ def _complaint(log: Path, offset: int) -> str | None:
     except OSError:
         return None
     if any("No module named" in line for line in lines):
-        return "the daemon's part is not installed here (pip install 'confide[daemon]')"
+        return _NOT_INSTALLED
     told = [line for line in lines if line.startswith(("confided: ", "hint: "))]
     return "; ".join(told) or ("it ended with an error" if any("Error" in line for line in lines) else None)
 

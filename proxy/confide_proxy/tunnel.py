@@ -41,6 +41,8 @@ PROBE_AFTER_S = 1.0
 PROBE_S = 1.0
 HELD_DEADLINE_S = 5.0
 """How long a store waits for what was queued before it; then it is queued too."""
+READ_HELD_S = 0.5
+"""How long a search waits for that, so that it finds what its own agent has said; then it goes without."""
 
 _INITIALIZED = "notifications/initialized"
 _CANCELLED = "notifications/cancelled"
@@ -245,12 +247,15 @@ class Tunnel:
         is_soon = self._was_up or (call.offline != "fail" and self._standin is not None and self._standin.is_joined)
         self._arm(key(identifier), call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
 
-    def _dispatch(self, identifier: str, call: Call) -> None:
+    def _dispatch(self, identifier: str, call: Call, *, may_hold: bool = True) -> None:
         assert self._standin is not None
-        if call.offline == "queue" and self._standin.has_queue:
+        if may_hold and call.offline != "fail" and self._standin.has_queue:
             # What was queued before goes first, or an agent's later word would stand above its earlier one.
             call.is_sent = False
-            self._arm(identifier, call, HELD_DEADLINE_S)
+            if call.offline == "queue":
+                self._arm(identifier, call, HELD_DEADLINE_S)
+            else:
+                self._arm(identifier, call, READ_HELD_S, self._dispatch_held)
             self._standin.send_queue(self._on_queue_sent)
             return
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
@@ -260,6 +265,13 @@ class Tunnel:
             self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
         else:
             self._arm(identifier, call, PROBE_AFTER_S, self._probe)
+
+    def _dispatch_held(self, identifier: str) -> None:
+        call = self._calls.get(identifier)
+        if call is not None and self._is_live:
+            self._dispatch(identifier, call, may_hold=False)
+        else:
+            self._expire(identifier)
 
     def _dispatch_waiting(self) -> None:
         for identifier, call in list(self._calls.items()):

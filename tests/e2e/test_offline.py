@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import signal
 import time
@@ -16,6 +17,8 @@ from tests.support.programs import Daemon, Machine, running_daemon, wait_until
 from tests.support.relay import RecordingRelay
 from tests.support.watching import watching
 from tests.support.wire import Wire
+
+from confide_proxy.catalogue import PACKAGED
 
 
 @pytest.fixture(scope="module")
@@ -290,6 +293,41 @@ def test_wrong_arguments_are_refused_and_not_queued(machine: Machine, relay: Rec
             assert result.get("isError"), (tool, arguments)
             assert told in result["content"][0]["text"]
     assert waiting(machine) == (0, 0)
+
+
+def test_a_search_after_the_link_is_back_finds_what_was_queued(machine: Machine, relay: RecordingRelay) -> None:
+    """Whoever answers it: the daemon gets what waited first, and until it has, this machine knows."""
+    with Wire(machine) as wire:
+        wire.open()
+        assert is_up(wire)
+        for number in range(3):
+            relay.cut()
+            store(wire, f"- The number {number} bird is a godwit{number}.", path="memory/log.md")
+            relay.mend()
+            found = wire.tool("memory_search", {"query": f"godwit{number}", "minScore": 0})["structuredContent"]
+            assert f"godwit{number}" in str(found["results"]), found
+
+
+def test_a_catalogue_that_makes_no_sense_leaves_no_call_without_an_answer(
+    machine: Machine, relay: RecordingRelay
+) -> None:
+    """It came from a daemon, so it may hold anything; what cannot be read of it is an error for that call."""
+    cache = machine.home / "proxy" / "catalogue.json"
+    catalogue = json.loads(cache.read_bytes() if cache.exists() else PACKAGED.read_bytes())
+    for tool, properties in zip(catalogue["tools"], ({"query": 7}, [], {"content": 7}, {}, {}), strict=True):
+        tool["inputSchema"]["properties"] = properties
+    relay.cut()
+    cache.write_text(json.dumps(catalogue))
+    with Wire(machine) as wire:
+        wire.open()
+        for tool, arguments in (
+            ("memory_search", {"query": "x"}),
+            ("memory_read", {"path": "MEMORY.md"}),
+            ("memory_store", {"content": "x"}),
+            ("memory_status", {}),
+        ):
+            assert wire.tool(tool, arguments)["isError"]
+        assert wire.call("ping")["result"] == {}
 
 
 def test_a_watching_machine_sends_what_the_command_line_could_not(machine: Machine, relay: RecordingRelay) -> None:

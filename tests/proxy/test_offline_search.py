@@ -19,7 +19,7 @@ from confide_proxy import local_index
 from confide_proxy.absence import Answer, Trouble
 from confide_proxy.catalogue import PACKAGED, Catalogue
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import KeyLockedError, NotJoinedError
+from confide_proxy.errors import DaemonMissingError, KeyLockedError, NotJoinedError
 from confide_proxy.offline import Offline, Said
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
@@ -232,7 +232,10 @@ async def test_nothing_is_queued_for_a_daemon_that_says_no(desk: Desk, reason: D
     assert f"hint: {reason.hint}" in found["warnings"]
 
 
-@pytest.mark.parametrize("reason", [NotJoinedError(), RequestError("denied", "no grant for the project")])
+@pytest.mark.parametrize(
+    "reason",
+    [NotJoinedError(), DaemonMissingError("not installed"), RequestError("denied", "no grant for the project")],
+)
 async def test_where_nothing_is_set_up_or_granted_every_call_says_so(desk: Desk, reason: Any) -> None:
     desk.trouble = Trouble(reason, time.time())
     for tool, arguments in (("memory_search", {"query": "x"}), ("memory_store", {"content": "x"})):
