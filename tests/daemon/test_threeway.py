@@ -56,13 +56,39 @@ def test_the_same_line_changed_twice_keeps_both_between_marks() -> None:
     assert merge.text == (
         "# Log\n\n- one\n"
         "<<<<<<< confide: desk, revision 4\n- 2 (ours)\n======= confide: laptop, revision 5\n- 2 (theirs)\n"
-        ">>>>>>> confide: two versions of these lines; keep what is right and delete the three marks\n"
+        ">>>>>>> confide: these versions differ; keep what is right and delete the marks\n"
         "- three\n"
     )
     assert has_clash(merge.text)
     assert has_clash(merge.text.replace("\n", "\r\n"))
     left = "\n".join(line for line in merge.text.split("\n") if " confide: " not in line)
     assert not has_clash(left)
+
+
+def test_a_version_that_comes_before_its_machine_saw_the_marks_joins_the_others() -> None:
+    """The newer one of the same author in place of its older one, another author's beside them, and one that is there already not again."""
+
+    def put(ours: str, words: str, name: str) -> str:
+        return merge_texts(BASE, ours, BASE.replace("two", words), names=("desk, revision 2", name)).text
+
+    once = put(BASE.replace("two", "2"), "zwei", "laptop, revision 3")
+    again = put(once, "deux", "laptop, revision 5")
+    assert again == once.replace("revision 3", "revision 5").replace("zwei", "deux")
+    third = put(again, "due", "phone, revision 7")
+    assert third == again.replace("- deux\n", "- deux\n======= confide: phone, revision 7\n- due\n")
+    assert put(third, "deux", "tablet, revision 9") == third
+
+
+def test_front_matter_does_not_pile_up_what_gave_way() -> None:
+    """One comment for each line of an author's last version."""
+    base = "---\nstatus: open\n---\n"
+    ours = base.replace("open", "done")
+    for number in range(2, 6):
+        theirs = base.replace("open", f"word {number}")
+        ours = merge_texts(
+            base, ours, theirs, names=(f"desk, revision {number}", f"laptop, revision {number + 1}")
+        ).text
+    assert ours == "---\nstatus: word 5\n# confide clash, desk, revision 5: status: word 4\n---\n"
 
 
 def test_the_documents_show_a_clash_as_it_is() -> None:
