@@ -78,6 +78,7 @@ class Daemon:
         self._config = config
         self._spaces = spaces
         self._sessions: set[Session] = set()
+        self._explained: set[Connection] = set()
         self._open: Counter[bytes] = Counter()
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
@@ -122,7 +123,7 @@ class Daemon:
             address.remove(self._state.folder.address)
             server.close(close_connections=False)
             await self._close_sessions()
-            server.close()
+            self._strangers.cut_all()
             await server.wait_closed()
             await self._spaces.close()
             auditing.cancel()
@@ -217,7 +218,7 @@ class Daemon:
             space = await self._spaces.get(caller.space_id)
         except ConfideError as error:
             log.error("space %s cannot be opened: %s", caller.space_id, error)
-            await _explain(connection, error)
+            await self._explain(connection, error)
             return
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
         caller = self._callers.current(connection.peer_key)
@@ -239,6 +240,22 @@ class Daemon:
                     max_age_s=self._config.server.max_session_s,
                 )
             )
+
+    async def _explain(self, connection: Connection, error: ConfideError) -> None:
+        """Answer every request of this connection with why its space cannot be used, so that a person hears it; then close."""
+
+        async def refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
+            raise RequestError("unavailable", f"the daemon cannot use this machine's space: {error}", error.hint)
+
+        self._explained.add(connection)
+        try:
+            async with asyncio.timeout(EXPLAIN_S):
+                await connection.serve(on_message=_ignore, on_request=refuse)
+        except (ConfideError, TimeoutError):
+            pass
+        finally:
+            self._explained.discard(connection)
+            await connection.close("unavailable")
 
     async def _run(self, session: Session) -> None:
         connection = session.connection
@@ -337,7 +354,9 @@ class Daemon:
         )
 
     async def _close_sessions(self) -> None:
-        closing = [asyncio.create_task(session.close("shutdown")) for session in self._sessions]
+        goodbyes = [session.close("shutdown") for session in self._sessions]
+        goodbyes += [connection.close("shutdown") for connection in self._explained]
+        closing = [asyncio.create_task(goodbye) for goodbye in goodbyes]
         if not closing:
             return
         _, late = await asyncio.wait(closing, timeout=STOP_DEADLINE_S)
@@ -345,22 +364,8 @@ class Daemon:
             task.cancel()
 
 
-async def _explain(connection: Connection, error: ConfideError) -> None:
-    """Answer every request of this connection with why its space cannot be used, so that a person hears it; then close."""
-
-    async def ignore(_message: bytes) -> None:
-        return
-
-    async def refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
-        raise RequestError("unavailable", f"the daemon cannot use this machine's space: {error}", error.hint)
-
-    try:
-        async with asyncio.timeout(EXPLAIN_S):
-            await connection.serve(on_message=ignore, on_request=refuse)
-    except (ConfideError, TimeoutError):
-        pass
-    finally:
-        await connection.close("unavailable")
+async def _ignore(_message: bytes) -> None:
+    """No agent's session runs where the space cannot be used."""
 
 
 def _answer_http(_connection: ServerConnection, request: Request) -> Response | None:

@@ -125,6 +125,11 @@ class Strangers:
         """It has ended, or is none any more."""
         self._present.discard(connection)
 
+    def cut_all(self) -> None:
+        """The daemon ends, and waits for nobody whom it does not know."""
+        for connection in list(self._present):
+            connection.cut()
+
     def is_one(self, connection: GuardedConnection) -> bool:
         """Whether nobody has proven a key on it."""
         return connection in self._present
@@ -145,6 +150,11 @@ class GuardedConnection(ServerConnection):
     def let_in(self) -> None:
         """A caller has proven its key: from now on the session bounds what comes."""
         self.strangers.leave(self)
+
+    def cut(self) -> None:
+        """End it at once."""
+        self._is_cut = True
+        self.transport.abort()
 
     # What asyncio calls
 
@@ -169,13 +179,13 @@ class GuardedConnection(ServerConnection):
         if self.strangers.is_one(self):
             self._bytes += len(data)
             if self._bytes > MAX_BYTES:
-                self._cut()
+                self.cut()
         for start in range(0, len(data), _PIECE):
             if self._is_cut:
                 return
             super().data_received(data[start : start + _PIECE])
             if self.transport.get_write_buffer_size() > MAX_UNREAD:
-                self._cut()
+                self.cut()
 
     def eof_received(self) -> None:
         """The peer sends no more."""
@@ -189,13 +199,9 @@ class GuardedConnection(ServerConnection):
             self._loose = 0 if is_whole else self._loose + 1
             self._frames += 1
             if self._loose > MAX_LOOSE_FRAMES or (self._frames > MAX_FRAMES and self.strangers.is_one(self)):
-                self._cut()
+                self.cut()
         if not self._is_cut:
             super().process_event(event)
-
-    def _cut(self) -> None:
-        self._is_cut = True
-        self.transport.abort()
 
 
 def limit_http() -> None:

@@ -15,6 +15,7 @@ from tests.support.serving import Machine, Serving, machine, serving
 from websockets.asyncio.client import connect as websocket
 
 from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.handshake import ClientHandshake
 from confide_crypto.limits import websocket_options
 from confide_daemon import __version__
 from confide_daemon.callers import Callers
@@ -186,6 +187,34 @@ async def test_a_stop_right_behind_a_welcome_ends_that_session_too(tmp_path: Pat
         assert await laptop.ended_within(5) is None
         assert laptop.connection.close_code == "shutdown"
         laptop._received.close()
+
+
+@pytest.mark.parametrize("stage", ["tcp", "websocket", "message 1", "explained"])
+async def test_a_stop_does_not_wait_for_who_has_no_session(tmp_path: Path, stage: str) -> None:
+    """A stranger who thinks before message 3 could hold it up for ten seconds."""
+    async with serving(tmp_path / "data") as daemon:
+        identity = daemon.enroll("laptop")
+        if stage == "tcp":
+            _, writer = await asyncio.open_connection("127.0.0.1", daemon.port)
+            writer.write(b"GET / HTTP/1.1\r\n")
+        elif stage == "explained":
+            daemon.state.folder.space(daemon.state.registry.spaces()["laptop"]).write_bytes(b"no database" * 1000)
+            connection = await daemon.connect(identity)
+        else:
+            ws = await websocket(daemon.url.replace("confide", "ws", 1), **websocket_options())
+            if stage == "message 1":
+                await ws.send(ClientHandshake(identity, daemon.state.identity.static_key).write_message1())
+                await ws.recv()
+        await asyncio.sleep(0.1)
+        daemon.daemon.stop()
+        stopped_at = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - stopped_at < 3
+    if stage == "tcp":
+        writer.close()
+    elif stage == "explained":
+        connection.abort()
+    else:
+        ws.transport.abort()
 
 
 async def test_a_stop_lets_a_running_store_finish(tmp_path: Path) -> None:
