@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confide_proxy import markdown
+from confide_proxy import frugal, markdown
 from confide_proxy.errors import FolderError
 from confide_proxy.folder import Folder
 from confide_proxy.journal import Entry, Journal
@@ -124,10 +124,12 @@ class LocalMemory:
     def close(self) -> None:
         """Give the memory of the index back; the next search makes it anew."""
         with self._lock:
-            if self._index is not None:
-                self._index.close()
+            if self._index is None:
+                return
+            self._index.close()
             self._index = None
             self._known.clear()
+        frugal.give_back()
 
     def _refresh(self, index: LocalIndex) -> View:
         """Bring the index up to what the files and the journal hold."""
