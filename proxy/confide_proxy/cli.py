@@ -15,7 +15,6 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer.core import TyperCommand
 
 from confide_crypto.enroll import Invite
@@ -30,6 +29,7 @@ from confide_proxy.errors import FolderError
 from confide_proxy.joined import Joined
 from confide_proxy.key_commands import key_app
 from confide_proxy.paths import Paths
+from confide_proxy.progress import SyncProgress
 from confide_proxy.projects import Project
 from confide_proxy.queue_commands import queue_app
 from confide_proxy.version import VERSION
@@ -407,19 +407,14 @@ async def _sync(project: Path, force: bool) -> dict[str, Any]:
     from confide_proxy.client import Client
 
     here = _require_here()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("syncing", total=None)
-
-        def follow(done: float, total: float | None, message: str) -> None:
-            bar.update(task, completed=done, total=total, description=message or "syncing")
-
+    with SyncProgress(err) as bar:
         async with Client(here.paths, here.config, projects.identify(_folder(project))) as client:
+            client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await offline_commands.send_queue(client, here, _note)
             sent = await client.send_transcripts(
-                force=force, progress=lambda done, total: follow(done // 1024, total // 1024, "transcripts, KiB")
+                force=force, progress=lambda done, total: bar.follow(done // 1024, total // 1024, "transcripts, KiB")
             )
-            result = await client.call("memory_sync", {"force": force}, progress=follow, is_long=True)
+            result = await client.call("memory_sync", {"force": force}, progress=bar.follow, is_long=True)
             return result if sent is None else {**result, "transcripts": sent}
 
 

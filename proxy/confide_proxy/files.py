@@ -36,6 +36,8 @@ class Files:
         """`on_report` is told, by project, what was done without anybody waiting for it, and whether that was a comparison of all."""
         self._paths = paths
         self._on_report = on_report
+        self.on_progress: Callable[[int, int], None] | None = None
+        """Told (files done, files in all) during a comparison that the daemon asks for."""
         self._config = config
         limit = config.max_file_kib * 1024
         self.folders = [Folder(project.name, project.root, config.extra, limit) for project in served]
@@ -85,7 +87,7 @@ class Files:
             if op == "backlog":
                 return await self._backlog()
             if op == "scan":
-                return (await self.compare(force=bool(body.get("force")))).as_json()
+                return (await self.compare(force=bool(body.get("force")), progress=self.on_progress)).as_json()
         except FolderError as error:
             raise RequestError("invalid", str(error), error.hint) from None
         except (KeyError, TypeError, ValueError):
