@@ -80,6 +80,7 @@ class Outbox:
             len(payload) <= MAX_PAYLOAD
             and self._is_free
             and not bulk
+            and not self._room[False].locked()  # or it would overtake who waits for a place in the queue
             and (self._ws.transport.get_write_buffer_size() == 0 or not self._is_running)
         ):
             await self._write(self._channel.seal(kind, stream, payload))

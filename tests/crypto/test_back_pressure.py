@@ -166,6 +166,33 @@ async def test_messages_that_wait_for_a_slow_handler_are_bounded_and_stay_in_ord
     assert most <= MAX_WAITING_MESSAGES
 
 
+async def test_messages_that_wait_for_a_place_in_the_queue_are_not_overtaken(door: Door) -> None:
+    """Neither by one that comes when the queue has just been emptied and they have not taken their places yet."""
+    release = asyncio.Event()
+    seen: list[int] = []
+
+    async def on_message(data: bytes) -> None:
+        seen.append(int(data[:8]))
+
+    async def late_reader(connection: Connection) -> None:
+        await release.wait()
+        await connection.serve(on_message=on_message, on_request=no_request)
+
+    async with hosting(door, late_reader) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        sending = []
+        for number in range(2000):
+            padding = bytes(MIB // 4) if number < 60 else b""
+            sending.append(group.create_task(connection.send_message(b"%08d" % number + padding)))
+            if number > 600:
+                release.set()
+                await asyncio.sleep(0)
+        await asyncio.gather(*sending)
+        await connection.close()
+    assert seen == list(range(2000))
+
+
 async def test_nothing_is_read_until_enough_has_been_handled(door: Door) -> None:
     """45 MiB in handlers' hands: the end of one of 10 is not enough for the next request to be read."""
     begun: list[str] = []
