@@ -1,8 +1,8 @@
 """Calls that a machine may have to send twice, and does not want made twice (PROTOCOL.md 7.12).
 
-A machine gives a call that changes something an id of its own, as `confide/operation` in the call's `_meta`; after a broken link it sends the
-call again under that id. What waited on it while the daemon was away comes as `call`, which names its project: the agent that said it may
-have worked in another one than the connection's.
+A machine gives a call that changes something an id of its own, as `confide/operation` in the call's `_meta`; after a broken link it sends
+the call again under that id. What waited on it while the daemon was away comes as `call`, which names its project: the agent that said
+it may have worked in another one than the connection's.
 """
 
 from __future__ import annotations

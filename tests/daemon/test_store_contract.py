@@ -421,9 +421,9 @@ def test_a_change_is_known_by_its_id_for_ninety_days(store: Store) -> None:
             store.add_operation(OperationRow(name, "asked", 1, "", None, 1), now=when)
     assert store.operation("old") is None
     assert store.operation("young") == OperationRow("young", "asked", 1, "", None, 1)
-    with pytest.raises(ZeroDivisionError), store.writing():
+    with contextlib.suppress(InterruptedError), store.writing():
         store.add_operation(OperationRow("undone", "asked", 1, "", None, 1), now=NOW)
-        _ = 1 / 0
+        raise InterruptedError
     assert store.operation("undone") is None
 
 
