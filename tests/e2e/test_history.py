@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.support.programs import Machine, running_daemon, wait_until
 from tests.support.wire import Wire
 
+PATH = "memory/clash.md"
 LOG = "memory/2026-11-20.md"
 TEXT = "# Plan\n\nstart on monday\n"
 FILES = ("clash", "crlf", "deleted", "session", "renamed", "same", "excluded")
@@ -48,34 +50,35 @@ def synced(wire: Wire) -> None:
     wire.tool("memory_sync", {})
 
 
+def told(wire: Wire, tool: str, **arguments: Any) -> Any:
+    """What a tool answers, in its structured form."""
+    return wire.tool(tool, arguments)["structuredContent"]
+
+
 def test_a_clash_is_seen_by_both_and_resolved_by_one(machines: Pair) -> None:
     """Both versions stand in the file of both, status says where until somebody has taken the marks out, and the history has each."""
     ann, bob = machines
     with Wire(ann) as at_ann:
         synced(at_ann)
-        bob.write("memory/clash.md", "# Plan\n\nstart on friday\n")  # nothing of bob's runs yet
-        ann.write("memory/clash.md", "# Plan\n\nstart on tuesday\n")
-        wait_until(
-            "ann's edit to be sent", lambda: "tuesday" in str(at_ann.tool("memory_read", {"path": "memory/clash.md"}))
-        )
+        bob.write(PATH, "# Plan\n\nstart on friday\n")  # nothing of bob's runs yet
+        ann.write(PATH, "# Plan\n\nstart on tuesday\n")
+        wait_until("ann's edit to be sent", lambda: "tuesday" in str(at_ann.tool("memory_read", {"path": PATH})))
         with Wire(bob) as at_bob:
             synced(at_bob)
-            clash = text_of(bob, "memory/clash.md")
+            clash = text_of(bob, PATH)
             assert clash is not None
             assert "\nstart on tuesday\n======= confide: bob" in clash
             assert "\nstart on friday\n>>>>>>> confide: " in clash
-            soon(ann, "memory/clash.md", clash)
-            for machine in machines:
-                (told,) = machine.json("status")["clashes"]
-                assert (told["project"], told["path"]) == ("shop", "memory/clash.md")
-                assert "two versions of some lines" in machine.run("history", "memory/clash.md")
+            soon(ann, PATH, clash)
+            assert "two versions of some lines" in bob.run("history", PATH)
             assert "keep what is right" in ann.run("status")
-            ann.write("memory/clash.md", "# Plan\n\nstart on friday\n")
-            soon(bob, "memory/clash.md", "# Plan\n\nstart on friday\n")
-            assert bob.json("status")["clashes"] == []
-    revisions = [entry["revision"] for entry in bob.json("history", "memory/clash.md")["revisions"]]
-    texts = [bob.json("read", "memory/clash.md", "--revision", str(number))["content"] for number in revisions]
-    assert {"# Plan\n\nstart on tuesday", "# Plan\n\nstart on friday", "# Plan\n\nstart on monday"} <= set(texts)
+            for wire in (at_ann, at_bob):
+                assert told(wire, "memory_status")["clashes"] == [{"project": "shop", "path": PATH, "revision": 4}]
+            ann.write(PATH, "# Plan\n\nstart on friday\n")
+            soon(bob, PATH, "# Plan\n\nstart on friday\n")
+            assert told(at_bob, "memory_status")["clashes"] == []
+            texts = [told(at_bob, "memory_read", path=PATH, revision=number)["content"] for number in (1, 2, 3, 4)]
+    assert texts == [*(f"# Plan\n\nstart on {day}" for day in ("monday", "tuesday", "friday")), clash.rstrip("\n")]
 
 
 def test_appends_to_a_log_on_two_machines_both_stay(machines: Pair) -> None:
@@ -106,8 +109,7 @@ def test_a_deleted_file_comes_back_on_both(machines: Pair) -> None:
         (entry,) = bob.json("deleted")["documents"]
         assert entry["author"].startswith("ann")
         assert entry["restorableUntil"] > entry["time"]
-        told = bob.run("restore", "memory/deleted.md")
-        assert "restored" in told
+        assert "restored" in bob.run("restore", "memory/deleted.md")
         assert text_of(bob, "memory/deleted.md") == TEXT
         soon(ann, "memory/deleted.md", TEXT)
     assert bob.json("deleted")["documents"] == []
@@ -181,8 +183,8 @@ def test_projects_are_listed_and_searched_together_once_linked(machines: Pair) -
     listed = ann.json("projects")
     assert listed["project"] == "shop"
     assert {("shop", False), ("kitchen", False)} <= {(item["name"], item["linked"]) for item in listed["projects"]}
-    told = ann.run("projects")
-    assert any("shop" in line and "this folder" in line for line in told.splitlines())
+    lines = ann.run("projects").splitlines()
+    assert any("shop" in line and "this folder" in line for line in lines)
     assert "lentils" not in ann.run("search", "soup of the day")
     assert "no other project" in ann.run("link")
     assert "kitchen" in ann.run("link", "kitchen")
