@@ -15,6 +15,8 @@ BENCHES = (
     "search",
     "search_scale",
     "saved",
+    "transcript_append",
+    "transcript_load",
     "two_machines",
     "reconnect",
     "initial_load",

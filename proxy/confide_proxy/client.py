@@ -47,6 +47,7 @@ class Client:
 
     Attributes:
         since: when the connection was made, in seconds since 1970.
+        space: the id of the space that the connection leads to.
         round_trip_s: the shorter of the round trips of its attach requests, which cost the daemon next to nothing.
     """
 
@@ -61,7 +62,7 @@ class Client:
         self.files = Files(paths, config, project)
         self.since = 0.0
         self.round_trip_s = 0.0
-        self._space = ""
+        self.space = ""
 
     async def __aenter__(self) -> Self:
         connection = await open_connection(self._paths, self._config)
@@ -74,8 +75,8 @@ class Client:
         try:
             names = dict.fromkeys((self._project.name, projects.GLOBAL))
             answers = [await self._attach(attach_body(name, self._config)) for name in names]
-            self._space = str(_Answer(answers[0])["space"])
-            await self.files.open(connection, self._space)
+            self.space = str(_Answer(answers[0])["space"])
+            await self.files.open(connection, self.space)
         except BaseException:
             await self._close()
             raise
@@ -109,7 +110,7 @@ class Client:
             return None
         from confide_proxy.transcripts.stream import send_all
 
-        return await send_all(self._paths, self._config, self.connection, self._space, force=force, progress=progress)
+        return await send_all(self._paths, self._config, self.connection, self.space, force=force, progress=progress)
 
     async def pending_transcripts(self) -> int | None:
         """How many bytes of transcripts have not been gone through; None where none are configured."""
@@ -117,7 +118,7 @@ class Client:
             return None
         from confide_proxy.transcripts.stream import pending_bytes
 
-        return await asyncio.to_thread(pending_bytes, self._paths, self._config, self._space)
+        return await asyncio.to_thread(pending_bytes, self._paths, self._config, self.space)
 
     async def call(
         self,

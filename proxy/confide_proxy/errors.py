@@ -11,6 +11,7 @@ ConfideError (confide_crypto.errors)
 ├── FolderError          a path that is not ours to read or write
 ├── JournalError         what waits on this machine for the daemon cannot be kept, or read
 ├── OfflineError         this machine cannot answer in the daemon's place
+├── SessionError         no transcript of that session is kept
 ├── SetupError           a client's configuration file that cannot be merged into
 └── ToolError            the daemon answered a tool call with an error
 """
@@ -119,6 +120,18 @@ class OfflineError(ConfideError):
     """This machine cannot answer in the daemon's place."""
 
     exit_code = 5
+
+
+class SessionError(ConfideError):
+    """The daemon keeps no transcript of that session."""
+
+    exit_code = 7
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no transcript of that session is kept in this project",
+            hint="its id stands in the path of a search's hit; --project names the folder that it was begun in",
+        )
 
 
 class SetupError(ConfideError):

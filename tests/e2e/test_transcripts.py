@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+from tests.support.relay import RecordingRelay
 from tests.support.transcripts import SESSION, ClaudeSession, text, tool
 from tests.support.wire import Wire
 
@@ -234,3 +235,71 @@ def test_one_process_streams_and_another_takes_over(machine: Machine) -> None:
         wait_until("the second words", lambda: is_heard(second, "the second narwhal"))
         path = hits(second, "walrus")[0]["path"]
         assert document(second, path).count("narwhal") == 1
+
+
+def test_a_session_is_listed_and_forgotten(machine: Machine) -> None:
+    """By the path of a hit; nothing of it is taken again, and another one stays."""
+    talk = session_of(machine)
+    talk.user("the embarrassing walrus")
+    session_of(machine, OTHER).user("the decent walrus")
+    listed = machine.json("transcripts", "list")["sessions"]
+    assert all(each["pendingBytes"] == each["bytes"] for each in listed)
+    machine.run("sync")
+    listed = machine.json("transcripts", "list")["sessions"]
+    assert {each["session"] for each in listed} == {SESSION, OTHER}
+    assert not any(each["pendingBytes"] for each in listed)
+    told = machine.run("transcripts", "forget", f"sessions/2026-11-20-claude-code-{SESSION}.md")
+    assert SESSION in told
+    talk.user("the embarrassing walrus again")
+    machine.run("sync")
+    found = str(machine.json("search", "walrus", "--min-score", "0")["results"])
+    assert "decent" in found
+    assert "embarrassing" not in found
+    assert "no transcript" in machine.run("transcripts", "forget", "never-was", code=7)
+
+
+def test_a_project_keeps_its_sessions_back(machine: Machine) -> None:
+    """With a line in its own file, and until that is gone."""
+    (machine.project / ".confide.toml").write_text('exclude = ["sessions"]\n')
+    session_of(machine).user("about walruses")
+    assert machine.json("sync")["transcripts"]["messages"] == 0
+    (machine.project / ".confide.toml").unlink()
+    assert machine.json("sync")["transcripts"]["messages"] == 1
+
+
+def test_an_appended_line_costs_what_it_is_worth(tmp_path: Path, daemon: Daemon) -> None:
+    """One line more in a long transcript: kilobytes on the wire, and the file is not read again; also by a new process."""
+    with RecordingRelay(daemon.port) as relay:
+        machine = Machine(tmp_path, "laptop")
+        machine.run("join", daemon.invite("laptop", port=relay.port))
+        configure(machine)
+        talk = session_of(machine)
+        for number in range(80):
+            talk.user(f"question {number}")
+            talk.user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x" * 100_000}])
+        size = talk.path.stat().st_size
+        machine.run("sync")
+        for words in ("the first walrus", "the second narwhal"):
+            with Wire(machine) as wire:
+                wire.open()
+                time.sleep(2)
+                wire_before, read_before = len(relay.captured), bytes_read(wire.process.pid)
+                talk.user(words)
+                wait_until("it to be sent", lambda: not pending(machine), 20)
+                assert bytes_read(wire.process.pid) - read_before < size / 10
+                assert len(relay.captured) - wire_before < 64 * 1024
+        assert "narwhal" in str(machine.json("search", "second narwhal")["results"])
+
+
+def pending(machine: Machine) -> int:
+    """Bytes that were not sent, from the proxy's own notes: a command that asks would be on the wire too."""
+    offset = 0
+    for file in (machine.home / "proxy" / "transcripts").glob("*.jsonl"):
+        offset = json.loads(file.read_bytes().splitlines()[-1])[4]
+    return sum(file.stat().st_size for file in projects_of(machine).rglob("*.jsonl")) - offset
+
+
+def bytes_read(pid: int) -> int:
+    """What a process has read, by the kernel's count."""
+    counters = Path(f"/proc/{pid}/io").read_text().split()
+    return int(counters[counters.index("rchar:") + 1])

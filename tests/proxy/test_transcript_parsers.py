@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confide_proxy.config import TRANSCRIPT_SOURCES, ProxyConfig
-from confide_proxy.transcripts.batches import BATCH_MESSAGES, MAX_TEXT_CHARS, collect, place_of
+from confide_proxy.transcripts.batches import MAX_TEXT_CHARS, MOST_MESSAGES, collect, place_of
 from confide_proxy.transcripts.parsers import Entry, Parser, UnknownLineError, mention, parser_of
 from confide_proxy.transcripts.progress import Known, Progress
 from confide_proxy.transcripts.reading import MAX_LINE_BYTES, found_below, mark_of, opened, whole_lines
@@ -206,10 +206,10 @@ def test_a_line_too_long_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
-    """By 50 messages or 100,000 bytes; together they are everything, and each time is the last one that was said."""
+    """None is over the limits; together they are everything, and each time is the last one that was said."""
     file = tmp_path / "x"
     line = {"type": "user", "message": {"content": "x"}, "gitBranch": "b"}
-    file.write_text("".join(json.dumps(line) + "\n" for _ in range(120)) + "broken\n")
+    file.write_text("".join(json.dumps(line) + "\n" for _ in range(450)) + "broken\n")
     ends, counts, offset = [0], [], 0
     with opened(tmp_path, file) as fd:
         while True:
@@ -219,7 +219,7 @@ def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
             ends.append(offset)
             if not batch.is_full:
                 break
-        assert counts == [BATCH_MESSAGES, BATCH_MESSAGES, 20]
+        assert counts == [MOST_MESSAGES, MOST_MESSAGES, 50]
         assert (batch.skipped, offset) == (1, file.stat().st_size)
         assert batch.messages[0] == {"role": "user", "text": "x", "time": "1970-01-01T00:00:00Z", "branch": "b"}
         assert mark_of(fd, offset) != mark_of(fd, ends[1])

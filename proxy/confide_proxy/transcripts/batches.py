@@ -13,6 +13,8 @@ from confide_proxy.transcripts.reading import whole_lines
 
 BATCH_BYTES: Final = 100_000
 BATCH_MESSAGES: Final = 50
+MOST_MESSAGES: Final = 200
+"""A long transcript goes up in larger steps: every one of them makes the daemon's searches read anew what they had in memory."""
 SCAN_BYTES: Final = 1024 * 1024
 """Of a transcript's bytes most are outputs of tools. So much is read for one batch, however little comes of it."""
 MAX_TEXT_CHARS: Final = 64 * 1024
@@ -64,7 +66,7 @@ def collect(fd: int, parser: Parser, begin: int, *, branch: str, mtime: float) -
                 text = _shortened(entry.text)
                 batch.messages.append({"role": entry.role, "text": text, "time": time, "branch": batch.branch})
                 size += len(text.encode())
-        if len(batch.messages) >= BATCH_MESSAGES or size >= BATCH_BYTES or end - begin >= SCAN_BYTES:
+        if len(batch.messages) >= MOST_MESSAGES or size >= BATCH_BYTES or end - begin >= SCAN_BYTES:
             batch.is_full = True
             break
     return batch

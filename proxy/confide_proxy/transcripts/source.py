@@ -20,6 +20,8 @@ from confide_crypto.texts import INLINE_BYTES, Asks
 from confide_proxy import projects
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.patience import Patient
+from confide_proxy.project_file import Narrowing
+from confide_proxy.projects import Project
 from confide_proxy.transcripts.batches import Batch, collect, place_of
 from confide_proxy.transcripts.parsers import Parser, sendable
 from confide_proxy.transcripts.progress import Known, Progress
@@ -31,6 +33,8 @@ _DEADLINE_S: Final = 60.0
 _BYTES_S: Final = 30_000
 _FILE_CODES: Final = frozenset({"invalid", "too_large", "denied"})
 """Answers that are about one session: it is left out until the next connection, and the others go on."""
+_AS_EXCLUDED: Final = "sessions/transcript.md"
+"""What a project's own file leaves out where it keeps its sessions back, as with `exclude = ["sessions"]`."""
 _MAX_CONFLICTS: Final = 8
 """As often another process may come first; then the session waits for the next look."""
 
@@ -70,7 +74,8 @@ class Source:
         self.root = root
         self.sent = Sent()
         self._progress = progress
-        self._projects: dict[Path, str] = {}
+        self._places: dict[str, tuple[str, str]] = {}
+        self._projects: dict[Path, tuple[Project, Narrowing]] = {}
         self._asked: set[str] = set()
         self._aside: set[str] = set()
 
@@ -82,6 +87,10 @@ class Source:
     def doubt(self) -> None:
         """Remember nothing of how far the sessions are."""
         self._progress.clear()
+
+    def known(self, session: str) -> Known:
+        """How far a session is, as far as this machine knows."""
+        return self._progress.get(session)
 
     def found(self) -> tuple[list[Found], list[Path]]:
         """The transcripts that are there, and the folders that they are in. Blocks."""
@@ -122,9 +131,10 @@ class Source:
         self.sent.sessions += self.sent.messages > messages
 
     async def _advance(self, link: Asks, file: Found, to_the_end: bool, progress: Callable[[int], None] | None) -> None:
-        known = await self._placed(file, self._progress.get(file.session))
-        if not known.project or known.is_forgotten:
+        placed = await self._placed(file, self._progress.get(file.session))
+        if placed is None:
             return
+        known = placed
         conflicts = 0
         while conflicts < _MAX_CONFLICTS:
             if not known.version and file.session not in self._asked:
@@ -152,19 +162,23 @@ class Source:
             if known.is_forgotten or (taken and not step.batch.is_full):
                 return
 
-    async def _placed(self, file: Found, known: Known) -> Known:
-        """With the project that the session's working folder belongs to."""
-        if known.project:
-            return known
-        place = await asyncio.to_thread(self._place, file.path)
+    async def _placed(self, file: Found, known: Known) -> Known | None:
+        """With the project that the session's working folder belongs to; None where it is not known yet, or keeps its sessions back."""
+        place = self._places.get(file.session) or await asyncio.to_thread(self._place, file.path)
         if place is None:
-            return known
+            return None
+        self._places[file.session] = place
         cwd, branch = place
         # Without a working folder that is one, the client's own name for it is better than nothing.
         folder = Path(sendable(cwd)) if cwd.startswith("/") else Path("/", file.path.parent.name.strip("-"))
         if folder not in self._projects:
-            self._projects[folder] = (await asyncio.to_thread(projects.identify, folder)).name
-        return replace(known, project=self._projects[folder], branch=branch)
+            project = await asyncio.to_thread(projects.identify, folder)
+            self._projects[folder] = (project, Narrowing(project.root))
+        project, narrowing = self._projects[folder]
+        if narrowing.excludes(_AS_EXCLUDED):
+            return None
+        # A project that was renamed since keeps the session under its old name: it is there already.
+        return known if known.project else replace(known, project=project.name, branch=branch)
 
     def _place(self, path: Path) -> tuple[str, str] | None:
         with opened(self.root, path) as fd:
