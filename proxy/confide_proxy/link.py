@@ -222,12 +222,20 @@ class Link:
             await asyncio.gather(_end(leg.connection, leg.serving), *retiring, return_exceptions=True)
 
     async def _renewed(self, leg: _Leg) -> _Leg | None:
-        """A fresh connection in place of `leg`'s, already the one that is used; None if none can be had now."""
+        """A fresh connection in place of `leg`'s, already the one that is used; None if none can be had now.
+
+        Raises:
+            ConnectionLost: it leads to another space: this machine has joined another daemon meanwhile.
+        """
         try:
             fresh = await self._connect({"replaces": leg.connection.session_id})
         except Exception as error:
             log.info("kept the connection: a fresh one failed with %s", type(self._reason(error)).__name__)
             return None
+        if fresh.attached.get("space") != leg.attached.get("space"):
+            # What was confirmed here counts for nothing there, so all of it begins anew: files would be overwritten unmerged else.
+            await _end(fresh.connection, fresh.serving)
+            raise ConnectionLost(truncated=False, problem="this machine has joined another space")
         # In one step, so that no request is ever between two connections.
         self._retiring[leg.connection.session_id] = leg.connection
         self._connection, self.attached = fresh.connection, fresh.attached

@@ -100,3 +100,27 @@ def test_a_connection_has_an_end(tmp_path: Path) -> None:
         assert sessions(daemon) - before >= 3
     finally:
         daemon.stop()
+
+
+def test_a_machine_that_has_joined_another_daemon_meanwhile_begins_anew_there(tmp_path: Path) -> None:
+    """It moves when it is time for fresh keys, and what was confirmed at the old daemon counts for nothing at the new one."""
+    with running_daemon(tmp_path / "old") as old, running_daemon(tmp_path / "new") as new:
+        bob = Machine(tmp_path, "bob")
+        bob.run("join", new.invite("bob"))
+        machine = joined(tmp_path, old, renew_s=1)
+        for each, text in ((bob, "of bob"), (machine, "of the laptop")):
+            (each.project / ".confide.toml").write_text('name = "shared"\n')
+            each.write("memory/plan.md", f"# Plan\n\nThe plan {text}.\n")
+        with Wire(bob) as theirs, Wire(machine) as wire:
+            for each in (theirs, wire):
+                each.open()
+                assert not each.tool("memory_sync", {}).get("isError")
+            machine.run("join", new.invite("laptop", "--space", "bob"))
+            wait_until("the session to move", lambda: sessions(new) >= 3)
+            plan = machine.project / "memory/plan.md"
+            wait_until("both plans", lambda: {"of bob", "of the laptop"} <= set(_plans(plan)))
+            wait_until("both plans at bob's", lambda: set(_plans(bob.project / "memory/plan.md")) == set(_plans(plan)))
+
+
+def _plans(path: Path) -> list[str]:
+    return [line.removeprefix("The plan ").rstrip(".") for line in path.read_text().splitlines() if "The plan" in line]
