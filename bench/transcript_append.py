@@ -2,9 +2,9 @@
 
     python -m bench.transcript_append [--mb 50]
 
-A relay between proxy and daemon counts what passes, both ways, from the line's being written to its being found by another one, and the
-kernel counts what the proxy reads. Once in a running `confide mcp`, once with the line written while none ran, where the connection and what
-Python reads of itself count too. The budget: 64 KiB in the first case, and nothing near the whole file read in either.
+A relay between proxy and daemon counts what passes, both ways, from the line's being written to its being found by another machine; the
+kernel counts what the proxy reads. Once in a running `confide mcp`; once with the line written while none ran, where the connection and
+what Python reads of itself count too. The budget: 64 KiB in the first case, and nothing near the whole file read in either.
 """
 
 from __future__ import annotations

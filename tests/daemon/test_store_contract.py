@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from confide_daemon.chunks import ChunkSettings, Piece, cut
 from confide_daemon.documents import text_hash
 from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.store import Filter, Generation, OperationRow, Store
+from confide_daemon.store import Filter, Generation, OperationRow, Store, TranscriptRow
 from confide_daemon.store.operations import KEPT_S
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
@@ -489,3 +490,71 @@ def test_projects_and_their_links_are_listed(store: Store) -> None:
     with store.writing():
         store.remove_link("p", "q")
     assert [set(pair) for pair in store.links()] == [{"q", "new"}]
+
+
+# transcripts
+
+
+def test_how_far_a_transcript_is(store: Store) -> None:
+    """One state for each session of each agent in each project, and its documents in order."""
+    assert store.transcript("p", "codex", "s") is None
+    row = TranscriptRow(0, "p", "codex", "s", 1, 10, "h", "m")
+    with store.writing():
+        identity = store.save_transcript(row, now=NOW)
+        documents = [store.save("p", path, "x\n", author="a", now=NOW) for path in ("sessions/b.md", "sessions/a.md")]
+        for document in documents:
+            store.add_transcript_part(identity, document.id)
+    assert store.transcript("p", "codex", "s") == replace(row, id=identity)
+    assert store.transcript_parts(identity) == ["sessions/b.md", "sessions/a.md"]
+    with store.writing():
+        assert store.save_transcript(replace(row, version=2, offset=20, forgotten=True), now=NOW) == identity
+        other = store.save_transcript(replace(row, project="q"), now=NOW)
+        store.drop_transcript_parts(identity)
+    assert other != identity
+    assert store.transcript("p", "codex", "s") == replace(row, id=identity, version=2, offset=20, forgotten=True)
+    assert store.transcript_parts(identity) == []
+
+
+def test_the_state_of_a_transcript_and_its_text_are_one(store: Store) -> None:
+    """A transaction that fails leaves neither."""
+
+    def fail() -> None:
+        with store.writing():
+            store.save_transcript(TranscriptRow(0, "p", "codex", "s", 1, 10, "h", "m"), now=NOW)
+            store.save("p", "sessions/a.md", "x\n", author="a", now=NOW)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert store.transcript("p", "codex", "s") is None
+    assert store.document("p", "sessions/a.md") is None
+
+
+def test_pieces_are_added_behind_the_others(store: Store) -> None:
+    """They are found, stand in order, and wait for their vectors; an older revision can be dropped meanwhile."""
+    generation = live(store)
+    put(store, "p", "sessions/a.md", "alpha\n")
+    assert store.has_transcripts()
+    embed_all(store, generation)
+    with store.writing():
+        row = store.save("p", "sessions/a.md", "alpha\n\nbeta\n", author="a", now=NOW)
+        store.drop_revision(row.id, 1)
+        store.add_pieces(row, [Piece(3, 3, "beta", "", 1)], now=NOW)
+    assert keyword(store, "beta") == ["sessions/a.md"]
+    assert store.waiting_count(generation.id) == 1
+    assert store.revision(row.id, 1) is None
+    found = store.revision(row.id, 2)
+    assert found is not None
+    assert found.text == "alpha\n\nbeta\n"
+    hits = store.hits([1, 2])
+    assert [hits[number].position for number in (1, 2)] == [0, 1]
+
+
+def test_whether_there_are_transcripts(store: Store) -> None:
+    """Living ones."""
+    put(store, "p", "memory/a.md", "alpha\n")
+    assert not store.has_transcripts()
+    put(store, "p", "sessions/a.md", "alpha\n")
+    with store.writing():
+        store.save("p", "sessions/a.md", None, author="a", now=NOW)
+    assert not store.has_transcripts()
