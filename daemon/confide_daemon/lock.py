@@ -32,6 +32,9 @@ class DaemonLock:
         except BlockingIOError:
             os.close(handle)
             return None
+        except OSError:  # a file system without locks
+            os.close(handle)
+            raise
         return cls(handle)
 
     def release(self) -> None:

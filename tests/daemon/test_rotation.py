@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -14,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.support.serving import Machine, Serving, serving
 
@@ -236,6 +239,20 @@ def test_of_two_commands_at_once_one_waits_its_turn(folder: DataFolder) -> None:
     assert rotation.load(folder) == before
     lock.release()
     assert rotation.rotate(folder, keep_s=900).current != before.current
+
+
+def test_a_file_system_without_locks_is_said_and_costs_no_descriptor(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_lock(_handle: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        with pytest.raises(KeyFileError, match="no locks available"):
+            rotation.rotate(folder, keep_s=60)
+    assert psutil.Process().num_fds() == before
 
 
 def test_an_old_key_whose_time_is_over_is_not_loaded(folder: DataFolder) -> None:
