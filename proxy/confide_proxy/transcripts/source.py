@@ -121,6 +121,8 @@ class Source:
         messages = self.sent.messages
         try:
             await self._advance(Patient(link), file, to_the_end, progress)
+        except TimeoutError:
+            raise  # the link's; it is an OSError too
         except OSError as error:
             log.info("a transcript cannot be read: %s", error.strerror or type(error).__name__)
         except RequestError as error:
