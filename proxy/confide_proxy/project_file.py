@@ -7,6 +7,7 @@ mistake.
 from __future__ import annotations
 
 import fnmatch
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,8 @@ class Narrowing:
 def load(root: Path) -> ProjectFile:
     """What the project's file says; what it is not there for is what the notices are about."""
     try:
+        if not stat.S_ISREG((root / FILE).stat().st_mode):  # opening a pipe would wait for ever
+            return _broken("is no regular file")
         with (root / FILE).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):

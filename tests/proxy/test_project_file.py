@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from confide_proxy.errors import FolderError
 from confide_proxy.folder import Folder
 from confide_proxy.project_file import FILE, load
+from confide_proxy.projects import identify
 
 
 @pytest.fixture
@@ -66,6 +68,13 @@ def test_a_file_that_cannot_be_understood_leaves_out_everything(root: Path, text
     assert watched(root) == []
     (notice,) = Folder("p", root).narrowing.notices()
     assert "nothing of this project is sent" in notice
+
+
+def test_a_pipe_in_its_place_holds_nobody_up(root: Path) -> None:
+    """It is one more thing that cannot be understood."""
+    os.mkfifo(root / FILE)
+    assert watched(root) == []
+    assert identify(root).name == root.name
 
 
 def test_what_would_widen_is_ignored_and_said(root: Path) -> None:
