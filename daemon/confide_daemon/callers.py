@@ -62,8 +62,8 @@ class Callers:
         self._is_full = is_full
         self._is_live = is_live
         self._on_refused = on_refused
-        self._found: list[tuple[bytes, str]] = []
-        self._marks: list[tuple[str, int, int]] = []
+        # What the folder looked like, and what was found in it: one value, since several threads look at once.
+        self._seen: tuple[list[tuple[str, int, int]], list[tuple[bytes, str]]] = ([], [])
 
     def invite_psk(self, invite_id: bytes) -> bytes | None:
         """The one-time secret of an invite, or None for one that never was."""
@@ -168,10 +168,12 @@ class Callers:
 
     def _drop_ins(self) -> list[tuple[bytes, str]]:
         """What `drop_ins` found, until something in the folder changes: strangers can make us look, 50 times a second."""
-        seen = _marks(self._authorized)
-        if seen != self._marks:
-            self._found, self._marks = drop_ins(self._authorized), seen
-        return self._found
+        marks = _marks(self._authorized)
+        seen, found = self._seen
+        if marks != seen:
+            found = drop_ins(self._authorized)
+            self._seen = marks, found
+        return found
 
 
 def _marks(folder: Path) -> list[tuple[str, int, int]]:
