@@ -112,9 +112,9 @@ def test_a_machine_that_has_joined_another_daemon_meanwhile_begins_anew_there(tm
             (each.project / ".confide.toml").write_text('name = "shared"\n')
             each.write("memory/plan.md", f"# Plan\n\nThe plan {text}.\n")
         with Wire(bob) as theirs, Wire(machine) as wire:
-            for each in (theirs, wire):
-                each.open()
-                assert not each.tool("memory_sync", {}).get("isError")
+            for agent in (theirs, wire):
+                agent.open()
+                assert not agent.tool("memory_sync", {}).get("isError")
             machine.run("join", new.invite("laptop", "--space", "bob"))
             wait_until("the session to move", lambda: sessions(new) >= 3)
             plan = machine.project / "memory/plan.md"
