@@ -97,7 +97,7 @@ def _structured(context: ToolContext, status: SpaceStatus, backlog: Mapping[str,
             {"project": clash.project, "path": clash.path, "revision": clash.revision}
             for clash in status.clashes[:MAX_CLASHES_SHOWN]
         ],
-        "warnings": [*status.warnings, *_clash_warning(status.clashes)],
+        "warnings": [*status.warnings, *_clash_warning(status.clashes), *_refusals(_count(backlog.get("deadLetters")))],
     }
 
 
@@ -111,6 +111,13 @@ def _clash_warning(clashes: Sequence[Clash]) -> list[str]:
         f"{count} {files} two versions of some lines ({first.path} in {first.project}{', …' if clashes[1:] else ''}): "
         "between the marks that begin with <<<<<<< confide, keep what is right, and delete the marks"
     ]
+
+
+def _refusals(count: int | None) -> list[str]:
+    if not count:
+        return []
+    stores = "store that was queued on this machine was" if count == 1 else "stores that were queued on this machine were"
+    return [f"{count} {stores} refused later, and kept there: confide queue shows why"]
 
 
 def _count(value: object) -> int | None:
