@@ -15,7 +15,7 @@ from tests.support.relay import RecordingRelay
 from tests.support.wire import Wire
 
 SEED = int(os.environ.get("CONFIDE_KILL_SEED", random.randrange(10**6)))
-ROUNDS = int(os.environ.get("CONFIDE_KILL_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("CONFIDE_KILL_ROUNDS", "3"))
 PATH = "memory/log.md"
 DISTURBANCES = ("cut", "flap", "kill proxy", "kill daemon", "kill proxy offline")
 

@@ -116,7 +116,9 @@ def _clash_warning(clashes: Sequence[Clash]) -> list[str]:
 def _refusals(count: int | None) -> list[str]:
     if not count:
         return []
-    stores = "store that was queued on this machine was" if count == 1 else "stores that were queued on this machine were"
+    stores = (
+        "store that was queued on this machine was" if count == 1 else "stores that were queued on this machine were"
+    )
     return [f"{count} {stores} refused later, and kept there: confide queue shows why"]
 
 
