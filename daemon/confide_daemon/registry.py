@@ -67,9 +67,9 @@ class Registry:
             self._database.close()
 
     def version(self) -> int:
-        """A number that changes when anybody, this process included, has changed the registry. It costs a microsecond."""
-        with self._read_lock:
-            return int(self._reader.pragma("data_version"))
+        """A number that changes when anybody, this process included, has changed the registry. It costs a few microseconds."""
+        with self.reading() as database:
+            return int(database.pragma("data_version"))
 
     # Callers
 

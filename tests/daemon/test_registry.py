@@ -169,6 +169,13 @@ def test_a_folder_that_is_not_writable(tmp_path: Path) -> None:
         Registry.open(tmp_path / "registry.db", KEY)
 
 
+def test_whoever_watches_a_registry_that_cannot_be_read_is_told_as_whoever_reads_it(registry: Registry) -> None:
+    registry.close()
+    for look in (registry.version, registry.callers):
+        with pytest.raises(StorageError, match="cannot read the registry"):
+            look()
+
+
 def test_a_newer_version_s_registry_is_left_alone(tmp_path: Path, registry: Registry) -> None:
     registry._database.pragma("user_version", 99)
     registry.close()
