@@ -161,7 +161,7 @@ class RequestError(ConfideError):
     """The answer to a request is an error. Raised by a handler too, to be sent as the answer.
 
     Attributes:
-        code: not_found, invalid, too_large, conflict, busy, denied, storage_full, unavailable or internal.
+        code: not_found, invalid, too_large, conflict, busy, denied, storage_full, cancelled, unavailable or internal.
     """
 
     def __init__(self, code: str, message: str, hint: str | None = None) -> None:
