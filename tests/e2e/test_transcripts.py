@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs import CONFIDE, Daemon, Machine, running_daemon, wait_until
 from tests.support.relay import RecordingRelay
 from tests.support.transcripts import SESSION, ClaudeSession, text, tool
 from tests.support.wire import Wire
@@ -22,9 +23,13 @@ from tests.support.wire import Wire
 OTHER = "0a6afc57-2f31-4cb4-8ff0-01247f50c64d"
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with running_daemon(tmp_path) as running:
+NAMES = (f"laptop{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One for all, with a space for each machine."""
+    with running_daemon(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 
@@ -32,7 +37,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def machine(tmp_path: Path, daemon: Daemon) -> Machine:
     """A machine that has joined, and sends Claude Code's transcripts."""
     joined = Machine(tmp_path, "laptop")
-    joined.run("join", daemon.invite("laptop"))
+    joined.run("join", daemon.invite(next(NAMES)))
     configure(joined)
     return joined
 
@@ -271,7 +276,7 @@ def test_an_appended_line_costs_what_it_is_worth(tmp_path: Path, daemon: Daemon)
     """One line more in a long transcript: kilobytes on the wire, and the file is not read again; also by a new process."""
     with RecordingRelay(daemon.port) as relay:
         machine = Machine(tmp_path, "laptop")
-        machine.run("join", daemon.invite("laptop", port=relay.port))
+        machine.run("join", daemon.invite(next(NAMES), port=relay.port))
         configure(machine)
         talk = session_of(machine)
         for number in range(80):
@@ -303,3 +308,27 @@ def bytes_read(pid: int) -> int:
     """What a process has read, by the kernel's count."""
     counters = Path(f"/proc/{pid}/io").read_text().split()
     return int(counters[counters.index("rchar:") + 1])
+
+
+def test_a_folder_that_vanishes_and_comes_back(machine: Machine) -> None:
+    """`confide watch` sends transcripts too; without their folder it goes on, and what was written meanwhile follows."""
+    with Wire(machine) as wire:
+        wire.open()  # streams, until it ends
+        session_of(machine).user("the first walrus")
+        wait_until("the first words", lambda: is_heard(wire, "the first walrus"))
+    watching = subprocess.Popen(
+        [CONFIDE, "watch", str(machine.project)], env=machine.env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        away = projects_of(machine).with_name("away")
+        projects_of(machine).rename(away)
+        time.sleep(3.5)
+        assert watching.poll() is None
+        away.rename(projects_of(machine))
+        session_of(machine).user("the second narwhal")
+        wait_until("what was written then", lambda: not pending(machine))
+    finally:
+        watching.terminate()
+        watching.wait(10)
+    whole = machine.json("read", f"sessions/2026-11-20-claude-code-{SESSION}.md")["content"]
+    assert (whole.count("walrus"), whole.count("narwhal")) == (1, 1)
