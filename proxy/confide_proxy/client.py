@@ -23,8 +23,8 @@ from confide_proxy.files import Files
 from confide_proxy.link import ATTACH_DEADLINE_S
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
-from confide_proxy.replica import SyncReport
 from confide_proxy.session import attach_body
+from confide_proxy.sync_report import SyncReport
 from confide_proxy.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
 from confide_proxy.version import VERSION
 

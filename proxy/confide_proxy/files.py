@@ -18,7 +18,8 @@ from confide_proxy.folder import Folder
 from confide_proxy.ledger import Ledger
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
-from confide_proxy.replica import Replica, SyncReport
+from confide_proxy.replica import Replica
+from confide_proxy.sync_report import SyncReport
 
 log = logging.getLogger(__name__)
 

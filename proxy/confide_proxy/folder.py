@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from confide_crypto.texts import MAX_TEXT_BYTES
-from confide_proxy.errors import ChangedMeanwhileError, FolderError
+from confide_proxy.errors import FolderError
+from confide_proxy.placing import check_unchanged, is_alive, is_spelled_so, mode_of, put_in_place
 from confide_proxy.project_file import FILE, Narrowing
 
 MEMORY_FILES = ("MEMORY.md", "memory.md")
@@ -28,8 +29,6 @@ MAX_FILES = 50_000
 """More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
 MAX_DEPTH = 32
 _MAX_PATH_BYTES = 512
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
-"""How a file system without hard links (FAT, some network mounts) refuses one."""
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
 
@@ -124,6 +123,9 @@ class Folder:
         try:
             with self._parent(path) as (parent, name):
                 fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+                if not is_spelled_so(name, parent, fd):
+                    os.close(fd)
+                    return None
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -171,7 +173,7 @@ class Folder:
             with self._parent(path, create=True) as (parent, name):
                 # By hash: the name itself may be as long as a name can be.
                 part = f".{content_hash(name)[:16]}.{os.getpid()}.{_PART}"
-                mode = _mode_of(name, parent)
+                mode = mode_of(name, parent)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
                     with open(os.open(part, flags, mode, dir_fd=parent), "wb") as file:
@@ -179,7 +181,7 @@ class Folder:
                         file.flush()
                         os.fsync(file.fileno())
                         mtime_ns = os.fstat(file.fileno()).st_mtime_ns
-                    _put_in_place(part, name, parent, path, over)
+                    put_in_place(part, name, parent, path, over)
                 finally:
                     with suppress(FileNotFoundError):
                         os.unlink(part, dir_fd=parent)
@@ -196,7 +198,7 @@ class Folder:
                 *(path for path, _ in _tree(self.root, MEMORY_FOLDER, 1)),
             ]
             for name in names:
-                if name.endswith(_PART) and not _is_alive(name.split(".")[-3]):
+                if name.endswith(_PART) and not is_alive(name.split(".")[-2]):
                     (self.root / name).unlink()
 
     def delete(self, path: str, *, over: Content) -> None:
@@ -210,7 +212,7 @@ class Folder:
             raise FolderError(path, self.why_not(path))
         try:
             with self._parent(path) as (parent, name):
-                _check_unchanged(name, parent, path, over)
+                check_unchanged(name, parent, path, over)
                 os.unlink(name, dir_fd=parent)
         except FileNotFoundError:
             return
@@ -295,45 +297,6 @@ def _tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntr
                 yield from _tree(root, path, depth + 1)
         else:
             yield path, entry
-
-
-def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | None) -> None:
-    try:
-        if over is None:
-            # Unlike a rename, it fails where somebody has just made the file.
-            os.link(part, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-            return
-        # Between this look and the rename lie microseconds, not the milliseconds that the write and its fsync took.
-        _check_unchanged(name, parent, path, over)
-    except (FileExistsError, FileNotFoundError):
-        raise ChangedMeanwhileError(path) from None
-    except OSError as error:
-        if over is not None or error.errno not in _NO_LINKS:
-            raise
-    os.rename(part, name, src_dir_fd=parent, dst_dir_fd=parent)
-
-
-def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
-    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    if (status.st_size, status.st_mtime_ns) != (over.size, over.mtime_ns):
-        raise ChangedMeanwhileError(path)
-
-
-def _is_alive(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _mode_of(name: str, parent: int) -> int:
-    try:
-        return stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return 0o644
 
 
 def _explained(path: str, error: OSError) -> FolderError:

@@ -8,9 +8,8 @@ this side never overwrites a text that the daemon has not seen.
 from __future__ import annotations
 
 import asyncio
-import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,11 +17,13 @@ from confide_crypto.errors import RequestError
 from confide_crypto.states import bucket_of, digests
 from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.folder import MAX_FILES, MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
+from confide_proxy.folder import MAX_FILES, Content, Folder
 from confide_proxy.ledger import Confirmed, Ledger
 from confide_proxy.path_locks import path_locks
 from confide_proxy.patience import Patient
 from confide_proxy.project_file import FILE
+from confide_proxy.survey import entries_of, gone_of, readable
+from confide_proxy.sync_report import SyncReport
 
 PUTS_AT_ONCE = 4
 _PUT_DEADLINE_S = 60.0
@@ -35,35 +36,6 @@ _TRIES = 16
 """A file that changes under our hands so often in a row is being written all the time: the next comparison brings it."""
 _FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
 """Answers that are about one file: it is skipped and reported, and the others go on."""
-
-
-@dataclass(slots=True)
-class SyncReport:
-    """What a comparison did, counted in files."""
-
-    files_scanned: int = 0
-    sent: int = 0
-    removed: int = 0
-    pulled: int = 0
-    skipped: list[dict[str, str]] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        """The wire form, as the daemon's `scan` request expects it."""
-        return {
-            "filesScanned": self.files_scanned,
-            "sent": self.sent,
-            "removed": self.removed,
-            "pulled": self.pulled,
-            "skipped": self.skipped,
-        }
-
-    def add(self, other: SyncReport) -> None:
-        """Count another folder's work in."""
-        self.files_scanned += other.files_scanned
-        self.sent += other.sent
-        self.removed += other.removed
-        self.pulled += other.pulled
-        self.skipped += other.skipped
 
 
 Step = Callable[[str, SyncReport], Awaitable[None]]
@@ -102,9 +74,10 @@ class Replica:
         ]
         report.skipped += [{"path": FILE, "reason": notice} for notice in self.folder.narrowing.notices()]
         report.files_scanned = len(found)
-        entries = await asyncio.to_thread(self._entries, found, confirmed, force, report)
+        entries = await asyncio.to_thread(entries_of, self.folder, found, confirmed, force, report)
         present = {path for path, _, _ in entries}
-        gone = await asyncio.to_thread(self._gone, {p: c for p, c in confirmed.items() if p not in present}, report)
+        missing = {path: state for path, state in confirmed.items() if path not in present}
+        gone = await asyncio.to_thread(gone_of, self.folder, missing, report)
         body: dict[str, Any] = {"project": self.folder.project, "entries": entries, "gone": gone}
         if len(entries) >= _DIGEST_FROM:
             buckets = await self._differing(entries)
@@ -123,7 +96,7 @@ class Replica:
         for path in {path for path, _ in gone} - pulled:
             await self._forget(path, confirmed[path])
             report.removed += 1
-        await self._exchange(answer, report, progress)
+        await self._exchange(answer, confirmed, report, progress)
         return report
 
     async def _forget(self, path: str, was: Confirmed) -> None:
@@ -160,7 +133,12 @@ class Replica:
         report = SyncReport()
         watched = [path for path in sorted(set(paths)) if self.folder.is_watched(path)]
         report.files_scanned = len(watched)
-        await self._run([(path, self._send) for path in watched], report, None)
+        spelled = Counter(path.casefold() for path in watched)
+        twins = [path for path in watched if spelled[path.casefold()] > 1]
+        for path in sorted(twins, key=self._is_there):
+            # The old name of a case-only rename goes first: a machine whose disk does not tell the two has room for one.
+            await self._run([(path, self._send)], report, None)
+        await self._run([(path, self._send) for path in watched if path not in twins], report, None)
         return report
 
     async def apply(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -197,11 +175,15 @@ class Replica:
         return known is not None and known.revision > revision and known.hash == local.hash
 
     async def _exchange(
-        self, answer: dict[str, Any], report: SyncReport, progress: Callable[[int, int], None] | None
+        self,
+        answer: dict[str, Any],
+        confirmed: dict[str, Confirmed],
+        report: SyncReport,
+        progress: Callable[[int, int], None] | None,
     ) -> None:
         steps: list[tuple[str, Step]] = []
         steps += [(str(path), self._send) for path in answer["send"]]
-        steps += [(str(path), self._pull) for path, *_ in answer["pull"]]
+        steps += [(str(path), partial(self._pull, before=confirmed.get(str(path)))) for path, *_ in answer["pull"]]
         steps += [(str(path), self._drop) for path, *_ in answer["drop"]]
         if len(steps) > 2 * MAX_FILES:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
@@ -243,58 +225,9 @@ class Replica:
                 raise
             report.skipped.append({"path": path, "reason": str(error)})
 
-    def _entries(
-        self, found: list[Found], confirmed: dict[str, Confirmed], force: bool, report: SyncReport
-    ) -> list[tuple[str, str, int]]:
-        entries = []
-        for file in found:
-            known = confirmed.get(file.path)
-            base = known.revision if known else 0
-            if known and not force and (known.size, known.mtime_ns) == (file.size, file.mtime_ns):
-                entries.append((file.path, known.hash, base))
-                continue
-            content = self._readable(file.path, report)
-            if content:
-                entries.append((file.path, content.hash, base))
-        return entries
-
-    def _gone(self, missing: dict[str, Confirmed], report: SyncReport) -> list[tuple[str, int]]:
-        """Which of the files that the walk did not find are really deleted: other machines will delete theirs.
-
-        A file behind a symlink, a folder that may not be entered, or a project folder that is not there (an unmounted disk) is not.
-        """
-        if missing and not self.folder.root.is_dir():
-            raise FolderError(
-                str(self.folder.root), "is not there", hint="nothing is taken for deleted while it is missing"
-            )
-        if self._is_swept_away(missing):
-            return []
-        skipped = {item["path"] for item in report.skipped}
-        gone = []
-        for path, state in missing.items():
-            if path not in skipped and self.folder.is_missing(path):
-                gone.append((path, state.revision))
-        return gone
-
-    def _is_swept_away(self, missing: dict[str, Confirmed]) -> bool:
-        """Whether all memory is gone at once, its folder with it, and nobody saw it go: a project cloned anew rather than a wish to
-        delete everything everywhere. It comes back from the daemon.
-        """
-        root = self.folder.root
-        return any(path.startswith(f"{MEMORY_FOLDER}/") for path in missing) and not any(
-            os.path.lexists(root / name) for name in (*MEMORY_FILES, MEMORY_FOLDER)
-        )
-
-    def _readable(self, path: str, report: SyncReport) -> Content | None:
-        try:
-            return self.folder.read(path)
-        except FolderError as error:
-            report.skipped.append({"path": path, "reason": error.problem})
-            return None
-
     def _adopt(self, adopted: list[list[Any]], hashes: dict[str, str]) -> None:
         for path, revision in {path: revision for path, revision in adopted if path in hashes}.items():
-            content = self._readable(path, SyncReport())
+            content = readable(self.folder, path, SyncReport())
             if content and content.hash == hashes[path]:
                 self._ledger.set(path, Confirmed(content.hash, int(revision), content.size, content.mtime_ns))
 
@@ -302,7 +235,7 @@ class Replica:
         async with self._paths.held(path):
             known = await asyncio.to_thread(self._ledger.get, path)
             skipped = len(report.skipped)
-            content = await asyncio.to_thread(self._readable, path, report)
+            content = await asyncio.to_thread(readable, self.folder, path, report)
             if content is not None and (known is None or known.hash != content.hash):
                 await self._put(path, content, known.revision if known else 0)
                 report.sent += 1
@@ -345,7 +278,7 @@ class Replica:
         await asyncio.to_thread(self._ledger.forget, path, int(answer["revision"]))
         report.removed += 1
 
-    async def _pull(self, path: str, report: SyncReport) -> None:
+    async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None) -> None:
         if self.folder.narrowing.excludes(path):
             return  # as its owner wishes: the daemon's copy stays as it is
         if not self.folder.is_memory(path):
@@ -357,7 +290,9 @@ class Replica:
             )
             known = await asyncio.to_thread(self._ledger.get, path)
             local = await asyncio.to_thread(self.folder.read, path)
-            if local is None or local.hash in (answer["hash"], known.hash if known else None):
+            # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
+            is_deleted = known is not None and known != before and known.revision >= int(answer["revision"])
+            if (local is None and not is_deleted) or (local and local.hash in (answer["hash"], known and known.hash)):
                 await self._write(path, answer["text"], int(answer["revision"]), local)
                 report.pulled += 1
                 return

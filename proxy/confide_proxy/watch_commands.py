@@ -27,7 +27,7 @@ from confide_proxy.projects import Project
 
 if TYPE_CHECKING:
     from confide_proxy.cli import Here
-    from confide_proxy.replica import SyncReport
+    from confide_proxy.sync_report import SyncReport
 
 FOLDERS_A_LINK: Final = 7
 """A connection attaches at most 8 projects, and one of them is the global one."""

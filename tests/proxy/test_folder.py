@@ -178,3 +178,29 @@ def test_an_edit_made_meanwhile_is_never_replaced(folder: Folder) -> None:
         folder.write("memory/a.md", "ours", over=None)
     assert file.read_text() == "saved by a person"
     assert sorted(os.listdir(file.parent)) == ["a.md", "notes"]
+
+
+def test_a_file_is_read_by_the_name_it_has(folder: Folder) -> None:
+    """Where both spellings lead to one file (a disk that folds case, or two links), a name that is in the folder is good."""
+    file = folder.root / "memory/Notes.md"
+    file.write_text("mine")
+    os.link(file, folder.root / "memory/nOTES.MD")
+    content = folder.read("memory/Notes.md")
+    assert content is not None
+    assert content.text == "mine"
+
+
+def test_what_a_crash_left_is_swept_up_and_nothing_else(folder: Folder) -> None:
+    """The unfinished writes of processes that are gone; those of one that runs may still become files."""
+    gone = [".0123456789abcdef.4194999.confide-part", "memory/notes/.0123456789abcdef.4194999.confide-part"]
+    kept = [
+        f"memory/.0123456789abcdef.{os.getpid()}.confide-part",
+        "memory/.mine.part",
+        "memory/a.md",
+        "notes.confide-part.md",
+    ]
+    for name in (*gone, *kept):
+        (folder.root / name).write_text("x")
+    folder.sweep()
+    assert not any((folder.root / name).exists() for name in gone)
+    assert all((folder.root / name).exists() for name in kept)

@@ -1,0 +1,63 @@
+"""What a folder holds against what was confirmed of it: which files there are, which differ, and which are really gone."""
+
+from __future__ import annotations
+
+import os
+
+from confide_proxy.errors import FolderError
+from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
+from confide_proxy.ledger import Confirmed
+from confide_proxy.sync_report import SyncReport
+
+
+def entries_of(
+    folder: Folder, found: list[Found], confirmed: dict[str, Confirmed], force: bool, report: SyncReport
+) -> list[tuple[str, str, int]]:
+    """(path, hash, base) of each file that was found; those that look unchanged are not read unless `force` says so."""
+    entries = []
+    for file in found:
+        known = confirmed.get(file.path)
+        base = known.revision if known else 0
+        if known and not force and (known.size, known.mtime_ns) == (file.size, file.mtime_ns):
+            entries.append((file.path, known.hash, base))
+            continue
+        content = readable(folder, file.path, report)
+        if content:
+            entries.append((file.path, content.hash, base))
+    return entries
+
+
+def gone_of(folder: Folder, missing: dict[str, Confirmed], report: SyncReport) -> list[tuple[str, int]]:
+    """Which of the files that the walk did not find are really deleted: other machines will delete theirs.
+
+    A file behind a symlink, a folder that may not be entered, or a project folder that is not there (an unmounted disk) is not.
+    """
+    if missing and not folder.root.is_dir():
+        raise FolderError(str(folder.root), "is not there", hint="nothing is taken for deleted while it is missing")
+    if _is_swept_away(folder, missing):
+        return []
+    skipped = {item["path"] for item in report.skipped}
+    gone = []
+    for path, state in missing.items():
+        if path not in skipped and folder.is_missing(path):
+            gone.append((path, state.revision))
+    return gone
+
+
+def _is_swept_away(folder: Folder, missing: dict[str, Confirmed]) -> bool:
+    """Whether all memory is gone at once, its folder with it, and nobody saw it go: a project cloned anew rather than a wish to
+    delete everything everywhere. It comes back from the daemon.
+    """
+    root = folder.root
+    return any(path.startswith(f"{MEMORY_FOLDER}/") for path in missing) and not any(
+        os.path.lexists(root / name) for name in (*MEMORY_FILES, MEMORY_FOLDER)
+    )
+
+
+def readable(folder: Folder, path: str, report: SyncReport) -> Content | None:
+    """The file's text; None where there is none, or none that can be read, which the report then says."""
+    try:
+        return folder.read(path)
+    except FolderError as error:
+        report.skipped.append({"path": path, "reason": error.problem})
+        return None
