@@ -32,8 +32,6 @@ _SIGNATURE_LABEL: Final = b"confide/handshake-id/1"
 MODE_SESSION: Final = 0
 MODE_ENROLL: Final = 1
 
-_KEM_KEY_LENGTH: Final = 1184
-_KEM_CIPHERTEXT_LENGTH: Final = 1088
 _RESERVED: Final = bytes(7)
 _NO_INVITE: Final = bytes(INVITE_ID_LENGTH)
 _NO_PSK: Final = bytes(32)

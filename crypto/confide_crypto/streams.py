@@ -10,7 +10,6 @@ from typing import Final
 
 from confide_crypto.limits import CONNECTION_CREDIT, MAX_BODY, MAX_CREDIT, STREAM_CREDIT
 
-END_LENGTH: Final = 40
 _length: Final = struct.Struct(">Q")
 
 

@@ -24,7 +24,6 @@ from confide_crypto.private import (
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.paths import runtime_folders
 
-DEFAULT_S: Final = 8 * 3600.0
 LONGEST_S: Final = 7 * 24 * 3600.0
 _FOLDER: Final = "confide"
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
