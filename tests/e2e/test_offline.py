@@ -340,4 +340,4 @@ def test_a_watching_machine_sends_what_the_command_line_could_not(machine: Machi
         relay.mend()
         watch.until("up")
         wait_until("the file", lambda: lines_of(machine, "memory/log.md") == ["- said to nobody"], 15)
-    assert waiting(machine) == (0, 0)
+        wait_until("the queue to be empty", lambda: waiting(machine) == (0, 0))
