@@ -134,12 +134,12 @@ def test_whatever_a_line_holds_it_is_a_message_or_not(record: dict[str, Any]) ->
 
 
 def test_what_confide_put_in_is_taken_out() -> None:
-    """Closed or not, once or twice, in a string or in a block, said by either side."""
-    words = "a <confide-memory n='1'>x</confide-memory> b <system-reminder>y</system-reminder> c <confide-memory>z"
+    """Closed or cut off, once or twice, in a string or in a block, said by either side; what only speaks of it stays."""
+    words = "a <confide-memory n='1'>x</confide-memory>b <system-reminder>y\n</system-reminder>c `<confide-memory>` d\n<confide-memory>\nz"
     for role in ("user", "assistant"):
         for content in (words, [{"type": "text", "text": words}]):
             line = json.dumps({"type": role, "message": {"role": role, "content": content}}).encode()
-            assert CLAUDE.parse(line).text == "a  b  c"
+            assert CLAUDE.parse(line).text == "a b c `<confide-memory>` d"
 
 
 def test_a_mention_is_one_short_line() -> None:

@@ -33,13 +33,13 @@ _SILENT = frozenset(
 _OMITTED = frozenset({"thinking", "redacted_thinking", "tool_result", "fallback"})
 _ECHO = re.compile(
     r"<(local-command-stdout|local-command-stderr|local-command-caveat|bash-stdout|bash-stderr|command-message|"
-    r"command-contents|task-notification|ide_opened_file|ide_selection|user-prompt-submit-hook)\b[^>]*>.*?(?:</\1>|\Z)",
+    r"command-contents|task-notification|ide_opened_file|ide_selection|user-prompt-submit-hook)\b[^>]*>.*?</\1>",
     re.DOTALL,
 )
 """What the client wrote into the user's place."""
-_COMMAND = re.compile(r"<command-name>\s*(.*?)\s*</command-name>", re.DOTALL)
+_COMMAND = re.compile(r"\s*<command-name>\s*(.*?)\s*</command-name>", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
-_TYPED = re.compile(r"<bash-input>\s*(.*?)\s*</bash-input>", re.DOTALL)
+_TYPED = re.compile(r"\s*<bash-input>\s*(.*?)\s*</bash-input>", re.DOTALL)
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -103,10 +103,10 @@ def _block(block: dict[str, Any], *, is_user: bool) -> str:
 def _said(text: str) -> str:
     """What a person typed: a slash command as it was typed, and nothing of what it printed."""
     text = _ECHO.sub("", text)
-    if command := _COMMAND.search(text):
+    if command := _COMMAND.match(text):
         arguments = _ARGUMENTS.search(text)
         name = command[1] if command[1].startswith("/") else f"/{command[1]}"
         return cleaned(f"{name} {arguments[1] if arguments else ''}")
-    if typed := _TYPED.search(text):
+    if typed := _TYPED.match(text):
         return cleaned(f"! {typed[1]}")
     return cleaned(text)

@@ -20,9 +20,9 @@ Role = Literal["user", "assistant"]
 MAX_MENTION_CHARS = 160
 _TELLING = ("command", "cmd", "file_path", "notebook_path", "path", "pattern", "url", "query", "description")
 """What says best which call it was, in this order. Other arguments may be whole files."""
-_INJECTED = re.compile(
-    r"<(confide-memory|system-reminder)\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL
-)  # one that is not closed goes on to the end
+_INJECTED = re.compile(r"<(confide-memory|system-reminder)\b[^>]*>.*?</\1>", re.DOTALL)
+_CUT_OFF = re.compile(r"^<(?:confide-memory|system-reminder)\b[^>]*>.*", re.DOTALL | re.MULTILINE)
+"""One that is not closed goes on to the end; in the middle of a line it is only talked about."""
 _SURROGATES = re.compile("[\0\ud800-\udfff]")
 _CONFIDE = re.compile(r"(?:^|__|_)confide(?:_\w+?)?__(\w+)$")
 
@@ -118,7 +118,7 @@ def text_in(table: Mapping[str, Any], key: str) -> str:
 
 def cleaned(text: str) -> str:
     """The text without what the client or Confide put into it, fit to be sent."""
-    return sendable(_INJECTED.sub("", text)).strip()
+    return sendable(_CUT_OFF.sub("", _INJECTED.sub("", text))).strip()
 
 
 def sendable(text: str) -> str:

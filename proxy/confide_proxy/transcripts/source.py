@@ -128,8 +128,9 @@ class Source:
         except RequestError as error:
             if error.code not in _FILE_CODES:
                 raise
+            # Once: a machine that may not write has a thousand of them.
+            log.log(logging.INFO if self._aside else logging.WARNING, "a transcript is not sent: %s", error)
             self._aside.add(file.session)
-            log.warning("a transcript is not sent: %s", error)
         self.sent.sessions += self.sent.messages > messages
 
     async def _advance(self, link: Asks, file: Found, to_the_end: bool, progress: Callable[[int], None] | None) -> None:
