@@ -108,8 +108,8 @@ class Invites:
             now = self._registry.clock()
             made = OpenInvite(invite_id, grants, space, now, now + ttl_s, caller_expires_at, needs_approval)
             database.execute("DELETE FROM invites WHERE alias = ?", (grants.alias,))
-            database.execute("DELETE FROM invites WHERE expires_at < ?", (now - INVITE_MEMORY_S,))
-            database.execute("DELETE FROM used_invites WHERE used_at < ?", (now - INVITE_MEMORY_S,))
+            database.execute("DELETE FROM invites WHERE expires_at < ?", (self._remembered_since(),))
+            database.execute("DELETE FROM used_invites WHERE used_at < ?", (self._remembered_since(),))
             database.execute(
                 f"INSERT INTO invites (psk, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
                 (
@@ -153,15 +153,16 @@ class Invites:
         """
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(
-                "SELECT psk FROM invites WHERE invite_id = :id UNION ALL SELECT psk FROM used_invites WHERE invite_id = :id",
-                {"id": invite_id},
+                """SELECT psk FROM invites WHERE invite_id = :id AND expires_at >= :since
+                   UNION ALL SELECT psk FROM used_invites WHERE invite_id = :id AND used_at >= :since""",
+                {"id": invite_id, "since": self._remembered_since()},
             ).fetchall()
             return bytes(rows[0][0]) if rows else None
 
     def used(self, invite_id: bytes) -> UsedInvite | None:
         """What became of an invite, if it was used."""
         with self._registry.reading() as database:
-            return _used(database, invite_id)
+            return _used(database, invite_id, self._remembered_since())
 
     def join(self, invite_id: bytes, public_key: bytes) -> Joined | Refused:
         """Spend the invite and enroll the key, in one transaction: of two joins that race, exactly one wins.
@@ -172,7 +173,7 @@ class Invites:
             found = _select(database, "WHERE invite_id = ?", invite_id)
             known = caller_now(database, public_key)
             if not found:
-                used = _used(database, invite_id)
+                used = _used(database, invite_id, self._remembered_since())
                 if used and used.public_key == public_key and known and known.revoked_at is None:
                     return Joined(known)
                 return Refused("used", used) if used else Refused("expired")
@@ -203,6 +204,9 @@ class Invites:
             record(database, now, "joined", alias=invite.alias, public_key=public_key, detail=detail)
             return Joined(caller)
 
+    def _remembered_since(self) -> float:
+        return self._registry.clock() - INVITE_MEMORY_S
+
 
 def _select(database: apsw.Connection, where: str, *values: Any) -> list[OpenInvite]:
     # `where` is one of the literals above, never data.
@@ -221,8 +225,8 @@ def _select(database: apsw.Connection, where: str, *values: Any) -> list[OpenInv
     ]
 
 
-def _used(database: apsw.Connection, invite_id: bytes) -> UsedInvite | None:
+def _used(database: apsw.Connection, invite_id: bytes, since: float) -> UsedInvite | None:
     rows: list[Any] = database.execute(
-        "SELECT alias, public_key, used_at FROM used_invites WHERE invite_id = ?", (invite_id,)
+        "SELECT alias, public_key, used_at FROM used_invites WHERE invite_id = ? AND used_at >= ?", (invite_id, since)
     ).fetchall()
     return UsedInvite(*rows[0]) if rows else None

@@ -14,7 +14,7 @@ from tests.support.registries import ALICE, BOB, KEY
 
 from confide_daemon.errors import StorageError, TakenError
 from confide_daemon.grants import Grants
-from confide_daemon.invites import Invites, Joined, Refused
+from confide_daemon.invites import INVITE_MEMORY_S, Invites, Joined, Refused
 from confide_daemon.registry import Registry
 from confide_daemon.store.connection import connect
 
@@ -167,6 +167,21 @@ def test_a_folder_that_is_not_writable(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StorageError, match="create"):
         Registry.open(tmp_path / "registry.db", KEY)
+
+
+def test_an_invite_of_last_week_is_unknown_although_no_other_was_made_since(registry: Registry, clock: Clock) -> None:
+    """Nobody has to clear it away first: neither a used one nor one that nobody used."""
+    invites, unused = Invites(registry), b"u" * 16
+    invite(registry)
+    invite(registry, unused, "desktop", "desktop")
+    invites.join(INVITE, ALICE)
+    clock.now += INVITE_MEMORY_S + 900 - 1
+    assert invites.psk(unused) == PSK
+    clock.now += 2
+    assert invites.psk(INVITE) is None
+    assert invites.psk(unused) is None
+    assert invites.used(INVITE) is None
+    assert invites.join(INVITE, ALICE) == Refused("expired")
 
 
 def test_whoever_watches_a_registry_that_cannot_be_read_is_told_as_whoever_reads_it(registry: Registry) -> None:
