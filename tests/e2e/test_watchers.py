@@ -108,14 +108,14 @@ def test_many_processes_at_one_file_lose_no_line(tmp_path: Path) -> None:
     """Stores from three sessions at once, a person who appends by hand, another machine: every line is there once, and on both disks."""
     with pair(tmp_path) as (_daemon, ann, bob):
         wires = [opened(ann), opened(ann), opened(ann), opened(bob)]
-        file = ann.project / "memory/log.md"
+        file = ann.project / "memory/2026-11-21.md"
         try:
             lines = []
             for round_ in range(8):
                 asked = []
                 for number, wire in enumerate(wires):
                     lines.append(f"- tool {round_} {number}")
-                    arguments = {"content": lines[-1], "path": "memory/log.md"}
+                    arguments = {"content": lines[-1], "path": "memory/2026-11-21.md"}
                     asked.append(wire.ask("tools/call", {"name": "memory_store", "arguments": arguments}))
                 lines.append(f"- hand {round_}")
                 subprocess.run(["sh", "-c", 'printf "%s\\n" "$1" >> "$2"', "sh", lines[-1], str(file)], check=True)
@@ -123,7 +123,7 @@ def test_many_processes_at_one_file_lose_no_line(tmp_path: Path) -> None:
                     assert not wire.answer(identifier)["result"].get("isError")
 
             def settled() -> bool:
-                here, there = file.read_text(), (bob.project / "memory/log.md").read_text()
+                here, there = file.read_text(), (bob.project / "memory/2026-11-21.md").read_text()
                 return here == there and all(here.count(f"{line}\n") >= 1 for line in lines)
 
             wait_until("every line on both disks", settled, 15)
