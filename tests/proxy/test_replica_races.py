@@ -1,0 +1,50 @@
+"""Two processes of one machine, or one with a comparison under way, look at the same folder."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tests.support.serving import Machine, machine, serving
+
+from confide_proxy.folder import Folder
+from confide_proxy.ledger import Ledger
+from confide_proxy.replica import Replica
+
+
+class Meanwhile:
+    """A link on which something happens just before the comparison is asked for."""
+
+    def __init__(self, kept: Machine, happening: Callable[[], Awaitable[None]]) -> None:
+        self._link = kept.connection
+        self._happening = happening
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        if op == "compare":
+            await self._happening()
+        return await self._link.request(op, body, timeout_s=timeout_s, bulk=bulk)
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        return await self._link.upload(op, body, data, timeout_s=timeout_s)
+
+
+async def test_a_file_that_is_sent_and_deleted_during_a_comparison_stays_deleted(tmp_path: Path) -> None:
+    """The comparison did not know of it, so the daemon offers it: but it was confirmed since, and a person has deleted it."""
+    root = tmp_path / "project"
+    (root / "memory").mkdir(parents=True)
+    folder = Folder("proj", root)
+    async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
+        await laptop.attach("proj")
+        other = Replica(folder, Ledger(tmp_path / "ledgers", "s", root), laptop.connection)
+
+        async def sent_and_deleted() -> None:
+            (root / "memory/a.md").write_text("text\n")
+            assert (await other.changed(["memory/a.md"])).sent == 1
+            (root / "memory/a.md").unlink()
+
+        link = Meanwhile(laptop, sent_and_deleted)
+        report = await Replica(folder, Ledger(tmp_path / "ledgers", "s", root), link).compare()
+        assert not (root / "memory/a.md").exists()
+        assert report.removed == 1
+        assert (await laptop.request("deleted", {"project": "proj"}))["documents"]
