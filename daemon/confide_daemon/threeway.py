@@ -69,10 +69,10 @@ def _merge_body(
             merged.extend(region.merged)
             continue
         head, mine, incoming, tail = _apart(region)
-        if not is_known and mine and incoming:
+        if not is_known and mine and incoming and not _is_list([*mine, *incoming]):
             lines = marked(mine, incoming, names)
             clash = True
-        elif (is_known and _is_blank(region.base)) or _is_longer(region, mine, incoming):
+        elif _is_blank(region.base) or _is_longer(region, mine, incoming):
             lines = _both(head, mine, incoming)
         elif (added := _only_added(region)) is not None:
             head, lines, tail = [], added, []
@@ -140,6 +140,11 @@ def _both(head: list[str], mine: list[str], incoming: list[str]) -> list[str]:
 
 def _keys(lines: Sequence[str]) -> set[str]:
     return {found[1] for line in lines if (found := _KEY.match(line))}
+
+
+def _is_list(lines: Sequence[str]) -> bool:
+    """Whether the lines are list items and what belongs to them: entries that stand for themselves, in whatever order."""
+    return all(is_item(line) or not line.strip() or line[0].isspace() for line in lines)
 
 
 def _is_blank(lines: Sequence[str]) -> bool:

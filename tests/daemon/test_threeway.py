@@ -148,11 +148,13 @@ def test_without_a_common_ancestor_shared_lines_do_not_double() -> None:
     assert merge == Merge("a\nnew\nb\nc\nlast\n", clash=False)
 
 
-def test_without_a_common_ancestor_logs_follow_each_other_and_others_clash() -> None:
-    """Two machines began the same log; or the same settings, of which only a person knows which ones hold."""
+def test_without_a_common_ancestor_logs_and_lists_follow_each_other_and_others_clash() -> None:
+    """Two machines began the same log, or list; or the same settings, of which only a person knows which ones hold."""
     ours, theirs = "# Log\n\n- one\n- two\n", "# Log\n\n- eins\n- zwei\n"
     merge = merge_texts(None, ours, theirs, is_log=True)
     assert merge == Merge("# Log\n\n- one\n- two\n- eins\n- zwei\n", clash=False)
+    merge = merge_texts(None, "# Facts\n\n- one\n  and more\n", "# Facts\n\n- eins\n")
+    assert merge == Merge("# Facts\n\n- one\n  and more\n- eins\n", clash=False)
     merge = merge_texts(None, "# Settings\n\nport 1\n", "# Settings\n\nport 2\n")
     assert merge.clash
     assert "port 1\n======= " in merge.text
