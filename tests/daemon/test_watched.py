@@ -1,0 +1,117 @@
+"""Who hears of a new revision, and folders that are compared by digests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.serving import Machine, Serving, machine, serving, text_hash
+
+from confide_crypto.errors import RequestError
+from confide_crypto.states import BUCKETS, bucket_of, digests
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
+    async with serving(tmp_path / "data") as running:
+        yield running
+
+
+async def attach(connected: Machine, *, watches: object) -> None:
+    """Attach the project, saying whether its folder is watched over this connection."""
+    await connected.request("attach", {"project": "proj", "machine": "box", "toolsets": ["core"], "watches": watches})
+
+
+async def test_only_connections_that_watch_hear_of_others_revisions(daemon: Serving) -> None:
+    """A machine with three connections is told once; what is attached again counts from then on."""
+    identity = daemon.enroll("laptop")
+    async with (
+        machine(daemon, "desk", space="laptop") as writer,
+        Machine(await daemon.connect(identity)) as watching,
+        Machine(await daemon.connect(identity)) as waiting,
+        Machine(await daemon.connect(identity)) as old,
+    ):
+        await writer.attach()
+        await attach(watching, watches=True)
+        await attach(waiting, watches=False)
+        await old.attach()  # which says nothing, as programs before this did
+        await writer.put("memory/a.md", "one\n")
+        async with asyncio.timeout(10):
+            assert (await watching.applied.get())["text"] == "one\n"
+            assert (await old.applied.get())["text"] == "one\n"
+        await attach(watching, watches=False)
+        await attach(waiting, watches=True)
+        await writer.put("memory/b.md", "two\n")
+        async with asyncio.timeout(10):
+            assert (await waiting.applied.get())["path"] == "memory/b.md"
+            assert (await old.applied.get())["path"] == "memory/b.md"
+        assert watching.applied.empty()
+        assert waiting.applied.empty()
+
+
+async def test_a_store_is_written_back_to_a_connection_that_does_not_watch(daemon: Serving) -> None:
+    """The caller's own file is on disk when its tool answers."""
+    async with machine(daemon) as caller:
+        await attach(caller, watches=False)
+        async with caller.mcp() as client:
+            result = await client.call_tool("memory_store", {"content": "hello", "path": "memory/a.md"})
+        assert not result.is_error
+        assert caller.files["proj", "memory/a.md"] == "hello\n"
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None, []])
+async def test_what_is_no_truth_value_is_refused(daemon: Serving, value: object) -> None:
+    """It would decide who is told."""
+    async with machine(daemon) as caller:
+        with pytest.raises(RequestError, match="watches"):
+            await attach(caller, watches=value)
+
+
+def states(files: dict[str, tuple[str, int]]) -> list[tuple[str, str, int]]:
+    return [(path, text_hash(text), revision) for path, (text, revision) in files.items()]
+
+
+async def test_digests_tell_which_buckets_differ(daemon: Serving) -> None:
+    """None where all is the same; the buckets of what is changed, missing or new; and those alone are compared then."""
+    files = {f"memory/{number}.md": (f"Number {number}\n", 1) for number in range(60)}
+    async with machine(daemon) as caller:
+        await caller.attach()
+        for path, (text, _) in files.items():
+            await caller.put(path, text)
+        body = {"project": "proj", "digests": digests(states(files))}
+        assert await caller.request("digest", body) == {"differ": []}
+        files["memory/7.md"] = ("Changed\n", 1)
+        del files["memory/8.md"]
+        files["memory/new.md"] = ("New\n", 0)
+        expected = {bucket_of(f"memory/{name}.md") for name in ("7", "8", "new")}
+        differ = (await caller.request("digest", {**body, "digests": digests(states(files))}))["differ"]
+        assert differ == sorted(expected)
+        answer = await caller.request(
+            "compare",
+            {
+                "project": "proj",
+                "entries": [list(state) for state in states(files) if bucket_of(state[0]) in expected],
+                "gone": [["memory/8.md", 1]],
+                "buckets": differ,
+            },
+        )
+        assert sorted(answer["send"]) == ["memory/7.md", "memory/new.md"]
+        assert answer["pull"] == []
+        assert [path for path, _ in answer["drop"]] == ["memory/8.md"]
+
+
+async def test_digests_are_of_what_the_caller_may_see(daemon: Serving) -> None:
+    """A project without a grant is denied; the global one is empty to a machine that has none for it."""
+    async with machine(daemon, projects={"proj"}) as caller:
+        await caller.attach("proj", "global")
+        empty = {"digests": [""] * BUCKETS}
+        assert await caller.request("digest", {"project": "proj", **empty}) == {"differ": []}
+        assert await caller.request("digest", {"project": "global", **empty}) == {"differ": []}
+        for wrong in ([], ["x"], [7] * BUCKETS, "x"):
+            with pytest.raises(RequestError):
+                await caller.request("digest", {"project": "proj", "digests": wrong})
+        for wrong in ([BUCKETS], [-1], ["1"], [True], 7):
+            with pytest.raises(RequestError):
+                await caller.request("compare", {"project": "proj", "entries": [], "gone": [], "buckets": wrong})
