@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -332,3 +333,24 @@ def test_a_folder_that_vanishes_and_comes_back(machine: Machine) -> None:
         watching.wait(10)
     whole = machine.json("read", f"sessions/2026-11-20-claude-code-{SESSION}.md")["content"]
     assert (whole.count("walrus"), whole.count("narwhal")) == (1, 1)
+
+
+def test_a_daemon_that_was_restored_from_a_backup_gets_the_rest_again(machine: Machine, daemon: Daemon) -> None:
+    """The daemon's word counts for how far a session is, also where this machine remembers more."""
+    talk = session_of(machine)
+    talk.user("the first walrus")
+    machine.run("sync")
+    daemon.stop()
+    backup = daemon.data.with_name("backup")
+    shutil.copytree(daemon.data, backup)
+    daemon.start()
+    talk.user("the second walrus")
+    machine.run("sync")
+    daemon.stop()
+    shutil.rmtree(daemon.data)
+    backup.rename(daemon.data)
+    daemon.start()
+    talk.user("the third walrus")
+    machine.run("sync")
+    whole = machine.json("read", f"sessions/2026-11-20-claude-code-{SESSION}.md")["content"]
+    assert re.findall(r"the (\w+) walrus", whole) == ["first", "second", "third"]
