@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 from pathlib import Path
 
 LOOK_AGAIN_S = 0.5
@@ -46,6 +47,18 @@ class Seat:
             return False
         self._is_taken = True
         return True
+
+    def show_life(self) -> None:
+        """Let those who look for the seat see that its holder is not frozen. Raises OSError."""
+        if self._is_taken and self._fd is not None:
+            os.utime(self._fd)
+
+    def silent_s(self) -> float:
+        """For how many seconds a holder has shown no life; 0 where that cannot be told."""
+        try:
+            return max(0.0, time.time() - os.fstat(self._fd).st_mtime) if self._fd is not None else 0.0
+        except OSError:
+            return 0.0
 
     def leave(self) -> None:
         """Let another have it, or stop trying."""

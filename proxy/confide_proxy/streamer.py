@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ DOUBT_S = 5.0
 LONGEST_DOUBT_S = 300.0
 ABSENT_S = 2.0
 """A project folder that is not there (an unmounted disk) is looked for this often."""
+
+PULSE_S = 1.5
+SILENT_S = 5.0
+"""A holder that has shown no life for so long is frozen."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -62,9 +67,10 @@ class Streamer:
 
     async def _stream(self, folder: Folder, space: str) -> None:
         seat = Seat(self._seats, f"{space}\0{folder.root}")
+        pulse: asyncio.Task[None] | None = None
         try:
-            while not _taken(seat):  # noqa: ASYNC110 - another process leaves it, which no event tells
-                await asyncio.sleep(LOOK_AGAIN_S)
+            await _wait_for(seat)
+            pulse = asyncio.create_task(_pulse(seat))
             self._held.add(folder.project)
             while True:
                 while not folder.root.is_dir():  # noqa: ASYNC110 - what is not there cannot be watched
@@ -73,6 +79,8 @@ class Streamer:
         finally:
             self._held.discard(folder.project)
             self._bodies[folder.project]["watches"] = False
+            if pulse is not None:
+                pulse.cancel()
             seat.leave()
 
     async def _watch(self, folder: Folder) -> None:
@@ -105,6 +113,26 @@ class Streamer:
 
     async def _begin_anew(self, project: str) -> None:
         await logged(self._begin(project), "the comparison of files")
+
+
+async def _wait_for(seat: Seat) -> None:
+    """Until the seat is ours, or its holder is frozen: a client that a person has stopped (Ctrl-Z) stops its server with it."""
+    looks = 0
+    while not _taken(seat):
+        # Seen twice, since a holder that has just sat down shows its first life a moment later. Two streamers are wasteful, not wrong.
+        looks = looks + 1 if seat.silent_s() > SILENT_S else 0
+        if looks > 1:
+            log.info("the session that watches this folder is frozen; watching it as well")
+            return
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def _pulse(seat: Seat) -> None:
+    while True:
+        with suppress(OSError):
+            if seat.try_take():
+                seat.show_life()
+        await asyncio.sleep(PULSE_S)
 
 
 def _taken(seat: Seat) -> bool:

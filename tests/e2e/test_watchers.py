@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -59,6 +60,30 @@ def test_one_of_three_sessions_watches_and_another_takes_over(tmp_path: Path) ->
             assert "okapi" in str(last.tool("memory_search", {"query": "okapi"}))
         finally:
             for wire in (*wires, far):
+                wire.__exit__(None, None, None)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="looks at /proc")
+def test_a_session_that_is_stopped_is_stood_in_for(tmp_path: Path) -> None:
+    """Ctrl-Z at an agent stops its server, which keeps its lock: another session watches, and both go on when it is continued."""
+    with pair(tmp_path) as (_daemon, ann, bob):
+        first, far = opened(ann), opened(bob)
+        wait_until("the first to watch", lambda: watches(first), 5)
+        second = opened(ann)
+        try:
+            first.process.send_signal(signal.SIGSTOP)
+            ann.write("memory/a.md", "The heron fishes.\n")
+            wait_until("the file at bob", (bob.project / "memory/a.md").exists, 20)
+            assert watches(second)
+            first.process.send_signal(signal.SIGCONT)
+            ann.write("memory/a.md", "The heron sleeps.\n")
+            there = bob.project / "memory/a.md"
+            wait_until("the edit at bob", lambda: there.read_text() == "The heron sleeps.\n", 10)
+            there.write_text("The heron wakes.\n")
+            wait_until("the edit at ann", lambda: (ann.project / "memory/a.md").read_text() == "The heron wakes.\n", 10)
+        finally:
+            first.process.send_signal(signal.SIGCONT)
+            for wire in (first, second, far):
                 wire.__exit__(None, None, None)
 
 
