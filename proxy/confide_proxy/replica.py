@@ -17,12 +17,12 @@ from confide_crypto.errors import RequestError
 from confide_crypto.states import bucket_of, digests
 from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.folder import MAX_FILES, Content, Folder
+from confide_proxy.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.ledger import Confirmed, Ledger
 from confide_proxy.path_locks import path_locks
 from confide_proxy.patience import Patient
 from confide_proxy.project_file import FILE
-from confide_proxy.survey import entries_of, gone_of, readable
+from confide_proxy.survey import entries_of, gone_of, note_touched, readable
 from confide_proxy.sync_report import SyncReport
 
 PUTS_AT_ONCE = 4
@@ -74,7 +74,7 @@ class Replica:
         ]
         report.skipped += [{"path": FILE, "reason": notice} for notice in self.folder.narrowing.notices()]
         report.files_scanned = len(found)
-        entries = await asyncio.to_thread(entries_of, self.folder, found, confirmed, force, report)
+        entries = await asyncio.to_thread(entries_of, self.folder, found, self._ledger, confirmed, force, report)
         present = {path for path, _, _ in entries}
         missing = {path: state for path, state in confirmed.items() if path not in present}
         gone = await asyncio.to_thread(gone_of, self.folder, missing, report)
@@ -112,13 +112,18 @@ class Replica:
         return frozenset(int(number) for number in answer["differ"])
 
     def pending(self) -> int:
-        """How many files differ, by their stat, from what the daemon has confirmed. Blocks briefly."""
+        """How many files hold something else than the daemon has confirmed. Blocks briefly; reads those that look changed."""
         confirmed = self._ledger.all()
-        return sum(
-            known is None or (known.size, known.mtime_ns) != (file.size, file.mtime_ns)
-            for file in self.folder.walk()
-            for known in (confirmed.get(file.path),)
-        )
+        return sum(self._is_pending(file, confirmed.get(file.path)) for file in self.folder.walk())
+
+    def _is_pending(self, file: Found, known: Confirmed | None) -> bool:
+        if known is None or (known.size, known.mtime_ns) == (file.size, file.mtime_ns):
+            return known is None
+        content = readable(self.folder, file.path, SyncReport())
+        if content is None or content.hash != known.hash:
+            return True
+        note_touched(self._ledger, file.path, known, content)
+        return False
 
     async def flush(self, path: str) -> None:
         """Send one file if it has changed. One that is missing is left to the watcher: an editor may be about to put a new one there."""
@@ -184,7 +189,7 @@ class Replica:
         steps: list[tuple[str, Step]] = []
         steps += [(str(path), self._send) for path in answer["send"]]
         steps += [(str(path), partial(self._pull, before=confirmed.get(str(path)))) for path, *_ in answer["pull"]]
-        steps += [(str(path), self._drop) for path, *_ in answer["drop"]]
+        steps += [(str(path), partial(self._drop, revision=int(revision))) for path, revision in answer["drop"]]
         if len(steps) > 2 * MAX_FILES:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
         await self._run(steps, report, progress)
@@ -239,12 +244,9 @@ class Replica:
             if content is not None and (known is None or known.hash != content.hash):
                 await self._put(path, content, known.revision if known else 0)
                 report.sent += 1
-            elif (
-                content is None
-                and known is not None
-                and len(report.skipped) == skipped
-                and self.folder.is_missing(path)
-            ):
+            elif content is not None:
+                await asyncio.to_thread(note_touched, self._ledger, path, known, content)
+            elif known is not None and len(report.skipped) == skipped and self.folder.is_missing(path):
                 await self._remove(path, known, report)
 
     async def _put(self, path: str, content: Content, base: int) -> None:
@@ -298,14 +300,15 @@ class Replica:
                 return
         await self._send(path, report)
 
-    async def _drop(self, path: str, report: SyncReport) -> None:
+    async def _drop(self, path: str, report: SyncReport, *, revision: int) -> None:
         if not self.folder.is_memory(path):
             return
         async with self._paths.held(path):
             known = await asyncio.to_thread(self._ledger.get, path)
             local = await asyncio.to_thread(self.folder.read, path)
-            if known and local and local.hash == known.hash:
-                await self._write(path, None, known.revision, local)
+            # One confirmed since the answer was made is newer than the deletion.
+            if known and local and local.hash == known.hash and known.revision < revision:
+                await self._write(path, None, revision, local)
                 report.removed += 1
 
     async def _write(self, path: str, text: str | None, revision: int, local: Content | None) -> None:

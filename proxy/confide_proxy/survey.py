@@ -6,14 +6,17 @@ import os
 
 from confide_proxy.errors import FolderError
 from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
-from confide_proxy.ledger import Confirmed
+from confide_proxy.ledger import Confirmed, Ledger
 from confide_proxy.sync_report import SyncReport
 
 
 def entries_of(
-    folder: Folder, found: list[Found], confirmed: dict[str, Confirmed], force: bool, report: SyncReport
+    folder: Folder, found: list[Found], ledger: Ledger, confirmed: dict[str, Confirmed], force: bool, report: SyncReport
 ) -> list[tuple[str, str, int]]:
-    """(path, hash, base) of each file that was found; those that look unchanged are not read unless `force` says so."""
+    """(path, hash, base) of each file that was found; those that look unchanged are not read unless `force` says so.
+
+    One that was touched and holds what it held is noted in the ledger as it looks now.
+    """
     entries = []
     for file in found:
         known = confirmed.get(file.path)
@@ -24,7 +27,15 @@ def entries_of(
         content = readable(folder, file.path, report)
         if content:
             entries.append((file.path, content.hash, base))
+            note_touched(ledger, file.path, known, content)
     return entries
+
+
+def note_touched(ledger: Ledger, path: str, known: Confirmed | None, content: Content) -> None:
+    """Have the looks of a file that was saved with the text that it had, so that it is neither read again nor counted as unsent."""
+    is_touched = known is not None and (known.size, known.mtime_ns) != (content.size, content.mtime_ns)
+    if known and is_touched and known.hash == content.hash and ledger.get(path) == known:
+        ledger.set(path, Confirmed(known.hash, known.revision, content.size, content.mtime_ns))
 
 
 def gone_of(folder: Folder, missing: dict[str, Confirmed], report: SyncReport) -> list[tuple[str, int]]:

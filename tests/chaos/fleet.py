@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from tests.support.programs import Daemon, Machine, running_daemon, wait_until
 from tests.support.relay import RecordingRelay
@@ -70,15 +71,14 @@ class Place:
             return False
         return not result.get("isError")
 
-    @property
-    def is_through(self) -> bool:
-        """Whether nothing that was said or saved here still waits to be sent."""
+    def waiting(self) -> dict[str, Any]:
+        """What was said or saved here and still waits to be sent, as the status counts it."""
         assert self.wire is not None
         try:
             told = self.wire.tool("memory_status", {}, timeout_s=CALL_S).get("structuredContent", {})
         except (queue.Empty, KeyError):
-            return False
-        return bool(told.get("queuedOffline") == 0 and told.get("pendingUploads") == 0)
+            return {"status": "none"}
+        return {name: told.get(name) for name in ("queuedOffline", "deadLetters", "pendingUploads")}
 
     def files(self) -> dict[str, str]:
         """Every memory file by its path."""
@@ -125,7 +125,7 @@ class Fleet:
 
         def same() -> bool:
             nonlocal agreed
-            is_through = all(place.is_through for place in self.places)
+            is_through = not any(value for place in self.places for value in place.waiting().values())
             states = [place.files() for place in self.places]
             states.append(self.documents(project))
             if not is_through or any(state != states[0] for state in states):
@@ -141,7 +141,7 @@ class Fleet:
         try:
             wait_until("all to have the same files", same, CONVERGED_WITHIN_S)
         except AssertionError:
-            states = {place.machine.name: place.files() for place in self.places}
+            states = {place.machine.name: (place.waiting(), place.files()) for place in self.places}
             raise AssertionError(f"no agreement: {states} and the daemon {self.documents(project)}") from None
         assert agreed is not None
         return agreed

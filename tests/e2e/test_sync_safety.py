@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -57,6 +58,29 @@ def test_a_real_deletion_travels(tmp_path: Path) -> None:
         assert not (bob.project / "memory/notes/a.md").exists()
         assert (bob.project / "memory/b.md").exists()
         assert "heron" not in bob.run("search", "heron at dawn")
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_file_that_was_only_touched_does_not_count_as_unsent(tmp_path: Path, is_watched: bool) -> None:
+    """A `git checkout`, a backup tool or a clock that jumps changes the time of a file and nothing in it."""
+    machine = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon:
+        machine.run("join", daemon.invite("ann"))
+        file = machine.write("memory/a.md", "The heron fishes at dawn.\n")
+        machine.run("sync")
+        if not is_watched:
+            os.utime(file, (1, 1))
+        with Wire(machine) as wire:
+            wire.open()
+
+            def unsent() -> int:
+                count: int = wire.tool("memory_status", {})["structuredContent"]["pendingUploads"]
+                return count
+
+            if is_watched:
+                assert unsent() == 0
+                os.utime(file, (1, 1))
+            wait_until("nothing to be left to send", lambda: unsent() == 0)
 
 
 def test_a_folder_named_global_is_not_the_shared_memory(tmp_path: Path) -> None:
