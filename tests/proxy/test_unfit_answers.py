@@ -61,7 +61,15 @@ async def saying(tmp_path: Path, said: bytes | dict[str, Any], space: dict[str, 
 )
 async def test_a_command_says_what_is_wrong_with_an_answer(tmp_path: Path, said: Any, told: str) -> None:
     async with saying(tmp_path, said, {"space": "s"}) as machine:
-        assert told in await asyncio.to_thread(machine.run, "search", "anything", code=1)
+        assert told in await asyncio.to_thread(machine.run, "sync", code=1)
+
+
+async def test_a_search_goes_on_with_the_files_here_and_says_why(tmp_path: Path) -> None:
+    async with saying(tmp_path, b"not JSON", {"space": "s"}) as machine:
+        machine.write("memory/a.md", "The heron fishes at dawn.\n")
+        found = await asyncio.to_thread(machine.run, "search", "heron")
+        assert "broke the protocol" in found
+        assert "memory/a.md" in found
 
 
 async def test_an_attachment_without_a_space_is_no_traceback(tmp_path: Path) -> None:
