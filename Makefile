@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test style types bench fuzz catalogue clean
+.PHONY: demo test style types bench fuzz chaos catalogue clean
 
 demo: $(STAMP)
 	./demo/run
@@ -29,6 +29,12 @@ fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fuzz]'
 	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest tests/crypto/test_tampering.py
 	$(BIN)/python -m fuzz
+
+# An hour: a thousand schedules of edits, stores, cuts and kills on two and three machines, and every fault point of a write.
+CHAOS_SEED ?= 0
+chaos: $(STAMP)
+	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest tests/proxy/test_write_faults.py
+	CONFIDE_CHAOS=1000 CONFIDE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -n 2 tests/chaos
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("confide needs Python 3.11 or newer; set PYTHON=python3.x" if sys.version_info < (3, 11) else 0)'

@@ -360,7 +360,9 @@ def sync(
         markup=False,
     )
     if sent := result.get("transcripts"):
-        out.print("transcripts: {messages} messages of {sessions} sessions sent, {skipped} lines skipped".format(**sent))
+        out.print(
+            "transcripts: {messages} messages of {sessions} sessions sent, {skipped} lines skipped".format(**sent)
+        )
     for item in result["skipped"]:
         err.print(f"skipped {item['path']}: {item['reason']}", markup=False)
     _note(result["warnings"])

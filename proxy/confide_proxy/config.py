@@ -105,4 +105,6 @@ def _checked(path: Path, key: str, value: Any) -> Any:
 
 
 def _kind(default: object) -> str:
-    return "true or false" if isinstance(default, bool) else "a string" if isinstance(default, str) else "a whole number"
+    return (
+        "true or false" if isinstance(default, bool) else "a string" if isinstance(default, str) else "a whole number"
+    )
