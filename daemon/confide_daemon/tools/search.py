@@ -115,7 +115,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 def _projects(context: ToolContext, arguments: dict[str, Any]) -> frozenset[str] | None:
-    """The projects to search, None for all: this one, those linked with it and the global one; `scope` narrows it, `project` replaces it."""
+    """The projects to search, None for all: this one, those linked with it and the global one; `scope` narrows, `project` replaces."""
     project, scope = arguments.get("project"), arguments["scope"]
     if scope == "global":
         if project not in (None, GLOBAL_PROJECT):

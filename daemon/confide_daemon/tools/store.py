@@ -86,10 +86,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     await context.machine.flush(project, path)
     grants = context.grants
     grants.require_write(project, path)  # a machine that answers late must not outlast its grant
-    if arguments["mode"] == "append":
-        change = context.space.append
-    else:
-        change = context.space.replace
+    change = context.space.append if arguments["mode"] == "append" else context.space.replace
     result = await change(project, path, content, heading=heading, author=grants.alias, operation=operation)
     if result.repeated and not result.hash:
         gone = WrittenBack(False, result, "it was stored before, and the file has been deleted since")
