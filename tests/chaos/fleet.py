@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Iterator
@@ -80,6 +81,13 @@ class Place:
             return {"status": "none"}
         return {name: told.get(name) for name in ("queuedOffline", "deadLetters", "pendingUploads")}
 
+    def heard(self) -> str:
+        """What the proxy has written to stderr."""
+        assert self.wire is not None
+        assert self.wire.process.stderr is not None
+        os.set_blocking(self.wire.process.stderr.fileno(), False)
+        return (self.wire.process.stderr.read() or b"").decode()
+
     def files(self) -> dict[str, str]:
         """Every memory file by its path."""
         root = self.machine.project
@@ -141,10 +149,21 @@ class Fleet:
         try:
             wait_until("all to have the same files", same, CONVERGED_WITHIN_S)
         except AssertionError:
-            states = {place.machine.name: (place.waiting(), place.files()) for place in self.places}
-            raise AssertionError(f"no agreement: {states} and the daemon {self.documents(project)}") from None
+            raise AssertionError("no agreement:\n" + "\n".join(self._differences(project))) from None
         assert agreed is not None
         return agreed
+
+    def _differences(self, project: str) -> list[str]:
+        documents = self.documents(project)
+        lines = []
+        for place in self.places:
+            files = place.files()
+            for path in sorted(files.keys() | documents.keys()):
+                here, there = files.get(path), documents.get(path)
+                if here != there:
+                    lines.append(f"{place.machine.name} has {path} as {here!r}, the daemon as {there!r}")
+            lines.append(f"{place.machine.name} waits with {place.waiting()} and said: {place.heard()}")
+        return lines
 
     def documents(self, project: str) -> dict[str, str]:
         """What the daemon holds now, by path."""

@@ -114,9 +114,12 @@ async def test_a_network_that_swallows_everything_is_noticed_by_both_ends() -> N
             assert not serving.done(), "while it is forwarded, keepalives keep it"
             relay.swallow()
             async with asyncio.timeout(10):
-                with pytest.raises(ConnectionLost, match="no sign of life"):
+                with pytest.raises(ConnectionLost) as lost:
                     await serving
-                assert isinstance(await host.ended.get(), ConnectionLost)
+                other = await host.ended.get()
+                assert isinstance(other, ConnectionLost)
+                # Whichever is first hangs up, and the other may hear of that.
+                assert "no sign of life" in f"{lost.value} {other}"
 
 
 def test_a_laptop_that_slept_is_back_within_seconds(tmp_path: Path) -> None:
