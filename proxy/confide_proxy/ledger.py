@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,29 +43,35 @@ class Ledger:
         self._inode = -1
         self._offset = 0
         self._lines = 0
+        # Of this object, whose methods several threads call: two that read on from one place would take it for twice as far.
+        self._own = threading.Lock()
         self._catch_up()
         if self._lines > len(self._entries) + COMPACT_AFTER:
             self._compact()
 
     def all(self) -> dict[str, Confirmed]:
         """Every confirmed file of the folder, by path."""
-        self._catch_up()
-        return dict(self._entries)
+        with self._own:
+            self._catch_up()
+            return dict(self._entries)
 
     def count(self) -> int:
         """How many files are confirmed."""
-        self._catch_up()
-        return len(self._entries)
+        with self._own:
+            self._catch_up()
+            return len(self._entries)
 
     def get(self, path: str) -> Confirmed | None:
         """The confirmed state of one file, or None."""
-        self._catch_up()
-        return self._entries.get(path)
+        with self._own:
+            self._catch_up()
+            return self._entries.get(path)
 
     def removed_at(self, path: str) -> int:
         """The revision that removed a file at both ends, as far as it is remembered; 0 if it is not, or the file is there again."""
-        self._catch_up()
-        return self._removed.get(path, 0)
+        with self._own:
+            self._catch_up()
+            return self._removed.get(path, 0)
 
     def set(self, path: str, state: Confirmed) -> None:
         """Remember what both ends agreed on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,22 @@ def test_damage_costs_a_comparison_at_most(tmp_path: Path, damage: bytes) -> Non
     with next(tmp_path.glob("*.jsonl")).open("ab") as file:
         file.write(damage)
     assert Ledger(tmp_path, "s", tmp_path).all() == {"memory/a.md": STATE}
+
+
+def test_threads_of_one_process_miss_no_line(tmp_path: Path) -> None:
+    """Files are read and confirmed in several threads at once; a line that one has read must not move another one past the next."""
+    ledger = Ledger(tmp_path, "s", tmp_path)
+    paths = [f"memory/{number}.md" for number in range(2000)]
+
+    def confirm(path: str) -> None:
+        ledger.set(path, Confirmed("h" * 64, 1, 1, 1))
+        assert ledger.get(path)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(confirm, paths))
+    finally:
+        sys.setswitchinterval(interval)
+    assert ledger.all().keys() == set(paths)
