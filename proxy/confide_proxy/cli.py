@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 
 from confide_crypto.enroll import Invite
@@ -28,6 +27,7 @@ from confide_proxy.config import load as load_config
 from confide_proxy.errors import FolderError
 from confide_proxy.joined import Joined
 from confide_proxy.key_commands import key_app
+from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
 from confide_proxy.paths import Paths
 from confide_proxy.progress import SyncProgress
 from confide_proxy.projects import Project
@@ -53,12 +53,8 @@ project_commands.add_to(app)
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 app.add_typer(setup_app, name="setup")
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 T = TypeVar("T")
-ProjectDir = Annotated[Path, typer.Option("--project", "-p", help="The project's folder.", show_default="here")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +171,7 @@ async def _join(invite: Invite, as_json: bool) -> None:
         result["denied"] = str(error)
         told = f"the link works, but for this folder {error}"
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     out.print(told, markup=False)
     out.print("\nnow let your agent start it:  confide setup claude-code --write", markup=False)
@@ -193,7 +189,7 @@ def pin(
     joined.save(here.paths.link, Joined(address, parse_daemon_key(daemon_key)))
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
     if as_json:
-        _print_json({"daemon": address, "words": words})
+        print_json({"daemon": address, "words": words})
         return
     out.print(f"pinned {address}", markup=False)
     out.print(f"this machine is {words}; test the link with: confide status", markup=False)
@@ -238,7 +234,7 @@ def search(
         arguments["project"] = "*"
     result = _run(_tool(project, "memory_search", arguments, sync=True))
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     _note(result["warnings"])
     for hit in result["results"]:
@@ -265,7 +261,7 @@ def read(
     arguments = {"path": path, "fromLine": start, "lines": lines} | ({"revision": revision} if revision else {})
     result = _run(_tool(project, "memory_read", arguments, sync=True))
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     _note(result.get("warnings", []))
     out.print(result["content"], markup=False)
@@ -289,7 +285,7 @@ def store(
     arguments |= {"heading": heading} if heading else {}
     result = _run(_tool(project, "memory_store", arguments, sync=True))
     if as_json:
-        _print_json(result)
+        print_json(result)
     else:
         told = "queued for" if result["queued"] else "stored in"
         out.print(f"{told} {result['path']} (revision {result['revision']})", markup=False)
@@ -303,18 +299,18 @@ def status(project: ProjectDir = Path(), as_json: AsJson = False) -> None:
 
     here = _require_here()
     try:
-        result = _run(_status(here, projects.identify(_folder(project))))
+        result = _run(_status(here, projects.identify(folder_of(project))))
     except (ConfideError, TimeoutError) as error:
         link = standing.down(here.paths, error)
         waiting = offline_commands.counts(here)
         if as_json:
-            _print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead})
+            print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead})
         else:
             _print_link({name: value for name, value in link.items() if name not in ("reason", "hint")})
             out.print(f"queuedOffline  {waiting.queued}\ndeadLetters    {waiting.dead}", markup=False)
         raise  # says the reason and the hint, and ends with their code
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     _print_link(result.pop("link"))
     width = max(len(name) for name in result)
@@ -352,7 +348,7 @@ def sync(
     """Compare this project's files with the daemon and wait until they are indexed."""
     result = _run(_sync(project, force))
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     out.print(
         f"files: {result['filesScanned']} compared, {result['filesSent']} sent, {result['filesPulled']} received, "
@@ -385,7 +381,7 @@ def quickstart(
     if as_json:
         changed = setup.merge(setup.claude_code_file(project.absolute(), for_user=False)) if write else False
         counts = {"filesScanned": result["filesScanned"], "totalChunks": info["totalChunks"], "entryAdded": changed}
-        _print_json({"daemonVersion": info["daemonVersion"], **counts})
+        print_json({"daemonVersion": info["daemonVersion"], **counts})
         return
     out.print(f"a daemon answers, version {info['daemonVersion']}", markup=False)
     out.print(f"{result['filesScanned']} memory files compared, {info['totalChunks']} pieces indexed", markup=False)
@@ -402,7 +398,7 @@ def quickstart(
 async def _tool(project: Path, tool: str, arguments: dict[str, Any], *, sync: bool = False) -> dict[str, Any]:
     from confide_proxy import offline_commands
 
-    identity = projects.identify(_folder(project))
+    identity = projects.identify(folder_of(project))
     return await offline_commands.call(_require_here(), identity, tool, arguments, sync=sync, note=_note)
 
 
@@ -412,7 +408,7 @@ async def _sync(project: Path, force: bool) -> dict[str, Any]:
 
     here = _require_here()
     with SyncProgress(err) as bar:
-        async with Client(here.paths, here.config, projects.identify(_folder(project))) as client:
+        async with Client(here.paths, here.config, projects.identify(folder_of(project))) as client:
             client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await offline_commands.send_queue(client, here, _note)
             sent = await client.send_transcripts(
@@ -431,12 +427,6 @@ def _require_here() -> Here:
     return _here
 
 
-def _folder(project: Path) -> Path:
-    if not project.is_dir():
-        raise typer.BadParameter(f"{project} is not a folder", param_hint="--project")
-    return project.absolute()
-
-
 def _websocket_url(url: str) -> str:
     schemes = {"confide": "ws", "confides": "wss", "ws": "ws", "wss": "wss"}
     scheme, separator, rest = url.partition("://")
@@ -450,10 +440,6 @@ def _websocket_url(url: str) -> str:
 def _note(warnings: list[str]) -> None:
     for warning in warnings:
         err.print(f"note: {warning}", markup=False)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
 def _plain(text: str) -> str:

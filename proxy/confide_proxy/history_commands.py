@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from confide_proxy import projects
 from confide_proxy.errors import FolderError
+from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
 
 if TYPE_CHECKING:
     from confide_proxy.cli import Here
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 PathOf = Annotated[str, typer.Argument(metavar="PATH", help="As a search shows it, e.g. memory/2026-11-20.md.")]
-ProjectDir = Annotated[Path, typer.Option("--project", "-p", help="The project's folder.", show_default="here")]
 IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="The memory that all projects share.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DEADLINE_S = 30.0
 
 
@@ -48,7 +42,7 @@ def history(
     kinds = {"revision": int, "author": str, "time": str, "bytes": int, "deleted": bool, "clash": bool}
     revisions = records(answer, "revisions", **kinds)
     if as_json:
-        _print_json({"project": name, "path": path, "revisions": revisions})
+        print_json({"project": name, "path": path, "revisions": revisions})
         return
     width = max((len(entry["author"]) for entry in revisions), default=0)
     for entry in revisions:
@@ -68,7 +62,7 @@ def deleted(
     kinds = {"path": str, "revision": int, "bytes": int, "author": str, "time": str, "restorableUntil": str}
     documents = records(answer, "documents", **kinds)
     if as_json:
-        _print_json({"project": name, "documents": documents})
+        print_json({"project": name, "documents": documents})
         return
     for entry in documents:
         when = f"deleted {local_time(entry['time'])} by {entry['author']}"
@@ -90,7 +84,7 @@ def restore(
     """Make an older text of a memory file the newest one, here and on every machine of the space."""
     result = asyncio.run(_restore(context.obj, project, is_global, path, revision))
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     if result["changed"]:
         out.print(f"restored {path} in {result['project']}, now revision {result['revision']}", markup=False)
@@ -104,7 +98,7 @@ async def _restore(here: Here, folder: Path, is_global: bool, path: str, revisio
     from confide_proxy.answers import value
     from confide_proxy.client import Client
 
-    project = projects.identify(_folder(folder))
+    project = projects.identify(folder_of(folder))
     name = projects.GLOBAL if is_global else project.name
     body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
     async with Client(here.paths, here.config, project) as client:
@@ -125,17 +119,7 @@ async def _ask(here: Here, folder: Path, is_global: bool, op: str, body: dict[st
     """The daemon's answer about this folder's project, and the project's name."""
     from confide_proxy.client import Client
 
-    project = projects.identify(_folder(folder))
+    project = projects.identify(folder_of(folder))
     name = projects.GLOBAL if is_global else project.name
     async with Client(here.paths, here.config, project) as client:
         return await client.connection.request(op, {"project": name, **body}, timeout_s=_DEADLINE_S), name
-
-
-def _folder(project: Path) -> Path:
-    if not project.is_dir():
-        raise typer.BadParameter(f"{project} is not a folder", param_hint="--project")
-    return project.absolute()
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")

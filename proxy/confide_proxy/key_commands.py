@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 import re
 import socket
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from confide_crypto.errors import ConfideError, KeyFileError, PassphraseError
 from confide_crypto.keys import fingerprint_words, format_public_key
@@ -22,16 +20,14 @@ from confide_proxy import identity as identities
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.identity import Form, Stored
 from confide_proxy.key_rotation import MachineKeys, exclusive
+from confide_proxy.options import AsJson, err, out, print_json
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
     from confide_proxy.cli import Here
 
 key_app = typer.Typer(help="This machine's key.", no_args_is_help=True)
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _LOCK_WAIT_S = 2.0
 _MOST_TYPED = 4096
 
@@ -57,7 +53,7 @@ def key_show(context: typer.Context, as_json: AsJson = False) -> None:
             "publicKey": format_public_key(held.following.public_key, socket.gethostname()),
             "words": fingerprint_words(held.following.public_key),
         }
-    _print_json(record)
+    print_json(record)
 
 
 @key_app.command("move")
@@ -165,7 +161,7 @@ def key_import(
     words = fingerprint_words(kept.public_key)
     if as_json:
         line = format_public_key(kept.public_key, socket.gethostname())
-        _print_json({"publicKey": line, "words": words, "kept": kept.form.value, "file": str(paths.identity)})
+        print_json({"publicKey": line, "words": words, "kept": kept.form.value, "file": str(paths.identity)})
         return
     out.print(f"this machine is now {words}", markup=False)
     out.print(f"{file} is still there, and holds the same secret: delete it where it is not needed", markup=False)
@@ -182,7 +178,7 @@ def key_rotate(context: typer.Context, as_json: AsJson = False) -> None:
     old, new = asyncio.run(key_rotation.rotate(here.paths, here.config, passphrase=passphrase))
     if as_json:
         names = socket.gethostname()
-        _print_json(
+        print_json(
             {
                 side: {"publicKey": format_public_key(key, names), "words": fingerprint_words(key)}
                 for side, key in (("old", old), ("new", new))
@@ -254,7 +250,3 @@ def _clock(seconds: float) -> str:
 def _here(context: typer.Context) -> Here:
     here: Here = context.obj
     return here
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")

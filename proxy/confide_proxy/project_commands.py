@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from confide_proxy import projects as of_folders
+from confide_proxy.options import AsJson, ProjectDir, err, out, print_json
 
 if TYPE_CHECKING:
     from confide_proxy.cli import Here
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-ProjectDir = Annotated[Path, typer.Option("--project", "-p", help="The project's folder.", show_default="here")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DEADLINE_S = 30.0
 
 
@@ -37,7 +31,7 @@ def projects(context: typer.Context, project: ProjectDir = Path(), as_json: AsJs
     answer, here = asyncio.run(_ask(context.obj, project, "projects", {}))
     found = records(answer, "projects", name=str, files=int, updated=str, linked=bool)
     if as_json:
-        _print_json({"project": here, "projects": found, "complete": answer.get("complete") is not False})
+        print_json({"project": here, "projects": found, "complete": answer.get("complete") is not False})
         return
     width = max((len(entry["name"]) for entry in found), default=0)
     for entry in found:
@@ -75,7 +69,7 @@ def _say(context: typer.Context, folder: Path, op: str, body: dict[str, Any], *,
     answer, here = asyncio.run(_ask(context.obj, folder, op, body))
     linked = names(answer, "linked")
     if as_json:
-        _print_json({"project": here, "linked": linked})
+        print_json({"project": here, "linked": linked})
     else:
         out.print(f"{here} is linked with {', '.join(linked) or 'no other project'}", markup=False)
 
@@ -90,7 +84,3 @@ async def _ask(here: Here, folder: Path, op: str, body: dict[str, Any]) -> tuple
     async with Client(here.paths, here.config, project) as client:
         answer = await client.connection.request(op, {"project": project.name, **body}, timeout_s=_DEADLINE_S)
         return answer, project.name
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from confide_proxy.errors import ToolError
 from confide_proxy.journal import Entry, Journal
+from confide_proxy.options import AsJson, out, print_json
 
 if TYPE_CHECKING:
     from confide_proxy.cli import Here
 
 queue_app = typer.Typer(help="What waits on this machine for the daemon, and what it has refused.")
-out = Console(highlight=False, soft_wrap=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="As `confide queue` shows it; its beginning will do.")]
 DAMAGED = "damaged"
 
@@ -38,7 +34,7 @@ def queue(
     entries = [(journal.get(head.id) if show else head) or head for head in journal.heads()]
     if as_json:
         listed = [_as_json(entry, show=show) for entry in entries]
-        _print_json(
+        print_json(
             {
                 "queuedOffline": counts.queued,
                 "deadLetters": counts.dead,
@@ -80,7 +76,7 @@ def retry(
             f"{identity[:32]} was not refused: it waits already", hint="it is sent once the daemon can be reached"
         )
     if as_json:
-        _print_json({"retried": done})
+        print_json({"retried": done})
     else:
         out.print(
             f"{len(done)} {'waits' if len(done) == 1 else 'wait'} again; confide sync sends them now", markup=False
@@ -99,7 +95,7 @@ def drop(context: typer.Context, identity: Id, as_json: AsJson = False) -> None:
         journal.drop(entry.id)
         dropped, told = entry.id, f"dropped {entry.id[:8]}: {entry.path} [{entry.target}]"
     if as_json:
-        _print_json({"dropped": dropped})
+        print_json({"dropped": dropped})
     else:
         out.print(told, markup=False)
 
@@ -129,7 +125,3 @@ def _as_json(entry: Entry, *, show: bool) -> dict[str, Any]:
     }
     told |= {"code": entry.code, "reason": entry.why} if entry.code else {}
     return {**told, "arguments": entry.arguments} if show else told
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from confide_proxy import projects as of_folders
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import SessionError
+from confide_proxy.options import AsJson, ProjectDir, err, out, print_json
 
 if TYPE_CHECKING:
     from confide_proxy.cli import Here
 
 transcript_app = typer.Typer(help="The transcripts of your sessions.", no_args_is_help=True)
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-ProjectDir = Annotated[Path, typer.Option("--project", "-p", help="The project's folder.", show_default="here")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DEADLINE_S = 30.0
 _DOCUMENT = re.compile(rf"sessions/\d{{4}}-\d\d-\d\d-({'|'.join(TRANSCRIPT_SOURCES)})-([A-Za-z0-9_-]+)\.md")
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -36,7 +30,7 @@ def list_sessions(context: typer.Context, project: ProjectDir = Path(), as_json:
     here: Here = context.obj
     found = asyncio.run(_sessions(here, project))
     if as_json:
-        _print_json({"sources": list(here.config.transcripts), "sessions": found})
+        print_json({"sources": list(here.config.transcripts), "sessions": found})
         return
     if not here.config.transcripts:
         err.print(f"none are sent; to switch them on, set transcripts in {here.paths.config}", markup=False)
@@ -62,7 +56,7 @@ def forget(
     """Delete a session's transcript from the daemon, with all its text, and take nothing of it again."""
     forgotten = asyncio.run(_forget(context.obj, project, session, agent))
     if as_json:
-        _print_json(forgotten)
+        print_json(forgotten)
     else:
         out.print(
             f"forgotten: session {forgotten['session']} of {forgotten['agent']} in {forgotten['project']}", markup=False
@@ -127,7 +121,3 @@ def _identified(folder: Path) -> of_folders.Project:
     if not folder.is_dir():
         raise typer.BadParameter(f"{folder} is not a folder", param_hint="--project")
     return of_folders.identify(folder.absolute())
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")

@@ -36,9 +36,10 @@ class Step:
 
 @dataclass(slots=True)
 class Ledger:
-    """Which marks have to be found at the end."""
+    """Which marks have to be found at the end: `owed` were kept as an agent was told, `persons` wrote and did not throw away."""
 
     owed: set[str] = field(default_factory=set)
+    persons: set[str] = field(default_factory=set)
     count: int = 0
 
     def new(self) -> str:
@@ -50,9 +51,6 @@ class Ledger:
         """A person has overwritten or deleted this."""
         for mark in set(MARK.findall(text)) - set(MARK.findall(but)):
             self.persons.discard(mark)
-
-    persons: set[str] = field(default_factory=set)
-    """Written by people; owed unless they threw it away."""
 
 
 def steps(machines: int) -> st.SearchStrategy[list[Step]]:
