@@ -16,8 +16,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from confide_proxy.errors import FolderError
+
 LOOK_AGAIN_S = 0.01
 """A path that another process handles is tried again so soon: it is done within a round trip."""
+LONGEST_STEP_S = 300.0
+"""More than a file of the largest size has for being sent and indexed."""
 _REMEMBERED = 1024
 _OFFSETS = 2**62
 
@@ -38,12 +42,20 @@ class PathLocks:
 
     @asynccontextmanager
     async def held(self, path: str) -> AsyncIterator[None]:
-        """Wait for the path, and hold it. Waits are bounded by what its holder does there, which has deadlines."""
+        """Wait for the path, and hold it.
+
+        Raises:
+            FolderError: another process of this machine has held it for longer than any step takes: it stands still.
+        """
         async with self._lock(path):
             offset = int.from_bytes(hashlib.blake2b(path.encode(errors="surrogateescape"), digest_size=8).digest())
             offset %= _OFFSETS
-            while not self._try(offset):  # noqa: ASYNC110 - another process lets go of it, which no event tells
-                await asyncio.sleep(LOOK_AGAIN_S)
+            try:
+                async with asyncio.timeout(LONGEST_STEP_S):
+                    while not self._try(offset):  # noqa: ASYNC110 - another process lets go of it, which no event tells
+                        await asyncio.sleep(LOOK_AGAIN_S)
+            except TimeoutError:
+                raise FolderError(path, "is held by another confide process that stands still") from None
             try:
                 yield
             finally:
