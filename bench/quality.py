@@ -47,7 +47,7 @@ class RememberingEmbedder:
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self.id, self.model, self.dimensions = inner.id, inner.model, inner.dimensions
+        self.id, self.model, self.dimensions, self.limits = inner.id, inner.model, inner.dimensions, inner.limits
         self._known: dict[str, Any] = {}
 
     def embed_query(self, text: str) -> Any:

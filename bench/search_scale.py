@@ -41,6 +41,7 @@ class QuestionsOnly:
         self._model = load_minilm()
         self._hashed = HashedEmbedder(self._model.dimensions)
         self.id, self.model, self.dimensions = "bench", "questions-only", self._model.dimensions
+        self.limits = self._model.limits
 
     def embed_query(self, text: str) -> Any:
         return self._model.embed_query(text)

@@ -8,6 +8,8 @@
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
     ├── TooLargeError               a document over the limit
     ├── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
+    │   ├── ProviderDownError       the provider does not answer well now: worth trying later
+    │   └── QuotaError              the provider refuses until somebody acts: quota, key, model
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
@@ -77,6 +79,29 @@ class EmbedderError(ConfideError):
     """The embedding model cannot be loaded, or gave vectors that cannot be used."""
 
     exit_code = 1
+
+
+class ProviderDownError(EmbedderError):
+    """The embedding provider cannot be reached, is overloaded or answers nonsense: worth trying again later.
+
+    Attributes:
+        retry_after_s: how long it asked to be left alone (Retry-After, RFC 9110 10.2.3), None where it did not say.
+    """
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, hint: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class QuotaError(EmbedderError):
+    """The embedding provider refuses until somebody acts: the quota is exhausted, the key is refused, the model is unknown.
+
+    Trying again by itself is useless, and may cost; nothing does.
+    """
+
+    exit_code = 3
 
 
 class ConfigError(ConfideError):

@@ -11,6 +11,6 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from confide_daemon.embed.handle import EmbedderHandle
-from confide_daemon.embed.protocol import Embedder, Vectors
+from confide_daemon.embed.protocol import Embedder, Limits, Vectors
 
-__all__ = ["Embedder", "EmbedderHandle", "Vectors"]
+__all__ = ["Embedder", "EmbedderHandle", "Limits", "Vectors"]

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from confide_daemon.embed.protocol import Vectors
+from confide_daemon.embed.protocol import Limits, Vectors
 
 
 class HashedEmbedder:
     """Feature hashing of words (Weinberger et al. 2009)."""
 
     id = "hashed"
+    limits = Limits()
 
     def __init__(self, dimensions: int = 64, *, model: str = "words-v1") -> None:
         self.dimensions = dimensions

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from confide_daemon.embed.protocol import Vectors
+from confide_daemon.embed.protocol import Limits, Vectors
 from confide_daemon.errors import EmbedderError
 from confide_daemon.packaged import packaged
 
@@ -96,6 +96,7 @@ class OnnxEmbedder:
     """A sentence model: tokens in, one unit vector a text out."""
 
     id = "local"
+    limits = Limits()
 
     def __init__(
         self,
