@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import numpy as np
 
 from confide_daemon.chunks import Piece
 from confide_daemon.clash import has_clash
 from confide_daemon.documents import day_of, source_of, text_hash
 from confide_daemon.embed.protocol import Vectors
-from confide_daemon.store import history, operations, projects, transcripts
+from confide_daemon.store import generations, health, history, keyword, operations, projects, transcripts
 from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
 from confide_daemon.store.filters import allowed_documents
-from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash, piece_header
+from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash
 from confide_daemon.store.protocol import (
     DocumentRow,
     Filter,
@@ -39,13 +38,6 @@ from confide_daemon.store.protocol import (
     Waiting,
 )
 from confide_daemon.store.scan import VectorScan
-
-# How many vectors of vanished pieces are kept in case they come back: 30 MiB at 384 dimensions.
-CACHED_VECTORS = 20_000
-# A piece's header (path, headings, date) counts as much as its text.
-HEADER_WEIGHT = 1.0
-# sqlite-vec's own limit for nearest neighbours.
-MOST_NEIGHBOURS = 4096
 
 DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
     FROM document d JOIN project p ON p.id = d.project"""
@@ -266,7 +258,6 @@ class SqliteStore:
         self._remove_pieces([row[0] for row in present if row[0] not in staying], now=now)
         added = 0
         for position, (piece, digest) in enumerate(zip(pieces, hashes, strict=True)):
-            header = piece_header(document.path, piece.heading)
             if position in kept:
                 row = present[kept[position]]
                 if row[2:] != (position, piece.start_line, piece.end_line, piece.heading):
@@ -275,8 +266,7 @@ class SqliteStore:
                         (position, piece.start_line, piece.end_line, piece.heading, row[0]),
                     )
                 if row[5] != piece.heading:
-                    sql = "UPDATE keyword SET header = ?, body = ? WHERE rowid = ?"
-                    self._rows(sql, (header, piece.text, row[0]))
+                    keyword.update(self._rows, row[0], document.path, piece.heading, piece.text)
                 continue
             self._add_piece(document, position, piece, digest, now=now)
             added += 1
@@ -290,19 +280,14 @@ class SqliteStore:
                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
             (*place, piece.tokens, digest, piece.text, now),
         )
-        header = piece_header(document.path, piece.heading)
-        self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", (identity, header, piece.text))
+        keyword.add(self._rows, identity, document.path, piece.heading, piece.text)
 
     def _remove_pieces(self, pieces: Sequence[int], *, now: float) -> None:
         if not pieces:
             return
-        gone = json.dumps(list(pieces))
-        for generation in self.generations():
-            self._keep_vectors(generation, "c.id IN (SELECT value FROM json_each(?))", (gone,), now=now)
-            for piece in pieces:
-                self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk = ?", (piece,))
-        self._rows("DELETE FROM keyword WHERE rowid IN (SELECT value FROM json_each(?))", (gone,))
-        self._rows("DELETE FROM chunk WHERE id IN (SELECT value FROM json_each(?))", (gone,))
+        generations.remove_pieces(self._rows, pieces, now=now)
+        keyword.remove(self._rows, pieces)
+        self._rows("DELETE FROM chunk WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(pieces)),))
         self._after_commit.append(lambda: self._scan.remove(pieces))
 
     def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
@@ -314,61 +299,27 @@ class SqliteStore:
 
     def generations(self) -> list[Generation]:
         """All generations, the oldest first."""
-        sql = "SELECT id, provider, model, dimensions, state = 'live' FROM generation ORDER BY id"
-        return [Generation(row[0], row[1], row[2], row[3], bool(row[4])) for row in self._rows(sql)]
+        return generations.listed(self._rows)
 
     def add_generation(self, provider: str, model: str, dimensions: int, *, live: bool, now: float) -> Generation:
         """A new, empty generation with its own vector table."""
-        identity = self._one(
-            "INSERT INTO generation (provider, model, dimensions, state, created_at) VALUES (?, ?, ?, ?, ?) RETURNING id",
-            (provider, model, dimensions, "live" if live else "building", now),
-        )
-        self._rows(
-            f"CREATE VIRTUAL TABLE vector_{int(identity)} USING vec0("
-            f"chunk INTEGER PRIMARY KEY, project INTEGER PARTITION KEY, embedding FLOAT[{int(dimensions)}])"
-        )
-        return Generation(identity, provider, model, dimensions, live)
+        return generations.add(self._rows, provider, model, dimensions, live=live, now=now)
 
     def make_live(self, generation: int, *, now: float) -> None:
         """Swaps the generation in and drops the one that was live."""
-        for other in self.generations():
-            if other.live and other.id != generation:
-                self.drop_generation(other.id, now=now)
-        self._rows("UPDATE generation SET state = 'live' WHERE id = ?", (generation,))
+        generations.make_live(self._rows, generation, now=now)
 
     def drop_generation(self, generation: int, *, now: float) -> None:
         """Drops the generation; its newest vectors stay in the cache."""
-        for other in self.generations():
-            if other.id == generation:
-                self._keep_vectors(other, "TRUE", (), now=now)
-                self._rows(f"DROP TABLE vector_{generation}")
-                self._rows("DELETE FROM generation WHERE id = ?", (generation,))
-
-    def _keep_vectors(self, generation: Generation, which: str, values: Sequence[Any], *, now: float) -> None:
-        table = f"vector_{generation.id}"
-        self._rows(
-            f"""INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at)
-                SELECT ?, c.hash, v.embedding, ? FROM chunk c JOIN {table} v ON v.chunk = c.id
-                WHERE {which} ORDER BY c.id DESC LIMIT {CACHED_VECTORS}""",
-            (generation.name, now, *values),
-        )
-        surplus = int(self._one("SELECT count(*) FROM vector_cache")) - CACHED_VECTORS
-        if surplus > 0:
-            self._rows(
-                """DELETE FROM vector_cache WHERE (model, hash) IN
-                   (SELECT model, hash FROM vector_cache ORDER BY kept_at LIMIT ?)""",
-                (surplus,),
-            )
+        generations.drop(self._rows, generation, now=now)
 
     def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
         """Pieces without a vector, by id."""
-        sql = f"""SELECT c.id, c.hash, c.text, c.added_at FROM chunk c LEFT JOIN vector_{generation}_rowids v ON v.rowid = c.id
-                  WHERE c.id > ? AND v.rowid IS NULL ORDER BY c.id LIMIT ?"""
-        return [Waiting(*row) for row in self._rows(sql, (after, limit))]
+        return generations.waiting(self._rows, generation, after=after, limit=limit)
 
     def waiting_count(self, generation: int) -> int:
         """How many pieces have no vector."""
-        return self.piece_count() - int(self._one(f"SELECT count(*) FROM vector_{generation}_rowids"))
+        return generations.waiting_count(self._rows, generation)
 
     def oldest_waiting(self, generation: int) -> float | None:
         """When the piece that waits longest was added."""
@@ -377,31 +328,11 @@ class SqliteStore:
 
     def known_vectors(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
         """Vectors of equal texts: of pieces that are there, or were."""
-        known: dict[bytes, Vectors] = {}
-        for digest in set(hashes):
-            packed = self._one(
-                "SELECT vector FROM vector_cache WHERE model = ? AND hash = ?", (generation.name, digest)
-            )
-            packed = packed or self._one(
-                f"""SELECT v.embedding FROM vector_{generation.id} v WHERE v.chunk = (
-                    SELECT c.id FROM chunk c JOIN vector_{generation.id}_rowids r ON r.rowid = c.id WHERE c.hash = ? LIMIT 1)""",
-                (digest,),
-            )
-            if packed:
-                known[digest] = np.frombuffer(packed, dtype=np.float32)
-        return known
+        return generations.known_vectors(self._rows, generation, hashes)
 
     def add_vectors(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
         """Stores vectors for the pieces that still exist and have none."""
-        sql = f"""SELECT d.project FROM chunk c JOIN document d ON d.id = c.document
-                  WHERE c.id = ? AND c.id NOT IN (SELECT rowid FROM vector_{generation}_rowids)"""
-        stored: list[tuple[int, Vectors]] = []
-        for piece, vector in vectors:
-            project = self._one(sql, (piece,))
-            if project is not None:
-                values = (piece, project, np.ascontiguousarray(vector, dtype=np.float32).tobytes())
-                self._rows(f"INSERT INTO vector_{generation} (chunk, project, embedding) VALUES (?, ?, ?)", values)
-                stored.append((piece, vector))
+        stored = generations.add_vectors(self._rows, generation, vectors)
         self._after_commit.append(lambda: self._scan.add(generation, stored))
         return len(stored)
 
@@ -418,14 +349,8 @@ class SqliteStore:
         """The best pieces by BM25."""
         if not match:
             return []
-        rank = f"bm25(keyword, {HEADER_WEIGHT}, 1.0)"
         documents = allowed_documents(self._rows, allowed)
-        if documents is None:
-            sql = f"SELECT rowid, -{rank} FROM keyword WHERE keyword MATCH ? ORDER BY {rank} LIMIT ?"
-            return self._rows(sql, (match, limit))
-        sql = f"""SELECT keyword.rowid, -{rank} FROM keyword CROSS JOIN chunk c ON c.id = keyword.rowid
-                  WHERE keyword MATCH ? AND c.document IN (SELECT value FROM json_each(?)) ORDER BY {rank} LIMIT ?"""
-        return self._rows(sql, (match, json.dumps(documents), limit))
+        return keyword.candidates(self._rows, match, documents, limit=limit)
 
     def vector_candidates(
         self, generation: int, vector: Vectors, allowed: Filter, *, limit: int
@@ -436,22 +361,14 @@ class SqliteStore:
         found = self._scan.nearest(generation, vector, limit, pieces)
         if found is not None:
             return found
-        sql = f"SELECT chunk, distance FROM vector_{generation} WHERE embedding MATCH ? AND k = ?"
-        values: list[Any] = [vector.tobytes(), min(limit, MOST_NEIGHBOURS)]
-        if documents is not None:
-            sql += " AND chunk IN (SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?)))"
-            values.append(json.dumps(documents))
-        return [(piece, _cosine(distance)) for piece, distance in self._rows(sql, values)]
+        return generations.nearest(self._rows, generation, vector, documents, limit=limit)
 
     def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
         """The true cosine of each piece that has a vector."""
         found = self._scan.cosines(generation, vector, pieces)
         if found is not None:
             return found
-        sql = f"""SELECT chunk, vec_distance_l2(embedding, ?) FROM vector_{generation}
-                  WHERE chunk IN (SELECT value FROM json_each(?))"""
-        rows = self._rows(sql, (vector.tobytes(), json.dumps(list(pieces))))
-        return {piece: _cosine(distance) for piece, distance in rows}
+        return generations.cosines(self._rows, generation, vector, pieces)
 
     def _pieces_of(self, documents: Sequence[int]) -> list[int]:
         sql = "SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?))"
@@ -502,34 +419,10 @@ class SqliteStore:
 
     def heal(self) -> Healed:
         """Checks the derived rows against the pieces, and puts them right."""
-        missing = self._rows("SELECT id FROM chunk EXCEPT SELECT id FROM keyword_docsize")
-        # Negative row ids are the background rows of the schema, which belong to no piece.
-        surplus = self._rows("SELECT id FROM keyword_docsize WHERE id > 0 EXCEPT SELECT id FROM chunk")
-        for (piece,) in surplus:
-            self._rows("DELETE FROM keyword WHERE rowid = ?", (piece,))
-        for (piece,) in missing:
-            rows = self._rows(
-                "SELECT d.path, c.heading, c.text FROM chunk c JOIN document d ON d.id = c.document WHERE c.id = ?",
-                (piece,),
-            )
-            path, heading, text = rows[0]
-            values = (piece, piece_header(path, heading), text)
-            self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", values)
-        orphans = 0
-        for generation in self.generations():
-            lost = self._rows(f"SELECT rowid FROM vector_{generation.id}_rowids EXCEPT SELECT id FROM chunk")
-            for (piece,) in lost:
-                self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk = ?", (piece,))
-            orphans += len(lost)
-        return Healed(len(missing) + len(surplus), orphans)
+        return health.heal(self._rows)
 
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:
     identity, project, path, revision, content, deleted, *rest, clash = row
     values = (identity, project, path, revision, content, bool(deleted), *rest, bool(clash))
     return DocumentRow(*values)
-
-
-def _cosine(distance: float) -> float:
-    """Of unit vectors, from their L2 distance."""
-    return 1.0 - distance * distance / 2.0
