@@ -1,4 +1,9 @@
-"""Generations of vectors as SQL: one table `vector_<id>` for each (provider, model, dimensions), and the cache of vectors by text."""
+"""Generations of vectors as SQL: one table `vector_<id>` for each (provider, model, dimensions), and the cache of vectors by text.
+
+A generation is a plain table with a row for each piece, not sqlite-vec's `vec0`: that keeps its rows in chains of pages, where one
+vector takes 25 us to read (here 3), in blocks of 1,024 rows for each project (1.5 MiB for a project of one note), and what is deleted
+never gets smaller. sqlite-vec still computes the distances, so a search of the table is as exact.
+"""
 
 # ruff: noqa: S608 - only table names with a number of our own are put into SQL; every value is a parameter
 
@@ -17,8 +22,6 @@ Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 # How many vectors of vanished pieces are kept in case they come back: 30 MiB at 384 dimensions.
 CACHED_VECTORS = 20_000
-# sqlite-vec's own limit for nearest neighbours.
-MOST_NEIGHBOURS = 4096
 
 
 def listed(rows: Rows) -> list[Generation]:
@@ -34,12 +37,25 @@ def add(rows: Rows, provider: str, model: str, dimensions: int, *, live: bool, n
         (provider, model, dimensions, "live" if live else "building", now),
     )
     identity = int(found[0][0])
-    rows(
-        f"CREATE VIRTUAL TABLE vector_{identity} USING vec0("
-        f"chunk INTEGER PRIMARY KEY, project INTEGER PARTITION KEY, embedding FLOAT[{int(dimensions)}])",
-        (),
-    )
+    _create(rows, f"vector_{identity}")
+    # To count them, and to find who has none, without walking over the vectors themselves.
+    rows(f"CREATE INDEX vector_{identity}_chunk ON vector_{identity} (chunk)", ())
     return Generation(identity, provider, model, dimensions, live)
+
+
+def _create(rows: Rows, table: str) -> None:
+    rows(f"CREATE TABLE {table} (chunk INTEGER PRIMARY KEY, embedding BLOB NOT NULL)", ())
+
+
+def lay_out_plainly(rows: Rows) -> None:
+    """Turns vec0 tables, as they were before, into plain ones; the caller has a transaction around it."""
+    sql = "SELECT name FROM sqlite_schema WHERE name GLOB 'vector_[0-9]*' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
+    for (table,) in rows(sql, ()):
+        _create(rows, "vector_plain")
+        rows(f"INSERT INTO vector_plain SELECT chunk, embedding FROM {table} ORDER BY chunk", ())
+        rows(f"DROP TABLE {table}", ())
+        rows(f"ALTER TABLE vector_plain RENAME TO {table}", ())
+        rows(f"CREATE INDEX {table}_chunk ON {table} (chunk)", ())
 
 
 def make_live(rows: Rows, generation: int, *, now: float) -> None:
@@ -64,8 +80,7 @@ def remove_pieces(rows: Rows, pieces: Sequence[int], *, now: float) -> None:
     gone = json.dumps(list(pieces))
     for generation in listed(rows):
         _keep(rows, generation, "c.id IN (SELECT value FROM json_each(?))", (gone,), now=now)
-        for piece in pieces:
-            rows(f"DELETE FROM vector_{generation.id} WHERE chunk = ?", (piece,))
+        rows(f"DELETE FROM vector_{generation.id} WHERE chunk IN (SELECT value FROM json_each(?))", (gone,))
 
 
 def _keep(rows: Rows, generation: Generation, which: str, values: Sequence[Any], *, now: float) -> None:
@@ -86,22 +101,23 @@ def _keep(rows: Rows, generation: Generation, which: str, values: Sequence[Any],
 
 def waiting(rows: Rows, generation: int, *, after: int, limit: int) -> list[Waiting]:
     """Pieces without a vector, by id."""
-    sql = f"""SELECT c.id, c.hash, c.text, c.added_at FROM chunk c LEFT JOIN vector_{generation}_rowids v ON v.rowid = c.id
-              WHERE c.id > ? AND v.rowid IS NULL ORDER BY c.id LIMIT ?"""
+    sql = f"""SELECT c.id, c.hash, c.text, c.added_at FROM chunk c LEFT JOIN vector_{generation} v INDEXED BY vector_{generation}_chunk
+              ON v.chunk = c.id WHERE c.id > ? AND v.chunk IS NULL ORDER BY c.id LIMIT ?"""
     return [Waiting(*row) for row in rows(sql, (after, limit))]
 
 
 def waiting_count(rows: Rows, generation: int) -> int:
     """How many pieces have no vector."""
-    sql = f"SELECT (SELECT count(*) FROM chunk) - (SELECT count(*) FROM vector_{generation}_rowids)"
+    sql = f"""SELECT (SELECT count(*) FROM chunk)
+              - (SELECT count(*) FROM vector_{generation} INDEXED BY vector_{generation}_chunk)"""
     return int(rows(sql, ())[0][0])
 
 
 def known_vectors(rows: Rows, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
     """Vectors of equal texts: of pieces that are there, or were."""
     cached = "SELECT vector FROM vector_cache WHERE model = ? AND hash = ?"
-    present = f"""SELECT v.embedding FROM vector_{generation.id} v WHERE v.chunk = (
-        SELECT c.id FROM chunk c JOIN vector_{generation.id}_rowids r ON r.rowid = c.id WHERE c.hash = ? LIMIT 1)"""
+    present = f"""SELECT v.embedding FROM chunk c JOIN vector_{generation.id} v ON v.chunk = c.id
+        WHERE c.hash = ? LIMIT 1"""
     known: dict[bytes, Vectors] = {}
     for digest in set(hashes):
         found = rows(cached, (generation.name, digest)) or rows(present, (digest,))
@@ -112,13 +128,11 @@ def known_vectors(rows: Rows, generation: Generation, hashes: Sequence[bytes]) -
 
 def add_vectors(rows: Rows, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> list[tuple[int, Vectors]]:
     """Stores vectors for the pieces that still exist and have none; which those were."""
-    sql = f"""SELECT d.project FROM chunk c JOIN document d ON d.id = c.document
-              WHERE c.id = ? AND c.id NOT IN (SELECT rowid FROM vector_{generation}_rowids)"""
+    sql = f"""INSERT INTO vector_{generation} (chunk, embedding) SELECT id, ? FROM chunk WHERE id = ?
+              ON CONFLICT (chunk) DO NOTHING RETURNING chunk"""
     stored: list[tuple[int, Vectors]] = []
     for piece, vector in vectors:
-        for (project,) in rows(sql, (piece,)):
-            values = (piece, project, np.ascontiguousarray(vector, dtype=np.float32).tobytes())
-            rows(f"INSERT INTO vector_{generation} (chunk, project, embedding) VALUES (?, ?, ?)", values)
+        if rows(sql, (np.ascontiguousarray(vector, dtype=np.float32).tobytes(), piece)):
             stored.append((piece, vector))
     return stored
 
@@ -126,12 +140,14 @@ def add_vectors(rows: Rows, generation: int, vectors: Sequence[tuple[int, Vector
 def nearest(
     rows: Rows, generation: int, vector: Vectors, documents: Sequence[int] | None, *, limit: int
 ) -> list[tuple[int, float]]:
-    """(piece, cosine) by sqlite-vec's exact search, nearest first; of some documents, None: of all."""
-    sql = f"SELECT chunk, distance FROM vector_{generation} WHERE embedding MATCH ? AND k = ?"
-    values: list[Any] = [vector.tobytes(), min(limit, MOST_NEIGHBOURS)]
+    """(piece, cosine) by exact search of the whole table, nearest first; of some documents, None: of all."""
+    sql = f"SELECT chunk, vec_distance_l2(embedding, ?) AS distance FROM vector_{generation}"
+    values: list[Any] = [vector.tobytes()]
     if documents is not None:
-        sql += " AND chunk IN (SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?)))"
+        sql += " WHERE chunk IN (SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?)))"
         values.append(json.dumps(list(documents)))
+    sql += " ORDER BY distance, chunk LIMIT ?"
+    values.append(limit)
     return [(piece, _cosine(distance)) for piece, distance in rows(sql, values)]
 
 

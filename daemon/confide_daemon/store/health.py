@@ -25,7 +25,7 @@ def heal(rows: Rows) -> Healed:
             keyword.add(rows, piece, path, heading, text)
     orphans = 0
     for generation in generations.listed(rows):
-        lost = rows(f"SELECT rowid FROM vector_{generation.id}_rowids EXCEPT SELECT id FROM chunk", ())
+        lost = rows(f"SELECT chunk FROM vector_{generation.id} EXCEPT SELECT id FROM chunk", ())
         for (piece,) in lost:
             rows(f"DELETE FROM vector_{generation.id} WHERE chunk = ?", (piece,))
         orphans += len(lost)

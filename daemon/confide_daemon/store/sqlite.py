@@ -65,6 +65,8 @@ class SqliteStore:
         try:
             if writer:
                 migrate(connection, now=now)
+                with storage_errors("upgrade the database"), transaction(connection):
+                    generations.lay_out_plainly(lambda sql, values: connection.execute(sql, tuple(values)).fetchall())
         except BaseException:
             connection.close()
             raise
