@@ -1,41 +1,75 @@
-"""A model that may still be loading. Spaces hold the handle; one handle serves all spaces of a daemon."""
+"""A model that may still be loading, or be down. Spaces hold the handle; one handle serves all spaces of a daemon."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.errors import EmbedderError
+from confide_daemon.embed.breaker import CircuitBreaker
+from confide_daemon.errors import EmbedderError, ProviderDownError
 
 if TYPE_CHECKING:
     from confide_daemon.embed.protocol import Embedder, Vectors
 
 # Questions asked again (by the same agent, with other filters) are not embedded again. Held in memory only.
 QUERIES_KEPT = 256
+# How long a search waits for its question's vector; the keyword leg answers alone after that.
+QUERY_DEADLINE_S = 1.5
+# Questions at the model at once, and those that wait for their turn behind them; one more is not even tried.
+QUERY_THREADS = 4
+QUERIES_WAITING = 64
+# A model that cannot be loaded because its server does not answer yet is tried again after these pauses.
+FIRST_LOAD_PAUSE_S = 1.0
+MAX_LOAD_PAUSE_S = 60.0
 
 
 class EmbedderHandle:
-    """`loading`, `ready`, or `failed` with the reason; loading happens in a thread of its own and nobody waits for it."""
+    """`loading`, `ready`, or `failed` with the reason; loading happens in a thread of its own and nobody waits for it.
 
-    def __init__(self, load: Callable[[], Embedder]) -> None:
+    Attributes:
+        name: the provider, as the configuration calls it.
+        breaker: refuses calls at once while the model keeps failing; `query_vector` and `embed_documents` go through it.
+        monthly_tokens: the budget of each space for documents, 0 for none. The indexer keeps to it.
+        price_per_million: US dollars for a million tokens, None where it is not known; 0.0 for what runs on this machine.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Embedder],
+        *,
+        name: str = "",
+        query_deadline_s: float = QUERY_DEADLINE_S,
+        monthly_tokens: int = 0,
+        price_per_million: float | None = 0.0,
+        breaker: CircuitBreaker | None = None,
+    ) -> None:
         """Starts loading at once. What `load` raises becomes the reason of the failure."""
+        self.name = name
+        self.breaker = breaker or CircuitBreaker(name or "the embedding model")
+        self.monthly_tokens = monthly_tokens
+        self.price_per_million = price_per_million
+        self._query_deadline_s = query_deadline_s
         self._load = load
         self._embedder: Embedder | None = None
         self._failure: ConfideError | None = None
         self._settled = threading.Event()
+        self._closed = threading.Event()
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._queries: OrderedDict[str, Vectors] = OrderedDict()
+        self._asking: dict[str, Future[Vectors]] = {}
+        self._pool = ThreadPoolExecutor(QUERY_THREADS, thread_name_prefix="confide-query")
         self._thread = threading.Thread(target=self._run, name="confide-embedder-load", daemon=True)
         self._thread.start()
 
     @classmethod
     def ready(cls, embedder: Embedder) -> EmbedderHandle:
         """A handle on a model that is already there."""
-        handle = cls(lambda: embedder)
+        handle = cls(lambda: embedder, name=embedder.id)
         handle.wait(5.0)
         return handle
 
@@ -46,7 +80,7 @@ class EmbedderHandle:
         def refuse() -> Embedder:
             raise EmbedderError(reason)
 
-        handle = cls(refuse)
+        handle = cls(refuse, name="none")
         handle.wait(5.0)
         return handle
 
@@ -55,11 +89,11 @@ class EmbedderHandle:
         """`loading`, `ready` or `failed`."""
         if self._embedder is not None:
             return "ready"
-        return "failed" if self._failure is not None else "loading"
+        return "failed" if self._settled.is_set() else "loading"
 
     @property
     def failure(self) -> ConfideError | None:
-        """Why the model cannot be used, when it failed."""
+        """Why the model cannot be used, or, while it loads, why it could not be loaded yet."""
         return self._failure
 
     @property
@@ -79,8 +113,20 @@ class EmbedderHandle:
                 return
         call()
 
+    def close(self) -> None:
+        """Ends the attempts to load, and lets go of a model that holds connections."""
+        self._closed.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        close = getattr(self._embedder, "close", None)
+        if close is not None:
+            close()
+
     def query_vector(self, text: str) -> Vectors | None:
-        """The vector of a question, or None while there is no model. Raises EmbedderError."""
+        """The vector of a question, or None while there is no model. Answers within the deadline.
+
+        Raises:
+            EmbedderError: the model failed or took too long, or is left alone because it has (`breaker`).
+        """
         embedder = self._embedder
         if embedder is None:
             return None
@@ -89,20 +135,73 @@ class EmbedderHandle:
             if known is not None:
                 self._queries.move_to_end(text)
                 return known
-        vector = embedder.embed_query(text)
+            asking = self._asking.get(text)
+            if asking is None:
+                if self._closed.is_set() or len(self._asking) >= QUERIES_WAITING:
+                    raise ProviderDownError(f"{self.breaker.name} is still busy with other questions")
+                self.breaker.admit()
+                asking = self._asking[text] = self._pool.submit(self._ask, embedder, text)
+        try:
+            return asking.result(self._query_deadline_s)
+        except (TimeoutError, CancelledError):
+            if asking.cancel():  # its turn has not come: nobody waits for it any more
+                self._forget(text, asking)
+                self.breaker.gave_up()
+            raise ProviderDownError(
+                f"{self.breaker.name} did not answer a question within {self._query_deadline_s:g} s"
+            ) from None
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of some texts, through the breaker; one call of the model, within its `limits`.
+
+        Raises:
+            EmbedderError: as the model's `embed_documents`, or there is no model (yet), or it is left alone (`breaker`).
+        """
+        embedder = self._embedder
+        if embedder is None:
+            raise EmbedderError("there is no embedding model yet")
+        with self.breaker.call():
+            return embedder.embed_documents(texts)
+
+    def _ask(self, embedder: Embedder, text: str) -> Vectors:
+        try:
+            with self.breaker.watch():
+                vector = embedder.embed_query(text)
+        except EmbedderError:
+            self._forget(text)
+            raise
+        except Exception as error:  # a library's own classes; nobody who waits should see those
+            self._forget(text)
+            raise EmbedderError(f"{self.breaker.name} failed: {type(error).__name__}") from None
         with self._lock:
+            # Also when nobody waits any more: the next one who asks this has it at once.
             self._queries[text] = vector
             while len(self._queries) > QUERIES_KEPT:
                 self._queries.popitem(last=False)
+            self._asking.pop(text, None)
         return vector
 
+    def _forget(self, text: str, asking: Future[Vectors] | None = None) -> None:
+        with self._lock:
+            if asking is None or self._asking.get(text) is asking:
+                self._asking.pop(text, None)
+
     def _run(self) -> None:
-        try:
-            self._embedder = self._load()
-        except ConfideError as error:
-            self._failure = error
-        except Exception as error:  # a broken library must not leave the handle "loading" for ever
-            self._failure = EmbedderError(f"cannot load the embedding model: {type(error).__name__}")
+        pause = FIRST_LOAD_PAUSE_S
+        while True:
+            try:
+                self._embedder = self._load()
+                self._failure = None
+            except ProviderDownError as error:
+                self._failure = error
+                if not self._closed.wait(pause):
+                    pause = min(2 * pause, MAX_LOAD_PAUSE_S)
+                    continue
+            except ConfideError as error:
+                self._failure = error
+            except Exception as error:  # a broken library must not leave the handle "loading" for ever
+                self._failure = EmbedderError(f"cannot load the embedding model: {type(error).__name__}")
+            break
         with self._lock:
             self._settled.set()
             listeners, self._listeners = self._listeners, []
