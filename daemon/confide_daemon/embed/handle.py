@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Questions asked again (by the same agent, with other filters) are not embedded again. Held in memory only.
 QUERIES_KEPT = 256
+LOCAL = Terms()
 # How long a search waits for its question's vector; the keyword leg answers alone after that.
 QUERY_DEADLINE_S = 1.5
 # Questions at the model at once, and those that wait for their turn behind them; one more is not even tried.
@@ -120,6 +121,11 @@ class EmbedderHandle:
         close = getattr(self._embedder, "close", None)
         if close is not None:
             close()
+
+    def remembers(self, text: str) -> bool:
+        """Whether the vector of a question is known already, so that asking for it costs nothing."""
+        with self._lock:
+            return text in self._queries
 
     def query_vector(self, text: str) -> Vectors | None:
         """The vector of a question, or None while there is no model. Answers within the deadline.
