@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 # Questions asked again (by the same agent, with other filters) are not embedded again. Held in memory only.
 QUERIES_KEPT = 256
-LOCAL = Terms()
 # How long a search waits for its question's vector; the keyword leg answers alone after that.
 QUERY_DEADLINE_S = 1.5
 # Questions at the model at once, and those that wait for their turn behind them; one more is not even tried.
