@@ -8,15 +8,21 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from confide_crypto.limits import LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S
+from confide_daemon.embed import providers
 from confide_daemon.errors import ConfigError
 
 DEFAULT_PORT = 7733
-PROVIDERS = ("local", "hashed", "none")
+# For `fallback`: what is configured besides the first, in the order of the original plan.
+AUTO = "auto"
+
+
+KEY_HINT = "write the key into a file of mode 0600 and name that file as key_file; if others have seen daemon.toml, make a new key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +71,26 @@ class IndexConfig:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """The model that turns text into vectors.
+    """The model that turns text into vectors, and those that stand in for it.
 
     Attributes:
-        provider: `local` runs a model on this machine; `hashed` compares words without a model, for machines too small for one; `none`
-            leaves searches to keywords.
-        folder: a model of your own (`model.onnx` and `tokenizer.json`) in place of the packaged one.
-        threads: how many cores it may use.
+        provider: a name of `providers.names()`, or `none` to leave searches to keywords. `local` and `hashed` send nothing anywhere.
+        fallback: the providers that serve while the ones before them cannot, in order. `["auto"]` is, behind a provider on the network,
+            those others that have a key file, and `local`; behind one on this machine it is nothing.
+        folder: a model of your own (`model.onnx` and `tokenizer.json`) for `local`, in place of the packaged one.
+        threads: how many cores a model on this machine may use.
+        sections: by the provider's name, its own options (`[embedding.voyage]`).
     """
 
     provider: str = "local"
+    fallback: tuple[str, ...] = (AUTO,)
     folder: str = ""
     threads: int = 2
+    sections: Mapping[str, Any] = field(default_factory=providers.default_settings)
+
+    def section(self, name: str) -> Any:
+        """The `Settings` of a provider."""
+        return self.sections[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,24 +160,36 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
     """A copy of the dataclass `default` with the values of `table`, sections included."""
-    names = [item.name for item in fields(default)]
+    sections = dict(getattr(default, "sections", {}))
+    names = [item.name for item in fields(default) if item.name != "sections"]
     hints = get_type_hints(type(default))
     changes: dict[str, Any] = {}
     for key, value in table.items():
+        if key in sections:
+            sections[key] = changes.setdefault("sections", sections)[key] = _section(
+                path, sections[key], value, f"{prefix}{key}"
+            )
+            continue
         if key not in names:
+            if prefix.startswith("embedding.") and ("key" in key or "token" in key or "secret" in key):
+                raise ConfigError(
+                    path, f"holds a key under '{prefix}{key}', where anybody who sees it could use it", hint=KEY_HINT
+                )
             near = difflib.get_close_matches(key, names, n=1)
             hint = f"did you mean '{prefix}{near[0]}'?" if near else f"the options here are {', '.join(names)}"
             raise ConfigError(path, f"has an unknown option '{prefix}{key}'", hint=hint)
         current = getattr(default, key)
         if is_dataclass(current):
-            if not isinstance(value, dict):
-                raise ConfigError(
-                    path, f"has a wrong value for '{prefix}{key}'", hint=f"it is a section: [{prefix}{key}]"
-                )
-            changes[key] = _build(path, current, value, f"{prefix}{key}.")
+            changes[key] = _section(path, current, value, f"{prefix}{key}")
         else:
             changes[key] = _typed(path, f"{prefix}{key}", value, hints[key])
     return replace(default, **changes)
+
+
+def _section(path: Path, default: Any, value: Any, name: str) -> Any:
+    if not isinstance(value, dict):
+        raise ConfigError(path, f"has a wrong value for '{name}'", hint=f"it is a section: [{name}]")
+    return _build(path, default, value, f"{name}.")
 
 
 _KINDS: dict[Any, str] = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -172,6 +198,10 @@ _KINDS: dict[Any, str] = {str: "a string", int: "a whole number", float: "a numb
 def _typed(path: Path, key: str, value: Any, wanted: Any) -> Any:
     if wanted is float and type(value) is int:
         value = float(value)
+    if wanted == tuple[str, ...]:
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise ConfigError(path, f"has a wrong value for '{key}'", hint='it takes a list of names, such as ["local"]')
     if type(value) is not wanted:
         raise ConfigError(path, f"has a wrong value for '{key}'", hint=f"it takes {_KINDS[wanted]}")
     return value
@@ -187,10 +217,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         raise ConfigError(
             path, "has a wrong value for 'server.public_url'", hint="it begins with confide:// or confides://"
         )
-    if embedding.provider not in PROVIDERS:
-        raise ConfigError(
-            path, "has a wrong value for 'embedding.provider'", hint=f"it is one of {', '.join(PROVIDERS)}"
-        )
+    _check_embedding(path, embedding)
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions": (server.max_sessions, 1, 100_000),
@@ -210,3 +237,20 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
             raise ConfigError(
                 path, f"has a wrong value for '{key}'", hint=f"it is at least {least} and at most {most:,}"
             )
+
+
+def _check_embedding(path: Path, embedding: EmbeddingConfig) -> None:
+    known = providers.names()
+    choices = ", ".join([*known, providers.NONE])
+    if embedding.provider not in (*known, providers.NONE):
+        raise ConfigError(path, "has a wrong value for 'embedding.provider'", hint=f"it is one of {choices}")
+    fallback = embedding.fallback
+    if fallback != (AUTO,) and (not set(fallback) <= set(known) or len(set(fallback)) != len(fallback)):
+        raise ConfigError(
+            path, "has a wrong value for 'embedding.fallback'", hint=f"it is a list of names out of {', '.join(known)}"
+        )
+    for name, settings in embedding.sections.items():
+        problem = settings.problem()
+        if problem is not None:
+            option, hint = problem
+            raise ConfigError(path, f"has a wrong value for 'embedding.{name}.{option}'", hint=hint)

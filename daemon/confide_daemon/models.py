@@ -1,12 +1,11 @@
-"""The index and the embedding model that the configuration asks for."""
+"""The index and the embedding models that the configuration asks for."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from confide_daemon.chunks import ChunkSettings
-from confide_daemon.config import DaemonConfig, EmbeddingConfig
-from confide_daemon.embed import Embedder, EmbedderHandle
+from confide_daemon.config import AUTO, DaemonConfig, EmbeddingConfig
+from confide_daemon.embed import Embedder, EmbedderHandle, providers
+from confide_daemon.embed.settings import RemoteSettings
 from confide_daemon.index import IndexSettings
 from confide_daemon.search import Weights
 
@@ -19,26 +18,47 @@ def index_settings(config: DaemonConfig) -> IndexSettings:
     )
 
 
-def load(settings: EmbeddingConfig) -> Embedder:
-    """The configured model, loaded.
+# The original plan's order, best first.
+ORDER = ("voyage", "openai", "local")
+
+
+def order(settings: EmbeddingConfig) -> tuple[str, ...]:
+    """The names of the providers to ask, the wanted one first; empty where there is to be none.
+
+    Nothing is ever sent to a provider because a key for it happens to be in the environment: it is named, or has a key file.
+    """
+    if settings.provider == providers.NONE:
+        return ()
+    if settings.fallback != (AUTO,):
+        return tuple(dict.fromkeys((settings.provider, *settings.fallback)))
+    if not isinstance(settings.sections.get(settings.provider), RemoteSettings):
+        return (settings.provider,)
+    others = [name for name in ORDER if name == "local" or settings.section(name).key_file]
+    return tuple(dict.fromkeys((settings.provider, *others)))
+
+
+def load(settings: EmbeddingConfig, name: str | None = None) -> Embedder:
+    """The model of a provider, loaded; the wanted one where none is named. One on the network is not asked whether it answers.
 
     Raises:
         EmbedderError: it is missing or cannot be used.
     """
-    if settings.provider == "hashed":
-        from confide_daemon.embed.hashed import HashedEmbedder
-
-        return HashedEmbedder()
     # Imported late: it brings onnxruntime's and numpy's weight, and loading runs in a thread of its own.
-    from confide_daemon.embed import local
-
-    if settings.folder:
-        return local.load_folder(Path(settings.folder).expanduser(), threads=settings.threads)
-    return local.load_minilm(threads=settings.threads)
+    return providers.provider(name or settings.provider).open(settings)
 
 
-def start(settings: EmbeddingConfig) -> EmbedderHandle:
-    """The configured model, loading in the background; searches before it is ready go by keywords."""
-    if settings.provider == "none":
-        return EmbedderHandle.none()
-    return EmbedderHandle(lambda: load(settings))
+def start(settings: EmbeddingConfig) -> list[EmbedderHandle]:
+    """The configured models in the order of fallback, loading in the background; searches before one is ready go by keywords."""
+    return [_handle(settings, name) for name in order(settings)] or [EmbedderHandle.none()]
+
+
+def _handle(settings: EmbeddingConfig, name: str) -> EmbedderHandle:
+    own = settings.sections.get(name)
+    if not isinstance(own, RemoteSettings):
+        return EmbedderHandle(lambda: load(settings, name), name=name)
+    return EmbedderHandle(
+        lambda: load(settings, name),
+        name=name,
+        monthly_tokens=own.monthly_tokens,
+        price_per_million=own.price(),
+    )

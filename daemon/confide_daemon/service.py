@@ -88,7 +88,7 @@ async def _reindex(
 
 
 def _spaces(state: State, config: DaemonConfig) -> Spaces:
-    embedder = models.start(config.embedding)
+    embedder = models.start(config.embedding)[0]
     return Spaces(state, models.index_settings(config), embedder, deleted_days=config.history.deleted_days)
 
 

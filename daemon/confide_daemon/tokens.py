@@ -7,13 +7,16 @@ tiktoken is imported when the first text is counted, so that importing the daemo
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
 from confide_daemon.packaged import packaged
 
 if TYPE_CHECKING:
+    import numpy as np
     import tiktoken
+    from numpy.typing import NDArray
 
 # The split pattern of cl100k_base, as in tiktoken_ext/openai_public.py.
 PATTERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
@@ -31,11 +34,14 @@ def encoding() -> tiktoken.Encoding:
     """The `cl100k_base` encoding (about 0.1 s the first time)."""
     import tiktoken
 
-    ranks = {
-        base64.b64decode(token): int(rank)
-        for token, rank in (line.split() for line in packaged("cl100k_base.tiktoken").splitlines() if line)
-    }
-    return tiktoken.Encoding("cl100k_base", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL)
+    return tiktoken.Encoding("cl100k_base", pat_str=PATTERN, mergeable_ranks=_ranks(), special_tokens=SPECIAL)
+
+
+@cache
+def _ranks() -> dict[bytes, int]:
+    """The number of each token by its bytes."""
+    lines = packaged("cl100k_base.tiktoken").splitlines()
+    return {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines if line)}
 
 
 # tiktoken's matching is quadratic in a run without a break (100,000 times the same letter takes seconds), so very long texts
@@ -49,3 +55,62 @@ def count_tokens(text: str) -> int:
     if len(text) <= SLICE:
         return len(encode(text))
     return sum(len(encode(text[start : start + SLICE])) for start in range(0, len(text), SLICE))
+
+
+def token_ends(text: str) -> NDArray[np.int64]:
+    """Where each token of the text ends, in characters; tokens of a part of a character end behind it.
+
+    Tokens are those of the whole text. A range cut out of it has as many as it touches, give or take one at each end.
+    """
+    import numpy as np
+
+    encode = encoding().encode_to_numpy
+    tokens = [encode(part, disallowed_special=()) for part in _slices(text)]
+    ends = np.cumsum(_byte_lengths()[np.concatenate(tokens)]) if tokens else np.empty(0, dtype=np.int64)
+    if text.isascii():
+        return ends
+    octets = np.frombuffer(text.encode(), dtype=np.uint8)
+    characters = np.cumsum((octets & 0xC0) != 0x80)
+    return np.asarray(characters[ends - 1], dtype=np.int64)
+
+
+@cache
+def _byte_lengths() -> NDArray[np.int64]:
+    import numpy as np
+
+    lengths = np.zeros(max(_ranks().values()) + 1, dtype=np.int64)
+    for token, rank in _ranks().items():
+        lengths[rank] = len(token)
+    return lengths
+
+
+def _slices(text: str) -> Iterator[str]:
+    """The text in slices that tiktoken takes quickly, cut where tokens end anyway; in a run without blanks where its own text says."""
+    start = 0
+    while len(text) - start > SLICE:
+        window = start + SLICE
+        cut = text.rfind("\n", start + 1, window) + 1 or text.rfind(" ", start + 1, window)
+        if cut <= start:
+            cut = max(range(start + SLICE // 2, window), key=lambda place: text[place : place + 4])
+        yield text[start:cut]
+        start = cut
+    if start < len(text):
+        yield text[start:]
+
+
+def first_tokens(text: str, count: int) -> str:
+    """The text, cut after so many tokens where it has more."""
+    # A token is at least one byte.
+    if len(text) * 4 <= count or len(text.encode("utf-8", errors="replace")) <= count:
+        return text
+    left = count
+    encode = encoding().encode_ordinary
+    for start in range(0, len(text), SLICE):
+        part = text[start : start + SLICE]
+        tokens = encode(part)
+        if len(tokens) > left:
+            # Half a character at the end is left out.
+            kept = encoding().decode_bytes(tokens[:left]).decode("utf-8", errors="ignore")
+            return text[:start] + kept
+        left -= len(tokens)
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from pathlib import Path
 
@@ -32,7 +33,12 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
 
 
 def test_the_example_shows_every_option_at_its_default() -> None:
-    assert tomllib.loads(EXAMPLE.read_text(encoding="utf-8")) == dataclasses.asdict(config.DaemonConfig())
+    defaults = dataclasses.asdict(config.DaemonConfig())
+    # A provider's options are a section beside those of [embedding] itself.
+    defaults["embedding"] |= defaults["embedding"].pop("sections")
+    shown = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
+    assert shown == json.loads(json.dumps(defaults))
+    assert config.load(EXAMPLE) == config.DaemonConfig()
 
 
 def test_the_defaults_are_those_of_the_index() -> None:
@@ -61,7 +67,24 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
         ("[server]\nlisten = '::1'", "wrong value for 'server.listen'", "brackets"),
         ("[server]\npublic_url = 'https://x'", "wrong value for 'server.public_url'", "confide://"),
         ("[search]\nmin_score = nan", "wrong value for 'search.min_score'", "at least 0"),
-        ("[embedding]\nprovider = 'gpt'", "wrong value for 'embedding.provider'", "local, hashed, none"),
+        (
+            "[embedding]\nprovider = 'gpt'",
+            "wrong value for 'embedding.provider'",
+            "hashed, local, openai, voyage, none",
+        ),
+        ("[embedding]\nfallback = 'local'", "wrong value for 'embedding.fallback'", "a list of names"),
+        ("[embedding]\nfallback = ['gpt']", "wrong value for 'embedding.fallback'", "openai, voyage"),
+        ("[embedding]\nfallback = ['local', 'local']", "wrong value for 'embedding.fallback'", "a list of names"),
+        ("[embedding]\nvoyage = 'x'", "wrong value for 'embedding.voyage'", "a section: [embedding.voyage]"),
+        ("[embedding.voyage]\nmodle = 'x'", "unknown option 'embedding.voyage.modle'", "'embedding.voyage.model'"),
+        ("[embedding.voyage]\ndimensions = 300", "'embedding.voyage.dimensions'", "256 or 512 or 1024 or 2048"),
+        ("[embedding.openai]\ndimensions = 1537", "'embedding.openai.dimensions'", "1,536 at most"),
+        ("[embedding.openai]\ntimeout_s = 0", "'embedding.openai.timeout_s'", "at least 0.05"),
+        ("[embedding.openai]\nbase_url = 'http://x.org/v1'", "'embedding.openai.base_url'", "https://"),
+        ("[embedding.openai]\nbase_url = 'https://me:pw@x.org'", "'embedding.openai.base_url'", "goes into key_file"),
+        ("[embedding.openai]\nbase_url = 'ftp://x.org'", "'embedding.openai.base_url'", "https://api.openai.com/v1"),
+        ("[embedding.compatible]\nmax_tokens = -1", "'embedding.compatible.max_tokens'", "at least 0"),
+        ("[embedding.gguf]\nmax_tokens = -1", "'embedding.gguf.max_tokens'", "at least 0"),
     ],
 )
 def test_a_mistake_names_the_option_and_the_way_out(tmp_path: Path, text: str, problem: str, hint: str) -> None:
@@ -69,6 +92,49 @@ def test_a_mistake_names_the_option_and_the_way_out(tmp_path: Path, text: str, p
         config.load(written(tmp_path, text))
     assert problem in str(caught.value)
     assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("place", ["api_key", "key", "token", "key_env", "key_file", "model", "base_url"])
+def test_a_key_pasted_into_the_configuration_is_refused_and_not_repeated(tmp_path: Path, place: str) -> None:
+    """Whoever does that is told where it belongs, and neither the error nor its hint shows it again."""
+    key = "sk-proj-4f9aTESTKEYTESTKEYTESTKEYTESTKEY"
+    value = f"https://{key}@api.openai.com/v1" if place == "base_url" else key
+    with pytest.raises(ConfigError) as caught:
+        config.load(written(tmp_path, f'[embedding.openai]\n{place} = "{value}"\n'))
+    assert key not in f"{caught.value} {caught.value.hint} {caught.value!r}"
+    assert "file" in (caught.value.hint or "") or "not" in (caught.value.hint or "")
+
+
+def test_plain_http_is_for_this_machine_private_networks_and_who_says_so(tmp_path: Path) -> None:
+    for url in ("http://127.0.0.1:11434/v1", "http://localhost/v1", "http://[::1]:8080", "http://192.168.1.7/v1"):
+        loaded = config.load(written(tmp_path, f'[embedding.compatible]\nbase_url = "{url}"\n'))
+        assert loaded.embedding.section("compatible").base_url == url
+    text = '[embedding.compatible]\nbase_url = "http://ollama.lan/v1"\nallow_plain_http = true\n'
+    assert config.load(written(tmp_path, text)).embedding.section("compatible").allow_plain_http
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ("local",)),
+        ('provider = "none"', ()),
+        ('provider = "hashed"', ("hashed",)),
+        ('provider = "local"\n[embedding.voyage]\nkey_file = "/v"', ("local",)),
+        ('provider = "voyage"', ("voyage", "local")),
+        ('provider = "voyage"\nfallback = []', ("voyage",)),
+        ('provider = "voyage"\nfallback = ["openai", "local"]', ("voyage", "openai", "local")),
+        ('provider = "voyage"\n[embedding.openai]\nkey_file = "/o"', ("voyage", "openai", "local")),
+        ('provider = "openai"\n[embedding.voyage]\nkey_file = "/v"', ("openai", "voyage", "local")),
+        ('provider = "local"\nfallback = ["hashed"]', ("local", "hashed")),
+    ],
+)
+def test_the_order_of_fallback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: tuple[str, ...]
+) -> None:
+    """Voyage, OpenAI, local as far as they are configured; a key that happens to be in the environment makes nobody a fallback."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-somebody")
+    monkeypatch.setenv("VOYAGE_API_KEY", "pa-somebody")
+    assert models.order(config.load(written(tmp_path, f"[embedding]\n{text}\n")).embedding) == expected
 
 
 @pytest.mark.parametrize("data", [b"[server\n", b"\xff\xfe"])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from confide_daemon.embed.protocol import Limits, Vectors
+from confide_daemon.embed.vectors import unit
 from confide_daemon.errors import EmbedderError
 from confide_daemon.packaged import packaged
 
@@ -67,7 +68,8 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> OnnxE
 def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
     """Any sentence model in a folder as Hugging Face lays it out: `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json`.
 
-    Its pooling is read from `1_Pooling/config.json` (mean when there is none), its length from `sentence_bert_config.json`.
+    Its pooling is read from `1_Pooling/config.json` (mean when there is none), its length from `sentence_bert_config.json`, and what is
+    put before a question and a document from the `prompts` of `config_sentence_transformers.json` (`query`, `document` or `passage`).
 
     Raises:
         EmbedderError: a file is missing or cannot be used.
@@ -81,15 +83,31 @@ def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
         )
     data = _read(weights)
     limit = _setting(folder / "sentence_bert_config.json", "max_seq_length")
+    prompts = _setting(folder / "config_sentence_transformers.json", "prompts")
+    query, document = _prompt(prompts, "query"), _prompt(prompts, "document", "passage")
     return OnnxEmbedder(
         data,
         _read(tokenizer),
-        # The weights are part of the name: another file in the same folder is another model.
-        model=f"{folder.name}@{hashlib.sha256(data).hexdigest()[:12]}",
+        # The weights are part of the name: another file in the same folder is another model, and so is one with another prompt.
+        model=f"{folder.name}@{hashlib.sha256(data + document.encode()).hexdigest()[:12]}",
         max_tokens=limit if isinstance(limit, int) and 8 <= limit <= 8192 else FOLDER_TOKENS,
         threads=threads,
         use_first_token=_setting(folder / "1_Pooling" / "config.json", "pooling_mode_cls_token") is True,
+        query_prefix=query,
+        document_prefix=document,
     )
+
+
+def file_digest(path: Path) -> str:
+    """Twelve hexadecimal digits of the file's SHA-256, for the names of models. Raises EmbedderError."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    except OSError as error:
+        raise EmbedderError(
+            f"cannot read the embedding model at {path}: {error.strerror or type(error).__name__}",
+            hint="does daemon.toml name the right file?",
+        ) from None
 
 
 class OnnxEmbedder:
@@ -107,8 +125,12 @@ class OnnxEmbedder:
         max_tokens: int,
         threads: int = THREADS,
         use_first_token: bool = False,
+        query_prefix: str = "",
+        document_prefix: str = "",
     ) -> None:
         self.model = model
+        self._query_prefix = query_prefix
+        self._document_prefix = document_prefix
         self._use_first_token = use_first_token
         self._tokenizer = _tokenizer(tokenizer, max_tokens)
         self._session = _session(weights, threads)
@@ -120,10 +142,12 @@ class OnnxEmbedder:
 
     def embed_query(self, text: str) -> Vectors:
         """The vector of a question."""
-        return np.asarray(self.embed_documents([text])[0])
+        return np.asarray(self._run([self._query_prefix + text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, run in small batches of like length."""
+        if self._document_prefix:
+            texts = [self._document_prefix + text for text in texts]
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         start = 0
@@ -146,7 +170,7 @@ class OnnxEmbedder:
             output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
         except Exception as error:  # onnxruntime raises classes of its own, all below Exception
             raise EmbedderError(f"the embedding model failed: {type(error).__name__}") from None
-        return _unit(self._pooled(np.asarray(output, dtype=np.float32), mask))
+        return unit(self._pooled(np.asarray(output, dtype=np.float32), mask), count=len(texts), dimensions=None)
 
     def _pooled(self, output: Vectors, mask: Any) -> Vectors:
         if output.ndim == 2:
@@ -155,13 +179,6 @@ class OnnxEmbedder:
             return output[:, 0]
         weight = mask[..., None].astype(np.float32)
         return np.asarray((output * weight).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0), dtype=np.float32)
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if not np.isfinite(length).all() or (length == 0).any():
-        raise EmbedderError("the embedding model gave vectors that are not numbers or zero")
-    return np.asarray(vectors / length, dtype=np.float32)
 
 
 def _tokenizer(data: bytes, max_tokens: int) -> Tokenizer:
@@ -221,3 +238,9 @@ def _setting(path: Path, name: str) -> object:
     except (OSError, ValueError):
         return None
     return settings.get(name) if isinstance(settings, dict) else None
+
+
+def _prompt(prompts: object, *names: str) -> str:
+    """The first of the named prompts that is there."""
+    found = [prompts[name] for name in names if isinstance(prompts, dict) and isinstance(prompts.get(name), str)]
+    return str(found[0]) if found else ""

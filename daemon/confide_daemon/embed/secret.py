@@ -39,14 +39,15 @@ class SecretKey:
         Raises:
             QuotaError: there is none, its file is loose or cannot be read, or it is not a key. Never shows it.
         """
-        found = self._from_file() or self._from_credential() or os.environ.get(self.variable, "" if self.variable else "")
+        found = self._from_file() or self._from_credential() or os.environ.get(self.variable, "")
         key = found.strip()
         if not key:
             if not self.is_needed:
                 return None
             raise QuotaError(
                 f"there is no key for {self.provider}",
-                hint=f"write it into a file of mode 0600 and name that as key_file, or set {self.variable} where the daemon starts",
+                hint="write it into a file of mode 0600 and name that file as key_file in daemon.toml"
+                + (f", or set {self.variable} where the daemon starts" if self.variable else ""),
             )
         if len(key) > MAX_KEY or not key.isascii() or not key.isprintable() or " " in key:
             raise QuotaError(

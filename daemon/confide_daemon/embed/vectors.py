@@ -21,7 +21,9 @@ def unit(rows: object, *, count: int, dimensions: int | None) -> Vectors:
     except (TypeError, ValueError, OverflowError):
         raise EmbedderError("the vectors are not rows of numbers of one length") from None
     if vectors.ndim != 2 or len(vectors) != count:
-        raise EmbedderError(f"{count} texts were given, but {len(vectors) if vectors.ndim == 2 else 'no'} vectors came back")
+        raise EmbedderError(
+            f"{count} texts were given, but {len(vectors) if vectors.ndim == 2 else 'no'} vectors came back"
+        )
     if vectors.shape[1] == 0 or (dimensions is not None and vectors.shape[1] != dimensions):
         raise EmbedderError(f"the vectors have {vectors.shape[1]} dimensions, not {dimensions}")
     # In float64, where no float32 vector is too long or too short to be measured.

@@ -1,0 +1,294 @@
+"""One JSON endpoint of a provider on the network: a request within a deadline, with retries, told apart by what can be done about it.
+
+Nothing that comes back is repeated in an error or a log: providers echo the texts and parts of the key. Redirects are not followed,
+since the key would go along. Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`), certificates from the system.
+
+Requests run on an event loop in a thread of its own, where a deadline covers everything: names, connecting, TLS, a server that sends
+a byte now and then. Callers wait in their own threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confide_daemon import __version__
+from confide_daemon.embed.secret import SecretKey
+from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+
+# Pauses between tries, with full jitter: uniform in [0, min(cap, base * 2^n)] (AWS blog 2015, "Exponential Backoff and Jitter").
+BACKOFF_S = 0.5
+MAX_BACKOFF_S = 20.0
+CONNECT_S = 10.0
+# Of an error only its code is read.
+MAX_ERROR_BYTES = 64 * 1024
+# A day: what asks for more will not answer today.
+MAX_RETRY_AFTER_S = 86_400.0
+
+# What OpenAI's documents and those who copy its API say when money is the matter, not speed.
+QUOTA_CODES = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "quota_exceeded", "insufficient_balance"}
+)
+# A request that is wrong for every text alike.
+SETTING_CODES = frozenset({"model_not_found", "invalid_model", "unsupported_model"})
+SETTING_PARAMETERS = frozenset({"model", "dimensions", "output_dimension", "encoding_format", "input_type"})
+
+
+class UnusableAnswerError(ProviderDownError):
+    """The provider answers, but not this: it refuses the request's texts, or what it says is nonsense.
+
+    Attributes:
+        is_final: saying the same again within this call is useless.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, is_final: bool) -> None:
+        super().__init__(message, hint=hint)
+        self.is_final = is_final
+
+
+class Endpoint:
+    """A URL that takes JSON and a key and gives JSON; from any thread, several requests at once.
+
+    Args:
+        name: the provider for people, as in "OpenAI".
+        model: the model asked for, for the same.
+        model_hint: what to do when the provider does not know the model.
+    """
+
+    def __init__(self, url: str, *, key: SecretKey, name: str, model: str, model_hint: str, connections: int) -> None:
+        self.name = name
+        self._url = url
+        self._key = key
+        self._model = model
+        self._model_hint = model_hint
+        self._connections = connections
+        self._client: httpx2.AsyncClient | None = None
+
+    def post(
+        self, body: dict[str, Any], read: Callable[[Any], T], *, deadline_s: float, tries: int, max_bytes: int
+    ) -> T:
+        """What `read` makes of the answer's JSON; when it raises an `EmbedderError`, the answer counts as nonsense.
+
+        Args:
+            deadline_s: for everything, retries and pauses included.
+            tries: requests at most.
+            max_bytes: of an answer; one that is longer is given up.
+        Raises:
+            QuotaError: trying again is useless until somebody acts.
+            UnusableAnswerError: it answers, but not this request.
+            ProviderDownError: it does not answer, or asks to be left alone.
+        """
+        # Encoded here, not on the loop: a batch is some ten milliseconds of work that the others need not wait for.
+        data = json.dumps(body, ensure_ascii=False).encode("utf-8", errors="replace")
+        call = self._post(data, read, deadline_s=deadline_s, tries=tries, max_bytes=max_bytes)
+        return _run(call)
+
+    def close(self) -> None:
+        """Closes what is connected; a later request connects anew."""
+        client, self._client = self._client, None
+        if client is not None:
+            _run(client.aclose())
+
+    async def _post(self, data: bytes, read: Callable[[Any], T], *, deadline_s: float, tries: int, max_bytes: int) -> T:
+        end = time.monotonic() + deadline_s
+        last: ProviderDownError | None = None
+        try:
+            async with asyncio.timeout(deadline_s):
+                for attempt in range(tries):
+                    try:
+                        return await self._once(data, read, deadline_s=deadline_s, max_bytes=max_bytes)
+                    except ProviderDownError as error:
+                        last = error
+                    if isinstance(last, UnusableAnswerError) and last.is_final:
+                        raise last
+                    pause = random.uniform(0, min(MAX_BACKOFF_S, BACKOFF_S * 2**attempt))  # noqa: S311
+                    pause += last.retry_after_s or 0.0
+                    # One that asks for more time than is left is not waited for: the caller is told, and can do something else.
+                    if attempt == tries - 1 or time.monotonic() + pause >= end:
+                        raise last
+                    await asyncio.sleep(pause)
+        except TimeoutError:
+            if last is not None:
+                raise last from None
+            raise ProviderDownError(f"{self.name} did not answer within {deadline_s:g} s") from None
+        raise AssertionError("at least one try")
+
+    async def _once(self, data: bytes, read: Callable[[Any], T], *, deadline_s: float, max_bytes: int) -> T:
+        import httpx2
+
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            # A small answer could unpack to gigabytes; numbers gain little from packing.
+            "Accept-Encoding": "identity",
+            "User-Agent": f"confide/{__version__}",
+        }
+        if (key := self._key.read()) is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        # Half the time for one silent server leaves the other half for another try.
+        timeout = httpx2.Timeout(deadline_s / 2, connect=min(CONNECT_S, deadline_s / 2))
+        try:
+            async with self._connected().stream(
+                "POST", self._url, content=data, headers=headers, timeout=timeout
+            ) as response:
+                is_ok = response.status_code == 200
+                answer = await self._body(response, max_bytes if is_ok else MAX_ERROR_BYTES)
+                if not is_ok:
+                    raise self._refusal(response, _json(answer))
+        except httpx2.TimeoutException:
+            raise ProviderDownError(f"{self.name} did not answer in time") from None
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise ProviderDownError(
+                f"cannot reach {self.name}: {_kind(error)}", hint="are the network and base_url right?"
+            ) from None
+        if answer is None or (parsed := _json(answer)) is None:
+            what = "not JSON" if answer is not None else "longer than any that was asked for, or packed"
+            raise UnusableAnswerError(
+                f"the answer of {self.name} is {what}",
+                hint="does base_url lead to the provider itself, and not to some page in between?",
+                is_final=False,
+            )
+        try:
+            return read(parsed)
+        except EmbedderError as error:
+            raise UnusableAnswerError(f"the answer of {self.name} is unusable: {error}", is_final=False) from None
+
+    def _connected(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            import httpx2
+
+            for library in ("httpx2", "httpcore2"):
+                # Their debug lines hold headers and URLs.
+                logging.getLogger(library).setLevel(logging.WARNING)
+            limits = httpx2.Limits(max_connections=self._connections, keepalive_expiry=60.0)
+            self._client = httpx2.AsyncClient(limits=limits, follow_redirects=False)
+        return self._client
+
+    async def _body(self, response: httpx2.Response, max_bytes: int) -> bytes | None:
+        """The bytes of the answer, None when there are too many or they are packed."""
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            return None
+        data = bytearray()
+        async for part in response.aiter_raw():
+            data += part
+            if len(data) > max_bytes:
+                return None
+        return bytes(data)
+
+    def _refusal(self, response: httpx2.Response, answer: Any) -> EmbedderError:
+        """What a status other than 200 means."""
+        status = response.status_code
+        codes, parameter = _error_codes(answer)
+        if codes & QUOTA_CODES or status == 402:
+            return QuotaError(
+                f"the quota of {self.name} is exhausted",
+                hint="raise the limit or add credit at the provider; it is asked again every quarter of an hour",
+            )
+        if codes & SETTING_CODES or status == 404 or (status in (400, 422) and parameter in SETTING_PARAMETERS):
+            return QuotaError(
+                f"{self.name} does not know the model {self._model} with these settings ({status})",
+                hint=self._model_hint,
+            )
+        if status in (401, 403):
+            why = "refuses the key" if status == 401 else "forbids this to the key, or to this country or network"
+            return QuotaError(
+                f"{self.name} {why} ({status})", hint="put a valid key in its place; it is read anew each time"
+            )
+        if 300 <= status < 400:
+            return QuotaError(
+                f"{self.name} answers with a redirect ({status}), which is not followed: the key would go along",
+                hint="set base_url to the address it leads to",
+            )
+        if status in (400, 413, 422):
+            return UnusableAnswerError(f"{self.name} refuses a text ({status})", is_final=True)
+        if status == 429:
+            return ProviderDownError(
+                f"{self.name} limits the rate of requests (429)",
+                hint="it is asked again when it allows; a paid plan has higher limits",
+                retry_after_s=retry_after(response.headers.get("retry-after"), now=time.time()),
+            )
+        if status == 500:
+            return UnusableAnswerError(f"{self.name} failed (500)", is_final=False)
+        if status >= 500 or status in (408, 409, 425):
+            return ProviderDownError(
+                f"{self.name} is not available ({status})",
+                retry_after_s=retry_after(response.headers.get("retry-after"), now=time.time()),
+            )
+        return QuotaError(
+            f"{self.name} answers in a way that is not its documented one ({status})", hint="is base_url right?"
+        )
+
+
+def retry_after(value: str | None, *, now: float) -> float | None:
+    """Seconds in a Retry-After header, given as such or as a date (RFC 9110 10.2.3); None where it says nothing usable."""
+    text = (value or "").strip()
+    if text.isascii() and text.isdecimal() and len(text) <= 9:
+        return min(float(text), MAX_RETRY_AFTER_S)
+    try:
+        at = email.utils.parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(max(0.0, at - now), MAX_RETRY_AFTER_S)
+
+
+def _error_codes(answer: Any) -> tuple[frozenset[str], str]:
+    """The machine-readable words of an error as OpenAI has it: (code and type, param)."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if not isinstance(error, dict):
+        return frozenset(), ""
+    codes = frozenset(str(error[name])[:64].lower() for name in ("code", "type") if error.get(name))
+    return codes, str(error.get("param") or "")[:64]
+
+
+def _json(data: bytes | None) -> Any:
+    if data is None:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _kind(error: Exception) -> str:
+    """A word for a failure of the transport; its own text may hold addresses and parts of what was sent."""
+    kinds = {
+        "ConnectError": "no connection",
+        "ProxyError": "the proxy refuses",
+        "ReadError": "the connection broke off",
+        "WriteError": "the connection broke off",
+        "CloseError": "the connection broke off",
+        "RemoteProtocolError": "it does not speak HTTP, or broke off",
+        "UnsupportedProtocol": "the address is none",
+    }
+    return kinds.get(type(error).__name__, type(error).__name__)
+
+
+class _Loop:
+    """The thread that requests run on; started with the first one, and gone with the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="confide-providers", daemon=True).start()
+            loop = self._loop
+        return asyncio.run_coroutine_threadsafe(call, loop).result()
+
+
+_run = _Loop().run

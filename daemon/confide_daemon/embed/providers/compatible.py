@@ -1,0 +1,80 @@
+"""`compatible`: any server that speaks OpenAI's embeddings API: Ollama, vLLM, llama.cpp's server, Text Embeddings Inference, a gateway.
+
+Such models are told a question from a document by a prefix, where they were trained with one (`embed/prefixes.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confide_daemon.embed.prefixes import AUTO, for_model, named
+from confide_daemon.embed.settings import RemoteSettings
+from confide_daemon.errors import QuotaError
+
+if TYPE_CHECKING:
+    from confide_daemon.config import EmbeddingConfig
+    from confide_daemon.embed.protocol import Embedder
+    from confide_daemon.embed.remote import Purpose
+
+# Text Embeddings Inference takes no more in a request where it is not told otherwise (--max-client-batch-size).
+TEXTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(RemoteSettings):
+    """`[embedding.compatible]`.
+
+    Attributes:
+        query_prefix, document_prefix: put before each text; `auto` takes what is known of the model by its name.
+        max_tokens: of one text, in the model's own tokens; 0 takes what is known of the model, else 512.
+    """
+
+    key_env: str = ""
+    query_prefix: str = AUTO
+    document_prefix: str = AUTO
+    max_tokens: int = 0
+
+    def problem(self) -> tuple[str, str] | None:
+        """As `RemoteSettings.problem`."""
+        if not 0 <= self.max_tokens <= 1_000_000:
+            return "max_tokens", "it is at least 0 and at most 1,000,000"
+        return RemoteSettings.problem(self)
+
+
+def open(config: EmbeddingConfig) -> Embedder:
+    """The configured model. Asks the server for its dimensions, where they are not set. Raises EmbedderError."""
+    from confide_daemon.embed.protocol import Limits
+    from confide_daemon.embed.remote import Purpose, connect
+
+    settings: Settings = config.section("compatible")
+    if not settings.base_url or not settings.model:
+        raise QuotaError(
+            "the OpenAI-compatible server is not configured",
+            hint="set base_url and model in [embedding.compatible] of daemon.toml",
+        )
+    prefixes = for_model(
+        settings.model, query=settings.query_prefix, document=settings.document_prefix, max_tokens=settings.max_tokens
+    )
+
+    def wire(texts: list[str], purpose: Purpose) -> dict[str, Any]:
+        prefix = prefixes.query if purpose is Purpose.QUERY else prefixes.document
+        body: dict[str, Any] = {
+            "input": [prefix + text for text in texts],
+            "model": settings.model,
+            "encoding_format": "float",
+        }
+        return body | ({"dimensions": settings.dimensions} if settings.dimensions else {})
+
+    return connect(
+        settings,
+        wire,
+        id="compatible",
+        name="the embedding server",
+        model=named(settings.model, prefixes),
+        dimensions=settings.dimensions or None,
+        # These models split text finer than cl100k_base does; a text that is refused all the same is halved.
+        max_tokens=max(1, prefixes.max_tokens * 3 // 4 - len(prefixes.document) // 2),
+        limits=Limits(texts=TEXTS, tokens=8_000, concurrency=4),
+        key_is_needed=False,
+    )

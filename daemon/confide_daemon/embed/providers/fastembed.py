@@ -1,0 +1,100 @@
+"""`fastembed`: a model of Qdrant's FastEmbed (`confide[fastembed]`), from a folder.
+
+FastEmbed downloads a model that has no folder; a private daemon must not, so the folder is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confide_daemon.errors import EmbedderError
+
+if TYPE_CHECKING:
+    from confide_daemon.config import EmbeddingConfig
+    from confide_daemon.embed.protocol import Embedder, Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`[embedding.fastembed]`.
+
+    Attributes:
+        model: as FastEmbed lists it.
+        folder: with the files of that model.
+    """
+
+    model: str = "BAAI/bge-small-en-v1.5"
+    folder: str = ""
+
+    def problem(self) -> tuple[str, str] | None:
+        """Nothing: what a model is called is FastEmbed's business."""
+        return None
+
+
+def open(config: EmbeddingConfig) -> Embedder:
+    """The model in the configured folder. Raises EmbedderError."""
+    settings: Settings = config.section("fastembed")
+    folder = Path(settings.folder).expanduser()
+    if not settings.folder or not folder.is_dir():
+        raise EmbedderError(
+            "there is no folder with the FastEmbed model",
+            hint="download the model's files yourself and set folder in [embedding.fastembed]; the daemon downloads nothing",
+        )
+    try:
+        import fastembed
+    except ImportError:
+        raise EmbedderError(
+            "cannot load the FastEmbed model: fastembed is not installed",
+            hint="install confide with the extra: confide[fastembed]",
+        ) from None
+    return FastEmbedder(fastembed, settings.model, folder, threads=config.threads)
+
+
+class FastEmbedder:
+    """A model of FastEmbed's, which knows itself what to put before a question and a document."""
+
+    id = "fastembed"
+
+    def __init__(self, library: Any, model: str, folder: Path, *, threads: int) -> None:
+        from confide_daemon.embed.local import file_digest
+        from confide_daemon.embed.protocol import Limits
+
+        self.limits = Limits()
+        try:
+            self._model = library.TextEmbedding(
+                model, specific_model_path=str(folder), local_files_only=True, threads=threads, cuda=False
+            )
+            (first,) = self._model.passage_embed(["dimensions"])
+        except Exception as error:  # the library raises ValueError, OSError and onnxruntime's own
+            raise EmbedderError(
+                f"cannot load the FastEmbed model {model}: {type(error).__name__}",
+                hint="does FastEmbed list a model of that name, and does the folder hold its files?",
+            ) from None
+        weights = sorted(folder.rglob("*.onnx"))
+        self.model = f"{model}@{file_digest(weights[0])}" if weights else model
+        self.dimensions = len(first)
+
+    def embed_query(self, text: str) -> Vectors:
+        """The vector of a question."""
+        vectors: Vectors = self._unit(self._model.query_embed([text]), 1)
+        return vectors[0]  # type: ignore[no-any-return]
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the texts."""
+        return self._unit(self._model.passage_embed(list(texts)), len(texts))
+
+    def _unit(self, rows: Iterable[Any], count: int) -> Vectors:
+        import numpy as np
+
+        from confide_daemon.embed.vectors import unit
+
+        if not count:
+            return np.empty((0, self.dimensions), dtype=np.float32)
+        try:
+            found = list(rows)  # runs the model
+        except Exception as error:  # onnxruntime raises classes of its own, all below Exception
+            raise EmbedderError(f"the FastEmbed model failed: {type(error).__name__}") from None
+        return unit(found, count=count, dimensions=self.dimensions)

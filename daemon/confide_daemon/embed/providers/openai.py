@@ -1,0 +1,67 @@
+"""`openai`: OpenAI's embeddings (developers.openai.com/api/reference/resources/embeddings). Texts and questions go to them.
+
+A text may have 8,192 tokens, a request 2,048 texts and 300,000 tokens. What is longer is an error there, so it is cut here, in the same
+tokens that OpenAI counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from confide_daemon.embed.settings import RemoteSettings
+
+if TYPE_CHECKING:
+    from confide_daemon.config import EmbeddingConfig
+    from confide_daemon.embed.protocol import Embedder
+    from confide_daemon.embed.remote import Purpose
+
+# What a model gives where nothing else is asked of it; models that are not here are asked.
+OWN_DIMENSIONS: Mapping[str, int] = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+}
+# Only these shorten their vectors.
+CHOOSABLE = "text-embedding-3-"
+MAX_TOKENS = 8191
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(RemoteSettings):
+    """`[embedding.openai]`."""
+
+    # developers.openai.com/api/docs/pricing, US dollars for a million tokens.
+    PRICES: ClassVar[Mapping[str, float]] = {
+        "text-embedding-3-small": 0.02,
+        "text-embedding-3-large": 0.13,
+        "text-embedding-ada-002": 0.10,
+    }
+
+    model: str = "text-embedding-3-small"
+    base_url: str = "https://api.openai.com/v1"
+    key_env: str = "OPENAI_API_KEY"
+
+    def problem(self) -> tuple[str, str] | None:
+        """As `RemoteSettings.problem`, and how far OpenAI's models shorten their vectors."""
+        own = OWN_DIMENSIONS.get(self.model, 0)
+        if own and self.dimensions > own:
+            return "dimensions", f"{self.model} has {own:,} at most"
+        if own and self.dimensions not in (0, own) and not self.model.startswith(CHOOSABLE):
+            return "dimensions", f"{self.model} has {own:,} and no others"
+        return RemoteSettings.problem(self)
+
+
+def open(config: EmbeddingConfig) -> Embedder:
+    """The configured model; nothing is asked of OpenAI yet, unless the model is one that is not known here. Raises EmbedderError."""
+    from confide_daemon.embed.remote import connect
+
+    settings: Settings = config.section("openai")
+    dimensions = settings.dimensions or OWN_DIMENSIONS.get(settings.model)
+
+    def wire(texts: list[str], purpose: Purpose) -> dict[str, Any]:  # noqa: ARG001 - its models know no difference
+        body: dict[str, Any] = {"input": texts, "model": settings.model, "encoding_format": "base64"}
+        return body | ({"dimensions": settings.dimensions} if settings.dimensions else {})
+
+    return connect(settings, wire, id="openai", name="OpenAI", dimensions=dimensions, max_tokens=MAX_TOKENS)

@@ -1,0 +1,302 @@
+"""Embedding models behind an HTTP API. Voyage's and OpenAI's answers have one shape; what differs is the request, given by `wire`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from confide_daemon.embed.endpoint import Endpoint, UnusableAnswerError
+from confide_daemon.embed.protocol import Limits, Vectors
+from confide_daemon.embed.secret import SecretKey
+from confide_daemon.embed.settings import RemoteSettings
+from confide_daemon.embed.vectors import unit
+from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
+from confide_daemon.tokens import first_tokens
+
+# Pieces of 48 tokens fill 8,000 tokens with 166 of them. OpenAI takes 2,048 texts in a request, Voyage 1,000.
+REMOTE_LIMITS = Limits(texts=128, tokens=8_000, concurrency=4)
+TRIES = 5
+# While the one text is sought that a provider refuses.
+SEEKING_TRIES = 2
+# Below the search's own deadline (handle.QUERY_DEADLINE_S), so that the reason is known and not only that it took too long.
+QUERY_DEADLINE_S = 1.4
+# A float in JSON takes up to 25 bytes, in base64 5.4; an answer that is longer than this is not an answer.
+BYTES_PER_NUMBER = 32
+MOST_DIMENSIONS = 16_384
+# To ask whether a provider answers at all, and to learn a model's dimensions.
+HARMLESS = "a short sentence"
+# A question does not wait for a free connection behind documents.
+QUERY_CONNECTIONS = 4
+# A text that is refused is tried again with half of it, so often.
+HALVINGS = 3
+REFUSALS_KEPT = 4096
+
+
+class Purpose(StrEnum):
+    """What a text is; models that were trained for retrieval embed a question otherwise than a document."""
+
+    QUERY = "query"
+    DOCUMENT = "document"
+
+
+# The body of a request for these texts.
+Wire = Callable[[list[str], Purpose], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was asked of a provider since the daemon started.
+
+    Attributes:
+        requests: answered with vectors.
+        tokens: as the provider counts them, where it says.
+        refused: texts it does not embed, found by words alone.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    refused: int = 0
+
+
+class RemoteEmbedder:
+    """A model on the network.
+
+    A text that the provider refuses for what it is, while it takes others, must not stop all that wait behind it. It is tried
+    shortened; when that is refused too, it gets a direction of its own (random, the same each time), which is near no question: such a
+    piece is found by its words alone, and `usage.refused` counts it.
+
+    Args:
+        id: the provider as the configuration calls it.
+        model: its name in generations.
+        dimensions: None asks the provider, now.
+        max_tokens: of one text, in `cl100k_base`; what is beyond is cut off.
+        deadline_s: for a call of `embed_documents`, retries included.
+    Raises:
+        EmbedderError: the dimensions were asked for in vain.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: Wire,
+        *,
+        id: str,
+        model: str,
+        dimensions: int | None,
+        max_tokens: int,
+        deadline_s: float,
+        limits: Limits = REMOTE_LIMITS,
+        query_deadline_s: float = QUERY_DEADLINE_S,
+    ) -> None:
+        self.id = id
+        self.model = model
+        self.limits = limits
+        self._endpoint = endpoint
+        self._wire = wire
+        self._max_tokens = max_tokens
+        self._deadline_s = deadline_s
+        self._query_deadline_s = query_deadline_s
+        self._lock = threading.Lock()
+        self._usage = Usage()
+        self._refused: OrderedDict[bytes, None] = OrderedDict()
+        self._dimensions = dimensions
+        if dimensions is None:
+            self._dimensions = int(self._ask([HARMLESS], Purpose.DOCUMENT, deadline_s=deadline_s, tries=1).shape[1])
+
+    @property
+    def dimensions(self) -> int:
+        """The length of a vector."""
+        assert self._dimensions is not None
+        return self._dimensions
+
+    @property
+    def usage(self) -> Usage:
+        """What was asked since the start."""
+        with self._lock:
+            return self._usage
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._endpoint.close()
+
+    def embed_query(self, text: str) -> Vectors:
+        """The vector of a question, in one try within the time that a search has."""
+        vectors = self._ask([self._cut(text)], Purpose.QUERY, deadline_s=self._query_deadline_s, tries=1)
+        return np.asarray(vectors[0])
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the texts: one request, and more only to find a text that the provider refuses."""
+        cut = [self._cut(text) for text in texts]
+        vectors = np.empty((len(cut), self.dimensions), dtype=np.float32)
+        end = time.monotonic() + self._deadline_s
+        known = [index for index, text in enumerate(cut) if self._is_refused(text)]
+        for index in known:
+            vectors[index] = _own_direction(cut[index], self.dimensions)
+        rest = [index for index in range(len(cut)) if index not in set(known)]
+        if rest:
+            self._fill(vectors, cut, rest, end)
+        return vectors
+
+    def _fill(self, vectors: Vectors, texts: list[str], indices: list[int], end: float, tries: int = TRIES) -> None:
+        """Embeds some of the texts; when the provider refuses them while it takes others, finds the one it means by halving."""
+        try:
+            vectors[indices] = self._documents([texts[index] for index in indices], end, tries=tries)
+            return
+        except UnusableAnswerError as error:
+            self._must_answer(error, end)
+        if len(indices) > 1:
+            middle = len(indices) // 2
+            self._fill(vectors, texts, indices[:middle], end, tries=SEEKING_TRIES)
+            self._fill(vectors, texts, indices[middle:], end, tries=SEEKING_TRIES)
+            return
+        (index,) = indices
+        vectors[index] = self._shortened(texts[index], end)
+
+    def _shortened(self, text: str, end: float) -> Vectors:
+        shorter = text
+        for _ in range(HALVINGS):
+            shorter = shorter[: len(shorter) // 2].strip()
+            if not shorter:
+                break
+            try:
+                return np.asarray(self._documents([shorter], end, tries=SEEKING_TRIES)[0])
+            except UnusableAnswerError:
+                continue
+        with self._lock:
+            self._refused[_digest(text)] = None
+            while len(self._refused) > REFUSALS_KEPT:
+                self._refused.popitem(last=False)
+            self._usage = Usage(self._usage.requests, self._usage.tokens, self._usage.refused + 1)
+        return _own_direction(text, self.dimensions)
+
+    def _must_answer(self, error: UnusableAnswerError, end: float) -> None:
+        """Asks for a harmless text. Where that fails too, it is not the texts' fault."""
+        try:
+            self._documents([HARMLESS], end, tries=1)
+        except UnusableAnswerError as again:
+            if again.is_final:
+                raise QuotaError(
+                    f"{self._endpoint.name} refuses every text",
+                    hint="do model, dimensions and base_url belong together?",
+                ) from None
+            raise ProviderDownError(error.message, hint=error.hint) from None
+
+    def _documents(self, texts: list[str], end: float, *, tries: int = TRIES) -> Vectors:
+        return self._ask(texts, Purpose.DOCUMENT, deadline_s=max(0.001, end - time.monotonic()), tries=tries)
+
+    def _ask(self, texts: list[str], purpose: Purpose, *, deadline_s: float, tries: int) -> Vectors:
+        def read(answer: Any) -> tuple[Vectors, int]:
+            return _vectors(answer, len(texts), self._dimensions), _tokens(answer)
+
+        vectors, tokens = self._endpoint.post(
+            self._wire(texts, purpose),
+            read,
+            deadline_s=deadline_s,
+            tries=tries,
+            max_bytes=65_536 + len(texts) * (self._dimensions or MOST_DIMENSIONS) * BYTES_PER_NUMBER,
+        )
+        with self._lock:
+            self._usage = Usage(self._usage.requests + 1, self._usage.tokens + tokens, self._usage.refused)
+        return vectors
+
+    def _cut(self, text: str) -> str:
+        # An empty text is an error to most; a full stop means as little.
+        return first_tokens(text, self._max_tokens) if text.strip() else "."
+
+    def _is_refused(self, text: str) -> bool:
+        with self._lock:
+            return _digest(text) in self._refused
+
+
+def _vectors(answer: Any, count: int, dimensions: int | None) -> Vectors:
+    """The rows of `{"data": [{"index": 0, "embedding": [...] or base64}]}`, in the order of their index."""
+    data = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
+        raise EmbedderError("it holds no list of vectors")
+    if len(data) != count:
+        raise EmbedderError(f"{count} texts were given, but {len(data)} vectors came back")
+    order = [item.get("index", position) for position, item in enumerate(data)]
+    if not all(type(index) is int for index in order) or sorted(order) != list(range(count)):
+        raise EmbedderError("its vectors are not numbered as the texts")
+    rows: list[Any] = [None] * count
+    for index, item in zip(order, data, strict=True):
+        rows[index] = _row(item.get("embedding"))
+    return unit(rows, count=count, dimensions=dimensions)
+
+
+def _row(embedding: Any) -> Any:
+    if not isinstance(embedding, str):
+        return embedding
+    try:
+        return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
+    except (binascii.Error, ValueError):
+        raise EmbedderError("a vector is neither numbers nor base64") from None
+
+
+def _tokens(answer: Any) -> int:
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return total if type(total) is int and 0 <= total < 10**9 else 0
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", errors="replace"), digest_size=16).digest()
+
+
+def _own_direction(text: str, dimensions: int) -> Vectors:
+    """A random unit vector that depends on the text alone; in hundreds of dimensions it is near nothing."""
+    rows = np.random.default_rng(int.from_bytes(_digest(text), "little")).standard_normal((1, dimensions))
+    return np.asarray(unit(rows, count=1, dimensions=dimensions)[0])
+
+
+def connect(
+    settings: RemoteSettings,
+    wire: Wire,
+    *,
+    id: str,
+    name: str,
+    dimensions: int | None,
+    max_tokens: int,
+    model: str | None = None,
+    limits: Limits = REMOTE_LIMITS,
+    key_is_needed: bool = True,
+) -> RemoteEmbedder:
+    """The model that a provider's settings mean, at `<base_url>/embeddings`.
+
+    Args:
+        name: the provider for people.
+        model: its name in generations, where that is not the provider's.
+    Raises:
+        EmbedderError: there is no usable key, or the dimensions were asked for in vain.
+    """
+    key = SecretKey(name, settings.key_file, f"{id}-key", settings.key_env, is_needed=key_is_needed)
+    key.read()  # without one, the daemon says so when it starts and not with the first document
+    endpoint = Endpoint(
+        f"{settings.base_url.rstrip('/')}/embeddings",
+        key=key,
+        name=name,
+        model=settings.model,
+        model_hint=f"correct the model or the dimensions in [embedding.{id}] of daemon.toml, or load the model on the server",
+        connections=limits.concurrency + QUERY_CONNECTIONS,
+    )
+    return RemoteEmbedder(
+        endpoint,
+        wire,
+        id=id,
+        model=model or settings.model,
+        dimensions=dimensions,
+        max_tokens=max_tokens,
+        deadline_s=settings.timeout_s,
+        limits=limits,
+        query_deadline_s=min(QUERY_DEADLINE_S, settings.timeout_s),
+    )

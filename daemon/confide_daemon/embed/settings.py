@@ -1,0 +1,97 @@
+"""The options that every provider on the network has, and what is wrong with their values. Imports nothing heavy: it is read with the
+configuration."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# What a key looks like and the path of a file hardly does: one long word with neither slash nor dot.
+KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+=]{20,}")
+MOST_DIMENSIONS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
+    """A model on the network.
+
+    Attributes:
+        model: its name, as the provider has it.
+        dimensions: of the vectors, where the model lets one choose; 0 leaves it to the model.
+        base_url: of the API, without `/embeddings`.
+        allow_plain_http: `http://` also to an address that is neither this machine nor a private network.
+        key_file: a file of mode 0600 with the key alone.
+        key_env: the variable of the daemon's environment with the key, where there is no such file and no systemd credential.
+        timeout_s: for embedding one batch of documents, retries included. Questions have 1.5 s.
+        price_per_million: US dollars for a million tokens; -1 takes the documented one, where it is known.
+        monthly_tokens: what the documents of one space may cost in a month; 0 is no limit.
+    """
+
+    PRICES: ClassVar[Mapping[str, float]] = {}
+
+    model: str = ""
+    dimensions: int = 0
+    base_url: str = ""
+    allow_plain_http: bool = False
+    key_file: str = ""
+    key_env: str = ""
+    timeout_s: float = 60.0
+    price_per_million: float = -1.0
+    monthly_tokens: int = 0
+
+    def price(self) -> float | None:
+        """US dollars for a million tokens; None where nobody says."""
+        return self.price_per_million if self.price_per_million >= 0 else self.PRICES.get(self.model)
+
+    def problem(self) -> tuple[str, str] | None:
+        """The first option with a value that cannot be, and what it takes; never the value, which may be a pasted key."""
+        if self.base_url and (hint := url_problem(self.base_url, allow_plain_http=self.allow_plain_http)):
+            return "base_url", hint
+        if self.key_env and (not VARIABLE.fullmatch(self.key_env) or self.key_env.startswith(("sk_", "pa_"))):
+            return "key_env", "it is the name of a variable such as OPENAI_API_KEY, not the key itself"
+        if KEY_LIKE.fullmatch(self.key_file):
+            return "key_file", "it is the path of a file that holds the key, not the key itself"
+        if KEY_LIKE.fullmatch(self.model) and self.model.startswith(("sk-", "pa-")):
+            return "model", "it is the name of a model, not a key"
+        bounds = {
+            "dimensions": (self.dimensions, 0, MOST_DIMENSIONS),
+            "timeout_s": (self.timeout_s, 0.05, 600),
+            "price_per_million": (self.price_per_million, -1, 1000),
+            "monthly_tokens": (self.monthly_tokens, 0, 10**12),
+        }
+        for name, (value, least, most) in bounds.items():
+            if not least <= value <= most:
+                return name, f"it is at least {least} and at most {most:,}"
+        return None
+
+
+def url_problem(url: str, *, allow_plain_http: bool) -> str | None:
+    """What keeps this from being the base of an API, None when nothing does."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "it is an address such as https://api.openai.com/v1"
+    if parts.username is not None or parts.password is not None:
+        return "it holds a name or a password; a key goes into key_file"
+    if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+        return "it is an address such as https://api.openai.com/v1"
+    if parts.query or parts.fragment:
+        return "it ends before any ? or #"
+    if parts.scheme == "http" and not (allow_plain_http or _is_near(host)):
+        return "it begins with https://, or set allow_plain_http = true: the key and the texts then go over the network readable"
+    return None
+
+
+def _is_near(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_private
+    except ValueError:
+        return False
