@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confide_daemon import __version__
 from confide_daemon.embed.secret import SecretKey
+from confide_daemon.embed.vectors import BadVectorError
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ SETTING_PARAMETERS = frozenset({"model", "dimensions", "output_dimension", "enco
 
 
 class UnusableAnswerError(ProviderDownError):
-    """The provider answers, but not this: it refuses the request's texts, or what it says is nonsense.
+    """The provider answers, but not this: it refuses a text, or fails over it.
 
     Attributes:
         is_final: saying the same again within this call is useless.
@@ -79,7 +80,7 @@ class Endpoint:
     def post(
         self, body: dict[str, Any], read: Callable[[Any], T], *, deadline_s: float, tries: int, max_bytes: int
     ) -> T:
-        """What `read` makes of the answer's JSON; when it raises an `EmbedderError`, the answer counts as nonsense.
+        """What `read` makes of the answer's JSON; an `EmbedderError` of its counts as nonsense that may pass.
 
         Args:
             deadline_s: for everything, retries and pauses included.
@@ -155,15 +156,17 @@ class Endpoint:
             ) from None
         if answer is None or (parsed := _json(answer)) is None:
             what = "not JSON" if answer is not None else "longer than any that was asked for, or packed"
-            raise UnusableAnswerError(
+            raise ProviderDownError(
                 f"the answer of {self.name} is {what}",
                 hint="does base_url lead to the provider itself, and not to some page in between?",
-                is_final=False,
             )
         try:
             return read(parsed)
-        except EmbedderError as error:
+        except BadVectorError as error:
+            # Some servers answer so to some texts, whole or not at all.
             raise UnusableAnswerError(f"the answer of {self.name} is unusable: {error}", is_final=False) from None
+        except EmbedderError as error:
+            raise ProviderDownError(f"the answer of {self.name} is unusable: {error}") from None
 
     def _connected(self) -> httpx2.AsyncClient:
         if self._client is None:

@@ -8,13 +8,18 @@ from confide_daemon.embed.protocol import Vectors
 from confide_daemon.errors import EmbedderError
 
 
+class BadVectorError(EmbedderError):
+    """A vector of the right length that has no direction: not numbers, or zero."""
+
+
 def unit(rows: object, *, count: int, dimensions: int | None) -> Vectors:
     """The rows as float32 of unit length.
 
     Args:
         dimensions: None takes the first row's.
     Raises:
-        EmbedderError: it is not so many rows of so many finite numbers, or one of them is zero. The message says which.
+        BadVectorError: a row is not finite, or zero.
+        EmbedderError: they are not so many rows of so many numbers. The message says which.
     """
     try:
         vectors = np.asarray(rows, dtype=np.float32)
@@ -29,5 +34,5 @@ def unit(rows: object, *, count: int, dimensions: int | None) -> Vectors:
     # In float64, where no float32 vector is too long or too short to be measured.
     length = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if not np.isfinite(length).all() or (length == 0).any():
-        raise EmbedderError("there are vectors that are not numbers or zero")
+        raise BadVectorError("there are vectors that are not numbers or zero")
     return np.asarray(vectors / length, dtype=np.float32)
