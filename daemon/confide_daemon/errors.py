@@ -1,7 +1,8 @@
 """What can go wrong in the daemon, each with the sentence a person reads and, where known, the way out.
 
     ConfideError                    (confide_crypto.errors: message, hint, exit_code)
-    ├── StorageError                the disk or the database: wrong key, full, not writable, corrupted, newer schema
+    ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
+    │   └── DamagedError            a part of it cannot be read any more
     ├── NotFoundError               no document, revision or section of that name
     ├── OperationError              an operation's id that was used for something else
     ├── InvalidPathError            a document path that is not allowed
@@ -10,6 +11,7 @@
     ├── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
     │   ├── ProviderDownError       the provider does not answer well now: worth trying later
     │   └── QuotaError              the provider refuses until somebody acts: quota, key, model
+    │       └── BudgetError         the budget of the month is used up: ours, not the provider's
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
@@ -37,6 +39,10 @@ class StorageError(ConfideError):
     """The store cannot be opened, read or written."""
 
     exit_code = 8
+
+
+class DamagedError(StorageError):
+    """A part of a database cannot be read any more; what is derived is rebuilt, a document's text may be lost."""
 
 
 class NotFoundError(ConfideError):
@@ -102,6 +108,23 @@ class QuotaError(EmbedderError):
     """
 
     exit_code = 3
+
+
+class BudgetError(QuotaError):
+    """The tokens that one space may have embedded in a month are used up.
+
+    Attributes:
+        provider, limit, month: whose, how many, and which month, such as 2026-11.
+    """
+
+    def __init__(self, provider: str, limit: int, month: str) -> None:
+        super().__init__(
+            f"the budget of {limit:,} tokens with {provider} is used up for {month}",
+            hint=f"it goes on next month, or with a larger monthly_tokens of {provider} in daemon.toml",
+        )
+        self.provider = provider
+        self.limit = limit
+        self.month = month
 
 
 class ConfigError(ConfideError):

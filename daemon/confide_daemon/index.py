@@ -1,7 +1,8 @@
 """Keeps the derived rows in step with the documents: pieces after a change of settings, and vectors, in the background.
 
 The queue is the pieces without a vector in a generation; it is never written down, so a crash cannot lose or repeat any of it.
-When the model changes, its generation is built beside the live one and swapped in when it is complete.
+What should serve and what is filled is decided anew after every step (`indexing/plan.py`); each (generation, model) that lacks vectors
+is filled by a task of its own, so that a slow provider does not keep a quick one waiting.
 """
 
 from __future__ import annotations
@@ -10,35 +11,43 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.chunks import ChunkSettings, cut
-from confide_daemon.embed import Embedder, EmbedderHandle
 from confide_daemon.errors import EmbedderError
+from confide_daemon.indexing.budget import Budget
+from confide_daemon.indexing.filling import Filling, in_thread
+from confide_daemon.indexing.plan import Condition, Patience, Plan, Standing, decide, holdings
+from confide_daemon.indexing.provider import Provider
 from confide_daemon.search import Weights
-from confide_daemon.store import Generation, Store, Waiting, model_name
+from confide_daemon.store import Store
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# Pieces embedded and stored in one go: about a third of a second of work, so that closing and other writes never wait for longer.
-BATCH = 32
 # Documents cut again in one transaction after a change of settings.
 RECUT = 8
-# After a failure (disk full, model error) the work is tried again, though nobody asked.
+# After a failure of the database (disk full) the work is tried again, though nobody asked.
 RETRY_S = 30.0
+# How often a model that is down is looked at when another one could take its place, and how often the calendar.
+OUTAGE_LOOK_S = 10.0
+CALENDAR_LOOK_S = 3600.0
+# Closing waits so long for calls that are under way; what comes later is embedded again after the next start.
+CLOSE_S = 5.0
+# One decision may lead to another (drop, add, fill from nothing, swap), but not for ever.
+DECISIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """How a space is cut and searched."""
+    """How a space is cut, embedded and searched."""
 
     chunks: ChunkSettings = field(default_factory=ChunkSettings)
     weights: Weights = field(default_factory=Weights)
+    patience: Patience = field(default_factory=Patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +58,38 @@ class Progress:
     total: int
     generation: int | None
     building: bool
+    complete: bool = False  # the model that should serve does, and nothing is left to do
 
 
 class Indexer:
-    """One task for each space. `write` runs a function with the writing store in the writer's thread."""
+    """One for each space. `write` runs a function with the writing store in the writer's thread."""
 
     def __init__(
         self,
         write: Callable[[Callable[[Store], T]], Awaitable[T]],
-        embedder: EmbedderHandle,
+        providers: Sequence[Provider],
+        budget: Budget,
         settings: IndexSettings,
     ) -> None:
+        """`providers`: the wanted one first."""
         self._write: Callable[[Callable[[Store], object]], Awaitable[object]] = write  # type: ignore[assignment]
-        self._embedder = embedder
+        self._providers = list(providers)
+        self._budget = budget
         self._settings = settings
         self._wake = asyncio.Event()
         self._moved = asyncio.Condition()
         self._closing = False
-        self._fresh_generation = False
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="confide-embed")
+        self._renew = False
+        self._filling: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._plan = Plan()
+        self._lacking: set[str] = set()  # names of vectors that pieces wait for
+        self._held_back = False  # after a failure, until it is time to try again
         self._task: asyncio.Task[None] | None = None
         self.failure: ConfideError | None = None
-        self.idle = False  # nothing left to do that can be done
+        self.idle = False  # nothing left to do that can be done now
 
     def start(self) -> None:
-        """Begins the work, and takes it up again when the model is ready."""
+        """Begins the work, and takes it up again when a model is ready."""
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(), name="confide-index")
 
@@ -82,21 +98,28 @@ class Indexer:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self.wake)
 
-        self._embedder.when_settled(ready)
+        for provider in self._providers:
+            provider.handle.when_settled(ready)
         self.wake()
 
     def wake(self) -> None:
         """There is something to do."""
         self.idle = False
+        self._held_back = False
         self._wake.set()
 
     async def close(self) -> None:
-        """Ends after the batch that is being worked on."""
+        """Ends after what is being stored; calls that take longer are given up."""
         self._closing = True
         self._wake.set()
         if self._task is not None:
             await self._task
-        self._threads.shutdown(wait=True)
+        if self._filling:
+            tasks = list(self._filling.values())
+            _, late = await asyncio.wait(tasks, timeout=CLOSE_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait_move(self, timeout_s: float) -> None:
         """Waits until something was indexed or the work came to rest, at most so long."""
@@ -105,107 +128,172 @@ class Indexer:
                 await asyncio.wait_for(self._moved.wait(), timeout_s)
 
     def renew(self) -> None:
-        """Asks for a new generation of the same model, without use of known vectors."""
-        self._fresh_generation = True
+        """Asks for a new generation of the same model, all of it computed anew."""
+        self._renew = True
+        self.forgive()
+
+    def forgive(self) -> None:
+        """Somebody asks for the work to be done: models that refused are asked again."""
+        for provider in self._providers:
+            provider.forgive()
         self.wake()
 
     @property
-    def renewing(self) -> bool:
-        """Whether a new generation was asked for and not begun yet."""
-        return self._fresh_generation
+    def is_loading(self) -> bool:
+        """Whether a model may still come."""
+        return any(provider.handle.state == "loading" for provider in self._providers)
+
+    def standings(self) -> list[Standing]:
+        """How the models stand, the wanted one first."""
+        return [provider.standing() for provider in self._providers]
+
+    def progress(self, store: Store) -> Progress:
+        """How far the vectors are, in one view of the store."""
+        renewing, models = self._renew, self.standings()
+        held = holdings(store)
+        total = store.piece_count()
+        live = next((one for one in held if one.generation.live), None)
+        plan = decide(held, models, renew=renewing, patience=self._settings.patience)
+        names = [model.name for model in models]
+        serving = {names[0], names[plan.target]} if plan.target is not None else {names[0]}
+        beside = [one for one in held if not one.generation.live]
+        building = next(
+            (one for one in reversed(beside) if plan.target is not None and one.generation.name == names[plan.target]),
+            None,
+        )
+        current = building or live
+        if current is None:
+            return Progress(0, total, None, building=False)
+        complete = (
+            live is not None
+            and live.missing == 0
+            and live.generation.name in serving
+            and not renewing
+            and building is None
+            and not store.cut_otherwise(self._settings.chunks.name, limit=1)
+        )
+        done = total - current.missing
+        return Progress(done, total, current.generation.id, building=building is not None, complete=complete)
+
+    # ---------------------------------------------------------------- the work
 
     async def _run(self) -> None:
         while not self._closing:
             self._wake.clear()
             try:
-                while not self._closing and await self._step():
+                while not self._closing and await self._write(self._recut):
                     await self._tell()
-                self.failure = None
+                await self._decide()
             except ConfideError as error:
-                self.failure = error
-                log.warning("indexing stopped: %s", type(error).__name__)
-            self.idle = not self._wake.is_set()
+                self._stop(error)
+            self.idle = not self._wake.is_set() and not self._filling
             await self._tell()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), RETRY_S if self.failure else None)
+                await asyncio.wait_for(self._wake.wait(), self._pause())
+            if not self._wake.is_set():
+                self._held_back = False
+        self._plan = Plan()
+
+    async def _decide(self) -> None:
+        models = self.standings()
+        plan = await self._write(lambda store: self._apply(store, models))
+        assert isinstance(plan, Plan)
+        self._plan = plan
+        if self._held_back:
+            return
+        if not plan.fill:
+            self.failure = None
+        for place in plan.probe:
+            self._start((0, place), self._probe(self._providers[place]))
+        for generation, place in plan.fill:
+            if (generation, place) not in self._filling:
+                self._start((generation, place), self._fill(generation, place))
+
+    def _apply(self, store: Store, models: Sequence[Standing]) -> Plan:
+        """Lets generations come, go and change places until that is as it should be; what is left to fill."""
+        plan = Plan()
+        for _ in range(DECISIONS):
+            held = holdings(store)
+            self._lacking = {one.generation.name for one in held if one.missing}
+            plan = decide(held, models, renew=self._renew, patience=self._settings.patience)
+            if not plan.changes:
+                break
+            now = time.time()
+            with store.writing():
+                for generation in plan.drop:
+                    store.drop_generation(generation, now=now)
+                if plan.add is not None:
+                    embedder = self._providers[plan.add].handle.embedder
+                    assert embedder is not None
+                    store.add_generation(
+                        embedder.id,
+                        embedder.model,
+                        embedder.dimensions,
+                        live=plan.add_live,
+                        now=now,
+                        fresh=self._renew,
+                    )
+                if plan.swap is not None:
+                    store.make_live(plan.swap, now=now, keep=plan.keep)
+            if plan.add is not None:
+                self._renew = False
+        return plan
+
+    def _start(self, key: tuple[int, int], work: Awaitable[None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except EmbedderError as error:
+                # How its model stands now is known to its breaker and its budget.
+                log.warning("embedding stopped: %s", type(error).__name__)
+            except ConfideError as error:
+                self._stop(error)
+            finally:
+                self._filling.pop(key, None)
+                self._wake.set()
+
+        if key not in self._filling:
+            self._filling[key] = asyncio.create_task(run(), name="confide-fill")
+
+    async def _fill(self, generation: int, place: int) -> None:
+        found = await self._write(
+            lambda store: next((one for one in store.generations() if one.id == generation), None)
+        )
+        if found is None:
+            return
+        filling = Filling(self._write, self._budget, found, self._providers[place])  # type: ignore[arg-type]
+        while not self._closing and (generation, place) in self._plan.fill and await filling.round():
+            self.failure = None
+            self._wake.set()  # it may be complete
+            await self._tell()
+
+    async def _probe(self, provider: Provider) -> None:
+        await in_thread(provider.probe)
+
+    def _stop(self, error: ConfideError) -> None:
+        self.failure = error
+        self._held_back = True
+        log.warning("indexing stopped: %s", type(error).__name__)
+
+    def _pause(self) -> float | None:
+        """How long until it is worth looking again though nobody asks; None: for ever."""
+        if self._held_back:
+            return RETRY_S
+        waits: list[float] = []
+        has_others = len(self._providers) > 1
+        for provider in self._providers:
+            condition = provider.standing().condition
+            if provider.is_spent:
+                waits.append(CALENDAR_LOOK_S)
+            elif condition is Condition.DOWN and has_others:
+                waits.append(OUTAGE_LOOK_S)
+            if condition in (Condition.DOWN, Condition.REFUSED) and (has_others or provider.name in self._lacking):
+                waits += [max(0.02, provider.retry_in_s)] if provider.retry_in_s is not None else []
+        return min(waits, default=None)
 
     async def _tell(self) -> None:
         async with self._moved:
             self._moved.notify_all()
-
-    async def _step(self) -> bool:
-        """One bounded piece of work; False when none is left."""
-        if await self._write(self._recut):
-            return True
-        embedder = self._embedder.embedder
-        if embedder is None:
-            return False
-        generation, waiting = await self._queue(embedder)
-        if waiting:
-            await self._embed(embedder, generation, waiting)
-            return True
-        if not generation.live:
-            await self._write(lambda store: self._swap(store, generation))
-            return True
-        return False
-
-    async def _queue(self, embedder: Embedder) -> tuple[Generation, list[Waiting]]:
-        def read(store: Store) -> tuple[Generation, list[Waiting]]:
-            generation = self._generation(store, embedder)
-            return generation, store.waiting(generation.id, after=0, limit=BATCH)
-
-        result = await self._write(read)
-        assert isinstance(result, tuple)
-        return result
-
-    def _generation(self, store: Store, embedder: Embedder) -> Generation:
-        """The generation to fill: the one being built, else the live one; made when the model has none."""
-        name = model_name(embedder.id, embedder.model, embedder.dimensions)
-        present = store.generations()
-        live = next((one for one in present if one.live), None)
-        stale = [one for one in present if not one.live and (one.name != name or self._fresh_generation)]
-        building = next((one for one in present if not one.live and one not in stale), None)
-        wanted = live is None or live.name != name or self._fresh_generation
-        if not stale and not wanted and building is None:
-            assert live is not None
-            return live
-        now = time.time()
-        with store.writing():
-            for one in stale:
-                store.drop_generation(one.id, now=now)
-            if building is None and wanted:
-                building = store.add_generation(
-                    embedder.id, embedder.model, embedder.dimensions, live=live is None, now=now
-                )
-        self._fresh_generation = False
-        found = building or live
-        assert found is not None
-        return found
-
-    async def _embed(self, embedder: Embedder, generation: Generation, waiting: list[Waiting]) -> None:
-        texts: dict[bytes, str] = {piece.hash: piece.text for piece in waiting}
-        known = await self._write(lambda store: store.known_vectors(generation, list(texts)))
-        assert isinstance(known, dict)
-        unknown = [digest for digest in texts if digest not in known]
-        if unknown:
-            run = asyncio.get_running_loop().run_in_executor
-            rows = await run(self._threads, embedder.embed_documents, [texts[digest] for digest in unknown])
-            if rows.shape != (len(unknown), generation.dimensions):
-                raise EmbedderError("the embedding model gave vectors of the wrong shape")
-            known |= dict(zip(unknown, rows, strict=True))
-        vectors = [(piece.id, known[piece.hash]) for piece in waiting]
-
-        def keep(store: Store) -> int:
-            with store.writing_derived():
-                return store.add_vectors(generation.id, vectors)
-
-        await self._write(keep)
-
-    def _swap(self, store: Store, generation: Generation) -> None:
-        with store.writing():
-            # A document may have come between the last batch and this transaction.
-            if store.waiting_count(generation.id) == 0:
-                store.make_live(generation.id, now=time.time())
 
     def _recut(self, store: Store) -> int:
         chunking = self._settings.chunks.name
@@ -219,13 +307,3 @@ class Indexer:
                 pieces = cut(text, self._settings.chunks)
                 store.replace_pieces(document, pieces, chunking=chunking, now=time.time())
         return len(documents)
-
-
-def progress(store: Store) -> Progress:
-    """How far the vectors of a space are."""
-    generations = store.generations()
-    total = store.piece_count()
-    current = next((one for one in generations if not one.live), None) or next(iter(generations), None)
-    if current is None:
-        return Progress(0, total, None, building=False)
-    return Progress(total - store.waiting_count(current.id), total, current.id, building=not current.live)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from confide_daemon.indexing.report import GenerationStatus, ProviderStatus
 from confide_daemon.store import SourceCount
 
 
@@ -97,3 +98,5 @@ class SpaceStatus:
     search_p95_ms: float | None
     warnings: list[str]
     clashes: list[Clash]  # the first of them
+    generations: list[GenerationStatus] = field(default_factory=list)
+    providers: list[ProviderStatus] = field(default_factory=list)  # the wanted one first

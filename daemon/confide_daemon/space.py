@@ -12,15 +12,21 @@ import difflib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from confide_crypto.errors import ConfideError
 from confide_daemon import documents, search, transcripts
-from confide_daemon.embed import EmbedderHandle, Vectors
-from confide_daemon.errors import EmbedderError, NotFoundError
+from confide_daemon.embed import EmbedderHandle
+from confide_daemon.errors import NotFoundError
 from confide_daemon.history import DELETED_DAYS, History
-from confide_daemon.index import Indexer, IndexSettings, Progress, progress
+from confide_daemon.index import Indexer, IndexSettings, Progress
+from confide_daemon.indexing import report
+from confide_daemon.indexing.budget import Budget
+from confide_daemon.indexing.plan import holdings
+from confide_daemon.indexing.provider import Provider
+from confide_daemon.indexing.serving import Asked, Choice, Serving
 from confide_daemon.projects import Projects
 from confide_daemon.results import (
     Clash,
@@ -32,7 +38,7 @@ from confide_daemon.results import (
     SpaceStatus,
 )
 from confide_daemon.search import Hit, SearchQuery, SearchResult
-from confide_daemon.store import Generation, Store, model_name
+from confide_daemon.store import Generation, Store
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.threads import StoreThreads
@@ -59,6 +65,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LATENCIES_KEPT = 512
 NEAR_NAMES = 5
+# A question is embedded again when another model serves by the time it could be searched; more swaps in one search there are not.
+QUESTION_TRIES = 3
+# Tokens of questions are written down this long after the first of them: a crash may forget so much of them.
+COUNTED_AFTER_S = 5.0
 # More are not told of, so that status stays small.
 MAX_CLASHES = 21
 
@@ -71,7 +81,7 @@ class Space:
         space_id: str,
         threads: StoreThreads,
         writer: Writer,
-        embedder: EmbedderHandle,
+        embedders: Sequence[EmbedderHandle],
         settings: IndexSettings,
         *,
         deleted_days: int,
@@ -80,13 +90,17 @@ class Space:
         self.space_id = space_id
         self._threads = threads
         self._writer = writer
-        self._embedder = embedder
         self._settings = settings
-        self._indexer = Indexer(threads.write, embedder, settings)
+        self._budget = Budget(clock)
+        self._counting: asyncio.Task[None] | None = None
+        self._providers = [Provider(handle, self._budget) for handle in embedders]
+        self._indexer = Indexer(threads.write, self._providers, self._budget, settings)
+        self._serving = Serving(self._providers, self._indexer.wake)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
         self._warmed: int | None = None  # the generation that was brought into memory
         self._warming: asyncio.Task[None] | None = None
+        self._closing = False
         self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     @classmethod
@@ -97,7 +111,7 @@ class Space:
         *,
         space_id: str,
         settings: IndexSettings,
-        embedder: EmbedderHandle,
+        embedder: EmbedderHandle | Sequence[EmbedderHandle],
         deleted_days: int = DELETED_DAYS,
         clock: Callable[[], float] = time.time,
     ) -> Space:
@@ -106,8 +120,9 @@ class Space:
         Args:
             path: the database file; its folder must exist.
             key: 32 bytes.
+            embedder: the models, the wanted one first; each of the others takes the place of those before it while they cannot be used.
             deleted_days: how long a deleted document can come back.
-            clock: seconds since 1970, for what is deleted too long ago.
+            clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
 
         Raises:
             StorageError: wrong key, damaged, newer schema, not writable, disk full.
@@ -116,8 +131,11 @@ class Space:
         store = await asyncio.to_thread(_open_writer, path, key, scan)
         threads = StoreThreads(store, lambda: SqliteStore.open(path, key, writer=False, now=time.time(), scan=scan))
         writer = Writer(store, settings)
-        space = cls(space_id, threads, writer, embedder, settings, deleted_days=deleted_days, clock=clock)
+        handles = [embedder] if isinstance(embedder, EmbedderHandle) else list(embedder)
+        space = cls(space_id, threads, writer, handles, settings, deleted_days=deleted_days, clock=clock)
         await space.projects.open()
+        await threads.read(space._budget.load)
+        await threads.read(space._serving.look)
         space._indexer.start()
         space.history.start()
         space._warm(await threads.read(_live))
@@ -125,8 +143,14 @@ class Space:
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
+        self._closing = True
         await self.history.close()
         await self._indexer.close()
+        self._serving.close()
+        if self._counting is not None:
+            self._counting.cancel()
+            await asyncio.wait([self._counting])
+        await self._count()
         if self._warming is not None:
             await asyncio.wait([self._warming])
         await self._threads.close()
@@ -254,65 +278,79 @@ class Space:
             StorageError.
         """
         started = time.perf_counter()
-        result, live = await self._threads.read(lambda store: self._search(store, query))
+        result, live = None, None
+        for attempt in range(QUESTION_TRIES):
+            asked = await self._serving.ask(query.text)
+            is_last = attempt == QUESTION_TRIES - 1
+            result, live = await self._threads.read(lambda store: self._search(store, query, asked, is_last))  # noqa: B023
+            if result is not None:
+                break
+        assert result is not None
+        if not self._budget.is_written and self._counting is None:
+            self._counting = asyncio.create_task(self._count_later(), name="confide-count")
         self._warm(live)
         total = (time.perf_counter() - started) * 1e3
         self._latencies_ms.append(total)
         result.timings["total"] = total
         return result
 
-    def _search(self, store: Store, query: SearchQuery) -> tuple[SearchResult, Generation | None]:
+    def _search(
+        self, store: Store, query: SearchQuery, asked: Asked, is_last: bool
+    ) -> tuple[SearchResult | None, Generation | None]:
+        """None for a result: another model serves now, so the question has to be embedded again; the last time it goes without."""
         now = time.time()
-        timings: dict[str, float] = {}
-        warnings: list[str] = []
-        vector = self._query_vector(query.text, timings, warnings)
-        age = 0.0
+        timings: dict[str, float] = {} if asked.vector is None else {"embed": asked.embed_ms}
         # One view for all that follows: a generation swapped in meanwhile must not be read with the numbers of the one before.
         with store.reading():
+            choice = self._serving.choose(store, asked, now=now)
+            if choice.is_stale and not is_last:
+                return None, None
+            if choice.is_stale:
+                choice = Choice(warnings=["the embedding model is being changed; found by keywords alone"])
+            hits = search.run(
+                store,
+                query,
+                generation=choice.generation,
+                vector=choice.vector,
+                weights=self._settings.weights,
+                now=now,
+                timings=timings,
+            )
             live = _live(store)
-            if vector is not None and (live is None or live.name != self._model()):
-                vector = None
-                warnings.append("the index is being built with the embedding model; found by keywords alone")
-            weights = self._settings.weights
-            hits = search.run(store, query, generation=live, vector=vector, weights=weights, now=now, timings=timings)
-            if vector is not None and live is not None and (waiting := store.waiting_count(live.id)):
-                warnings.append(f"{waiting} pieces are not embedded yet; they are found by keywords alone")
-                age = max(0.0, now - (store.oldest_waiting(live.id) or now))
+        warnings = choice.warnings
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
         words = keyword_query(query.text, query.keywords)
-        mode = "keyword" if vector is None else "hybrid" if words else "vector"
-        return SearchResult(hits, mode, warnings, age, timings), live
+        mode = "keyword" if choice.vector is None else "hybrid" if words else "vector"
+        return SearchResult(hits, mode, warnings, choice.age_s, timings), live
 
-    def _query_vector(self, text: str, timings: dict[str, float], warnings: list[str]) -> Vectors | None:
-        """The question's vector, or None and a warning that says why there is none."""
-        started = time.perf_counter()
+    async def _count_later(self) -> None:
+        await asyncio.sleep(COUNTED_AFTER_S)
+        await self._count()
+        self._counting = None
+
+    async def _count(self) -> None:
+        """Writes down what questions cost."""
         try:
-            vector = self._embedder.query_vector(text)
-        except EmbedderError as error:
-            warnings.append(f"{error}; found by keywords alone")
-            return None
-        if vector is None:
-            warnings.append(self._no_model())
-            return None
-        timings["embed"] = (time.perf_counter() - started) * 1e3
-        return vector
-
-    def _model(self) -> str | None:
-        embedder = self._embedder.embedder
-        return None if embedder is None else model_name(embedder.id, embedder.model, embedder.dimensions)
+            await self._threads.write(self._budget.flush)
+        except ConfideError as error:
+            log.warning("tokens could not be counted: %s", type(error).__name__)
 
     def _warm(self, live: Generation | None) -> None:
         """Brings a generation that went live into memory, in the background; until then the database is searched."""
         if live is None or live.id == self._warmed or (self._warming is not None and not self._warming.done()):
             return
         self._warmed = live.id
-        self._warming = asyncio.create_task(self._threads.read(lambda store: store.warm(live.id)), name="confide-warm")
+        self._warming = asyncio.create_task(self._warm_up(live.id), name="confide-warm")
 
-    def _no_model(self) -> str:
-        if self._embedder.failure is not None:
-            return f"{self._embedder.failure}; found by keywords alone"
-        return "the embedding model is still loading; found by keywords alone"
+    async def _warm_up(self, generation: int) -> None:
+        # Step by step, so that searches take turns with it in the same threads.
+        try:
+            while not self._closing and await self._threads.read(lambda store: store.warm(generation)):
+                pass
+        except ConfideError as error:
+            log.warning("the vectors could not be brought into memory: %s", type(error).__name__)
+            self._warmed = None
 
     # ---------------------------------------------------------------- index
 
@@ -322,17 +360,16 @@ class Space:
 
     def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
         with store.reading():
-            state = progress(store)
+            state = self._indexer.progress(store)
             sources = store.counts(projects)
+            held = holdings(store)
             live = _live(store)
-            waited = store.oldest_waiting(state.generation) if state.generation is not None else None
+            waited = store.oldest_waiting(live.id) if live is not None else None
             names = store.project_names()
             size_bytes = store.size_bytes()
             clashes = store.clashing(projects, limit=MAX_CLASHES)
         ordered = sorted(self._latencies_ms)
-        warnings = []
-        if self._embedder.state != "ready":
-            warnings.append(self._no_model())
+        warnings = report.warnings(self._providers, live)
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
         return SpaceStatus(
@@ -344,7 +381,7 @@ class Space:
             provider=live.provider if live else None,
             model=live.model if live else None,
             dimensions=live.dimensions if live else None,
-            embedder=self._embedder.state,
+            embedder=self._providers[0].handle.state,
             queued=state.total - state.done,
             index_age_s=0.0 if waited is None else max(0.0, time.time() - waited),
             reembedding=(state.generation, state.done, state.total)
@@ -356,40 +393,39 @@ class Space:
             search_p95_ms=_percentile(ordered, 0.95),
             warnings=warnings,
             clashes=[Clash(*clash) for clash in clashes],
+            generations=report.generation_status(held, state.generation if state.building else None, state.total),
+            providers=[report.provider_status(provider) for provider in self._providers],
         )
 
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
         """Waits until every piece has its vector; False when that cannot be (no model, a failure) or takes longer than `timeout_s`."""
         deadline = time.monotonic() + timeout_s
+        was_idle = False
         while True:
-            state, complete = await self._threads.read(self._progress)
+            state = await self._threads.read(self._progress)
             if progress is not None:
                 progress(state.done, state.total)
-            if complete:
+            if state.complete:
                 return True
+            # At rest twice in a row: what was committed between the two was heard of by now.
+            is_idle = self._indexer.idle and not self._indexer.is_loading
             left = deadline - time.monotonic()
-            if left <= 0 or self._embedder.state == "failed" or self._indexer.failure is not None:
+            if left <= 0 or (was_idle and is_idle):
                 return False
+            was_idle = is_idle
             # A model that becomes ready wakes the indexer, which tells us; the cap is for a change missed between the two lines above.
             await self._indexer.wait_move(min(left, 0.25))
 
-    def _progress(self, store: Store) -> tuple[Progress, bool]:
-        """How far the vectors are, and whether nothing at all is left to do."""
-        # Asked before the view is opened: a renewal that begins later is not in it.
-        renewing = self._indexer.renewing
+    def _progress(self, store: Store) -> Progress:
         with store.reading():
-            state = progress(store)
-            live = _live(store)
-            settled = live is not None and live.name == self._model() and not state.building and not renewing
-            recut = store.cut_otherwise(self._settings.chunks.name, limit=1)
-            return state, settled and not recut and state.done == state.total
+            return self._indexer.progress(store)
 
     async def rebuild(self, *, reembed: bool) -> RebuildResult:
         """Cuts every document again; with `reembed` a new generation of vectors is built beside the live one as well."""
         result = await self._threads.write(lambda _store: self._writer.recut_all())
         if reembed:
             self._indexer.renew()
-        self._indexer.wake()
+        self._indexer.forgive()
         return result
 
 

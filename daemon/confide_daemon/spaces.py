@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.history import DELETED_DAYS
@@ -17,9 +18,14 @@ class Spaces:
     """Opens a space at its first use and keeps it until the daemon ends (one writer a space)."""
 
     def __init__(
-        self, state: State, settings: IndexSettings, embedder: EmbedderHandle, *, deleted_days: int = DELETED_DAYS
+        self,
+        state: State,
+        settings: IndexSettings,
+        embedder: EmbedderHandle | Sequence[EmbedderHandle],
+        *,
+        deleted_days: int = DELETED_DAYS,
     ) -> None:
-        """`deleted_days` is how long a deleted document can come back."""
+        """`embedder`: the models, the wanted one first. `deleted_days` is how long a deleted document can come back."""
         self._deleted_days = deleted_days
         self._state = state
         self._settings = settings

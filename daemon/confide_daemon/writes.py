@@ -11,7 +11,8 @@ from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon import documents
 from confide_daemon.chunks import cut
 from confide_daemon.errors import NotFoundError, OperationError
-from confide_daemon.index import IndexSettings, progress
+from confide_daemon.index import IndexSettings
+from confide_daemon.indexing.plan import holdings
 from confide_daemon.line_ends import in_style_of
 from confide_daemon.results import Comparison, PutResult, RebuildResult, RemoveResult
 from confide_daemon.store import DocumentRow, OperationRow, Store
@@ -252,8 +253,8 @@ class Writer:
         return PutResult(row.revision, row.hash, text, changed, merged, clash, self._queued(), previous, lines)
 
     def _queued(self) -> int:
-        state = progress(self._store)
-        return state.total - state.done
+        live = next((one for one in holdings(self._store) if one.generation.live), None)
+        return live.missing if live is not None else self._store.piece_count()
 
     def _text(self, row: DocumentRow) -> str:
         revision = self._store.revision(row.id, row.revision)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from confide_daemon import __version__
+from confide_daemon.indexing.report import ProviderStatus
 from confide_daemon.space import Clash, SpaceStatus
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
@@ -45,6 +46,37 @@ DEFINITION = Definition(
             "link": record({"state": TEXT, "caller": TEXT, "machine": _MAYBE_TEXT, "space": TEXT, "scope": TEXT}),
             "project": _MAYBE_TEXT,
             "clashes": {"type": "array", "items": record({"project": TEXT, "path": TEXT, "revision": COUNT})},
+            "generations": {
+                "type": "array",
+                "description": "Sets of vectors: live (serves), building (will serve), standby (could serve)",
+                "items": record(
+                    {
+                        "id": COUNT,
+                        "provider": TEXT,
+                        "model": TEXT,
+                        "dimensions": COUNT,
+                        "state": {"type": "string", "enum": ["live", "building", "standby"]},
+                        "done": COUNT,
+                        "total": COUNT,
+                    }
+                ),
+            },
+            "providers": {
+                "type": "array",
+                "description": "The configured models, the wanted one first",
+                "items": record(
+                    {
+                        "name": TEXT,
+                        "model": _MAYBE_TEXT,
+                        "state": {"type": "string", "enum": ["loading", "ready", "down", "refused"]},
+                        "reason": _MAYBE_TEXT,
+                        "retryIn": {**_MAYBE_NUMBER, "description": "Seconds until it is tried again"},
+                        "tokensThisMonth": {**_MAYBE_COUNT, "description": "null: runs here, not counted"},
+                        "costThisMonth": {**_MAYBE_NUMBER, "description": "US dollars"},
+                        "monthlyTokens": {**_MAYBE_COUNT, "description": "The budget; null: none"},
+                    }
+                ),
+            },
             "warnings": TEXTS,
         }
     ),
@@ -97,7 +129,22 @@ def _structured(context: ToolContext, status: SpaceStatus, backlog: Mapping[str,
             {"project": clash.project, "path": clash.path, "revision": clash.revision}
             for clash in status.clashes[:MAX_CLASHES_SHOWN]
         ],
+        "generations": [asdict(generation) for generation in status.generations],
+        "providers": [_provider(provider) for provider in status.providers],
         "warnings": [*status.warnings, *_clash_warning(status.clashes), *_refusals(_count(backlog.get("deadLetters")))],
+    }
+
+
+def _provider(provider: ProviderStatus) -> dict[str, Any]:
+    return {
+        "name": provider.name,
+        "model": provider.model,
+        "state": provider.state,
+        "reason": provider.reason,
+        "retryIn": None if provider.retry_in_s is None else round(provider.retry_in_s, 1),
+        "tokensThisMonth": provider.tokens,
+        "costThisMonth": provider.cost_usd,
+        "monthlyTokens": provider.monthly_tokens,
     }
 
 
@@ -127,10 +174,26 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
+def _model_lines(told: dict[str, Any]) -> list[str]:
+    """Only what is not as it is on most days: a generation that is built, and models that are paid for."""
+    lines = [
+        f"building: {one['provider']}/{one['model']}, {one['done']} of {one['total']} pieces"
+        for one in told["generations"]
+        if one["state"] == "building"
+    ]
+    for one in told["providers"]:
+        if one["tokensThisMonth"] is not None:
+            limit = f" of {one['monthlyTokens']:,}" if one["monthlyTokens"] is not None else ""
+            cost = f", ${one['costThisMonth']:.2f}" if one["costThisMonth"] is not None else ""
+            lines.append(f"{one['name']} ({one['state']}): {one['tokensThisMonth']:,}{limit} tokens this month{cost}")
+    return lines
+
+
 def _text(told: dict[str, Any]) -> str:
     lines = [
         f"{told['totalFiles']} files in {told['totalChunks']} pieces, projects: {', '.join(told['projects']) or 'none'}",
         f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
+        *_model_lines(told),
         f"database: {told['dbSize'] / 1e6:.1f} MB, {told['atRest']}",
         f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
         f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",

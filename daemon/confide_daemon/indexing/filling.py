@@ -1,0 +1,164 @@
+"""Gives the pieces of a generation their vectors: from what is known, else from the model, in calls of the size it takes.
+
+The vectors of each call are stored as it comes back, so that what was paid for is not lost with the call beside it or with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.embed import Vectors
+from confide_daemon.errors import BudgetError, EmbedderError
+from confide_daemon.indexing.budget import Budget
+from confide_daemon.indexing.provider import Provider
+from confide_daemon.store import Generation, Store, Waiting
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Write = Callable[[Callable[[Store], object]], Awaitable[object]]
+
+# Pieces looked at in one go, however many a provider takes in its calls: about 1 MiB of text.
+MOST_READ = 2048
+# Vectors stored in one transaction, so that no other write waits for more than some milliseconds.
+STORED_AT_ONCE = 256
+
+
+class Filling:
+    """Fills one generation with one model, a round at a time."""
+
+    def __init__(self, write: Write, budget: Budget, generation: Generation, provider: Provider) -> None:
+        self._write = write
+        self._budget = budget
+        self._generation = generation
+        self._provider = provider
+        self._after = 0  # pieces up to here were seen; new ones have higher ids
+
+    async def round(self) -> bool:
+        """As many calls as the model takes at once, and their vectors stored; False when no piece waits.
+
+        Raises:
+            EmbedderError: a call failed; what the others brought is stored.
+            BudgetError: the budget leaves no room for one more call.
+            StorageError.
+        """
+        waiting, known = await self._read()
+        if not waiting:
+            return False
+        have = [(piece, known[piece.hash]) for piece in waiting if piece.hash in known]
+        for start in range(0, len(have), STORED_AT_ONCE):
+            await self._store(have[start : start + STORED_AT_ONCE])
+        unknown: dict[bytes, list[Waiting]] = {}
+        for piece in waiting:
+            if piece.hash not in known:
+                unknown.setdefault(piece.hash, []).append(piece)
+        if not unknown or await self._embed(list(unknown.values())):
+            self._after = waiting[-1].id
+        return True
+
+    async def _read(self) -> tuple[list[Waiting], dict[bytes, Vectors]]:
+        limits = self._provider.limits
+        most = min(MOST_READ, limits.texts * limits.concurrency)
+
+        def read(store: Store) -> tuple[list[Waiting], dict[bytes, Vectors]]:
+            if not any(one.id == self._generation.id for one in store.generations()):
+                return [], {}  # dropped meanwhile
+            found = store.waiting(self._generation.id, after=self._after, limit=most)
+            if not found and self._after:
+                self._after = 0  # those that were left when a call failed
+                found = store.waiting(self._generation.id, after=0, limit=most)
+            known = store.known_vectors(self._generation, [piece.hash for piece in found])
+            return found, dict(known)
+
+        result = await self._write(read)
+        assert isinstance(result, tuple)
+        return result
+
+    async def _embed(self, texts: list[list[Waiting]]) -> bool:
+        """Embeds each text once, for all pieces that hold it; whether there was room for all of them in the calls of one round."""
+        failures: list[ConfideError] = []
+        calls: list[tuple[list[list[Waiting]], int]] = []
+        try:
+            for call in _calls(texts, self._provider):
+                tokens = sum(pieces[0].tokens for pieces in call)
+                self._provider.spend(tokens)
+                calls.append((call, tokens))
+        except BudgetError as error:
+            failures.append(error)
+        if self._provider.is_counted and calls:
+            # On disk before it is sent: a daemon that dies in the call has counted it all the same.
+            await self._write(self._budget.flush)
+        results = await asyncio.gather(*(self._call(call, tokens) for call, tokens in calls), return_exceptions=True)
+        for result in results:
+            if isinstance(result, ConfideError):
+                failures.append(result)
+            elif isinstance(result, BaseException):
+                raise result
+        if failures:
+            self._after = 0
+            # A model that is down or refuses says more than a budget that is nearly used up.
+            raise min(failures, key=lambda error: isinstance(error, BudgetError))
+        return sum(len(call) for call, _ in calls) == len(texts)
+
+    async def _call(self, texts: list[list[Waiting]], tokens: int) -> None:
+        try:
+            rows = await in_thread(lambda: self._provider.embed([pieces[0].text for pieces in texts]))
+        except EmbedderError:
+            self._provider.give_back(tokens)
+            raise
+        pairs = [(piece, row) for pieces, row in zip(texts, rows, strict=True) for piece in pieces]
+        for start in range(0, len(pairs), STORED_AT_ONCE):
+            await self._store(pairs[start : start + STORED_AT_ONCE])
+
+    async def _store(self, pairs: Sequence[tuple[Waiting, Vectors]]) -> None:
+        def keep(store: Store) -> None:
+            generation = self._generation
+            with store.writing_derived():
+                if any(one.id == generation.id for one in store.generations()):
+                    store.add_vectors(generation.id, [(piece.id, vector) for piece, vector in pairs])
+                else:  # dropped while the call was under way: what was paid for is kept
+                    store.keep_vectors(generation, [(piece.hash, vector) for piece, vector in pairs], now=time.time())
+
+        await self._write(keep)
+
+
+def _calls(texts: list[list[Waiting]], provider: Provider) -> list[list[list[Waiting]]]:
+    """The texts cut into calls as the model takes them, at most as many as it takes at once."""
+    limits = provider.limits
+    calls: list[list[list[Waiting]]] = []
+    while texts and len(calls) < limits.concurrency:
+        count = limits.fit(pieces[0].tokens for pieces in texts)
+        calls.append(texts[:count])
+        texts = texts[count:]
+    return calls
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Runs in a thread of its own, which nobody has to wait for when the process ends: a call over the network may take a minute."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        try:
+            result, error = work(), None
+        except BaseException as caught:  # whatever it is belongs to who waits
+            result, error = None, caught
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="confide-embed", daemon=True).start()
+    return await done

@@ -1,0 +1,192 @@
+"""Which generation should serve, which are filled and which go: a decision without any state of its own.
+
+The first configured model is the wanted one. Its generation is filled and, when it is complete, swapped in. While it cannot be used
+(down for a while, refused, its budget spent), the next model in order does the same with a generation of its own. Generations of
+configured models are never dropped: when the first recovers only what is missing has to be embedded, however often that happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from confide_daemon.store import Generation, Store
+
+
+class Condition(Enum):
+    """What can be expected of a model."""
+
+    LOADING = auto()  # not known yet
+    READY = auto()
+    DOWN = auto()  # fails, and may come back by itself
+    REFUSED = auto()  # does not come back until somebody acts or the month ends
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a model must be down before the next one takes its place, in seconds.
+
+    One that costs nothing takes it soon. One that is paid for has to embed everything for it, so it waits until the outage is clearly
+    more than a restart or a rate limit.
+    """
+
+    free_s: float = 60.0
+    paid_s: float = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A configured model as the plan sees it.
+
+    Attributes:
+        name: of its vectors (provider/model/dimensions); None: not known yet.
+        is_due: it is down, and it is time to try it again.
+        outage_s: how long it has been down.
+        is_free: a token costs nothing.
+    """
+
+    name: str | None
+    condition: Condition
+    is_due: bool = False
+    outage_s: float = 0.0
+    is_free: bool = True
+
+    @property
+    def can_embed(self) -> bool:
+        """Whether it may be asked now."""
+        return self.name is not None and (self.condition is Condition.READY or self.is_due)
+
+
+PATIENCE = Patience()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A generation and how many pieces it lacks."""
+
+    generation: Generation
+    missing: int
+
+
+def holdings(store: Store) -> list[Held]:
+    """The generations, the oldest first, each with how many pieces it lacks."""
+    return [Held(one, store.waiting_count(one.id)) for one in store.generations()]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done now; `add` and `fill` name models by their place in the order.
+
+    Attributes:
+        target: the model whose generation should serve; None: to be seen.
+        drop: generations of models that are not configured any more.
+        add: the model that needs a new generation; `add_live`: there is none that serves.
+        swap: the generation to make live; `keep`: the one before stays beside it.
+        fill: (generation, model) that lack vectors, the first first.
+        probe: models that are down and are to be asked whether they are back.
+    """
+
+    target: int | None = None
+    drop: tuple[int, ...] = ()
+    add: int | None = None
+    add_live: bool = False
+    swap: int | None = None
+    keep: bool = True
+    fill: tuple[tuple[int, int], ...] = ()
+    probe: tuple[int, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether generations come, go or change places."""
+        return bool(self.drop) or self.add is not None or self.swap is not None
+
+
+def decide(
+    held: Sequence[Held], models: Sequence[Standing], *, renew: bool = False, patience: Patience = PATIENCE
+) -> Plan:
+    """What to do with these generations, the oldest first, and these models, the wanted one first.
+
+    Args:
+        renew: a new generation of the model that should serve was asked for.
+    """
+    target = _target(models, patience)
+    live = next((one for one in held if one.generation.live), None)
+    beside = [one for one in held if not one.generation.live]
+    newest = {one.generation.name: one for one in beside}
+    names = {model.name for model in models}
+    is_known = None not in names  # else a generation may belong to a model that is not loaded yet
+    drop = [one for one in beside if newest[one.generation.name] is not one]
+    if is_known:
+        drop += [one for one in beside if one not in drop and one.generation.name not in names]
+    wanted = None if target is None else models[target].name
+    if renew and wanted is not None and wanted in newest:
+        drop.append(newest.pop(wanted))
+    building = None if wanted is None else newest.get(wanted)
+    add = target if wanted is not None and building is None and (renew or _name(live) != wanted) else None
+    swap = building if building is not None and building.missing == 0 and add is None else None
+    serving = building or (live if _name(live) == wanted else None)
+    fill = tuple(_fill([one for one in held if one not in drop], models, live, serving))
+    return Plan(
+        target=target,
+        drop=tuple(one.generation.id for one in drop),
+        add=add,
+        add_live=live is None,
+        swap=swap.generation.id if swap else None,
+        keep=live is not None and _name(live) != wanted and (not is_known or _name(live) in names),
+        fill=fill,
+        probe=tuple(_probe(models, {place for _, place in fill})),
+    )
+
+
+def _name(held: Held | None) -> str | None:
+    return held.generation.name if held else None
+
+
+def _target(models: Sequence[Standing], patience: Patience) -> int | None:
+    """The first that can be used; while one before it loads, or is down not long enough, that is not decided."""
+    for place, model in enumerate(models):
+        if model.condition is Condition.READY:
+            return place
+        if model.condition is Condition.LOADING:
+            return None
+        if model.condition is Condition.DOWN:
+            after = next((one for one in models[place + 1 :] if one.condition is Condition.READY), None)
+            if model.outage_s < (patience.free_s if after is None or after.is_free else patience.paid_s):
+                return None
+    return None
+
+
+def _fill(
+    kept: Sequence[Held], models: Sequence[Standing], live: Held | None, serving: Held | None
+) -> Iterable[tuple[int, int]]:
+    """The live one first, so that what was just stored is found; then the one that is to serve, then what costs nothing."""
+    places = {model.name: place for place, model in enumerate(models) if model.can_embed}
+    for one in kept:
+        place = places.get(one.generation.name)
+        if place is None or not one.missing:
+            continue
+        # The wanted model's is filled as soon as that is back, whatever serves; one of a paid model that is not needed now is left.
+        if one is live or one is serving or place == 0 or models[place].is_free:
+            yield one.generation.id, place
+
+
+def _probe(models: Sequence[Standing], filled: set[int]) -> Iterable[int]:
+    """Models that nothing else asks whether they are back, while another one could serve in their place."""
+    if len(models) < 2:
+        return
+    for place, model in enumerate(models):
+        if model.is_due and place not in filled:
+            yield place
+
+
+def servers(held: Sequence[Held], models: Sequence[Standing]) -> list[tuple[Generation, int]]:
+    """The generations that may answer a search, the best first, each with its model.
+
+    The live one, whatever it lacks (that is found by its words); after it those that lack nothing, in the order of their models.
+    """
+    places = {model.name: place for place, model in reversed(list(enumerate(models)))}
+    usable = [(one, places[one.generation.name]) for one in held if one.generation.name in places]
+    whole = [(one, place) for one, place in usable if one.generation.live or not one.missing]
+    whole.sort(key=lambda pair: (not pair[0].generation.live, pair[1]))
+    return [(one.generation, place) for one, place in whole]
