@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.programs import CONFIDED, wait_until
+from tests.support.forked import Program, run
+from tests.support.programs import COMMAND_DEADLINE_S, CONFIDED, wait_until
 from tests.support.serving import Machine
 
 from confide_crypto.connection import connect
@@ -36,9 +37,7 @@ class Confided:
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a command; its exit code must be `code`."""
-        done = subprocess.run(
-            [CONFIDED, *arguments], env=self.env, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = run([CONFIDED, *arguments], env=self.env, timeout=COMMAND_DEADLINE_S)
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
         return done
@@ -50,7 +49,7 @@ class Confided:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a process whose stderr goes to a file."""
         with (self.home / "log").open("a") as log:
-            process = subprocess.Popen(
+            process = Program(
                 [CONFIDED, *arguments],
                 env=self.env,
                 stdin=subprocess.DEVNULL,

@@ -6,17 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-BIN = Path(sys.executable).parent
+from tests.support.forked import BIN, Program, run
+
 CONFIDE = str(BIN / "confide")
 CONFIDED = str(BIN / "confided")
 DEADLINE_S = 30.0
+COMMAND_DEADLINE_S = 120.0
 
 
 def wait_until(what: str, condition: Any, deadline_s: float = DEADLINE_S) -> Any:
@@ -54,16 +55,7 @@ class Machine:
 
     def run(self, *arguments: str, code: int = 0, stdin: str | None = None, program: str = CONFIDE) -> str:
         """Run a command in the project; its exit code must be `code`. Returns stdout and stderr together."""
-        done = subprocess.run(
-            [program, *arguments],
-            cwd=self.project,
-            env=self.env,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = run([program, *arguments], cwd=self.project, env=self.env, input=stdin, timeout=COMMAND_DEADLINE_S)
         text = done.stdout + done.stderr
         assert done.returncode == code, f"{arguments[0]} ended with {done.returncode}, not {code}:\n{text}"
         assert "Traceback" not in text, text
@@ -71,15 +63,7 @@ class Machine:
 
     def json(self, *arguments: str) -> Any:
         """Run a command with --json; the parsed answer."""
-        done = subprocess.run(
-            [CONFIDE, *arguments, "--json"],
-            cwd=self.project,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = run([CONFIDE, *arguments, "--json"], cwd=self.project, env=self.env, timeout=COMMAND_DEADLINE_S)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -115,14 +99,7 @@ class Daemon:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """Run a `confided` command on this data folder. Returns stdout and stderr together."""
-        done = subprocess.run(
-            [CONFIDED, *arguments, "--data", str(self.data)],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run([CONFIDED, *arguments, "--data", str(self.data)], env=self.env, timeout=COMMAND_DEADLINE_S)
         text = done.stdout + done.stderr
         assert done.returncode == code, f"{arguments} ended with {done.returncode}, not {code}:\n{text}"
         return text
@@ -130,7 +107,7 @@ class Daemon:
     def start(self) -> None:
         """Serve; returns once it listens. The port stays the same over restarts."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = Program(
                 [CONFIDED, "serve", "--listen", f"{self.host}:{self.port}", "--data", str(self.data)],
                 env=self.env,
                 stdin=subprocess.DEVNULL,

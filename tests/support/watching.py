@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.forked import Program
 from tests.support.programs import CONFIDE, Machine
 
 
@@ -20,7 +21,7 @@ class Watching:
     """A `confide watch` process and what it says."""
 
     def __init__(self, command: list[str], machine: Machine) -> None:
-        self.process = subprocess.Popen(
+        self.process = Program(
             command,
             cwd=machine.project,
             env=machine.env,

@@ -10,6 +10,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.forked import Program
 from tests.support.programs import CONFIDE, Machine
 
 OPENING = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "wire", "version": "1"}}
@@ -18,9 +19,10 @@ OPENING = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"
 class Wire:
     """One `confide mcp` process and its lines."""
 
-    def __init__(self, machine: Machine, *arguments: str) -> None:
+    def __init__(self, machine: Machine, *arguments: str, start: type[subprocess.Popen[Any]] = Program) -> None:
+        """`start` is `subprocess.Popen` where the very start is what is tried."""
         self.started = time.monotonic()
-        self.process = subprocess.Popen(
+        self.process = start(
             [CONFIDE, "mcp", *arguments],
             cwd=machine.project,
             env=machine.env,

@@ -1,0 +1,222 @@
+"""Real processes of `confide` and `confided` without the second that an interpreter takes to load them.
+
+A test that starts a program pays mostly for imports. `Program` is `subprocess.Popen` whose process is forked from one that has loaded the
+program's modules already (`tests/support/zygote.py`, one for each program and test run). All else is as always: a process of its own that
+runs the console script, with its arguments, environment, working directory, descriptors, signals, exit code and end of the interpreter.
+What differs: its parent, /proc/*/cmdline, and that everything is imported. Where that is the matter, use `subprocess` itself.
+
+A start that is not plain (a terminal, other options, an environment that differs in a variable that was read while the modules were
+loaded, or a system other than Linux) is an ordinary one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.zygote import MAX_REQUEST_BYTES, NUMBER_BYTES
+
+BIN: Final = Path(sys.executable).parent
+IS_SUPPORTED: Final = hasattr(os, "pidfd_open") and Path("/proc/self/task").exists()
+LOADED: Final[dict[str, tuple[str, ...]]] = {
+    "confide": (
+        "confide_proxy",
+        "concurrent.futures.thread",
+        "cryptography.hazmat.backends.openssl.backend",
+        "encodings.ascii",
+        "getpass",
+        "http.client",
+        "pydantic.type_adapter",
+        "rich._emoji_codes",
+        "typer._adapters",
+        "typer._click.decorators",
+        "typer.rich_utils",
+        "urllib.request",
+        "websockets.asyncio.client",
+        "websockets.extensions.permessage_deflate",
+        "websockets.proxy",
+        "zoneinfo",
+    ),
+    "confided": (
+        "confide_daemon",
+        "concurrent.futures.thread",
+        "cryptography.hazmat.backends.openssl.backend",
+        "encodings.ascii",
+        "tokenizers",
+        "typer._adapters",
+        "typer._click.decorators",
+        "websockets.asyncio.server",
+        "websockets.extensions.permessage_deflate",
+    ),
+}
+"""For each program its package, and what that imports only when it is needed."""
+SURROUNDINGS: Final = {"COLUMNS": "200", "NO_COLOR": "1"}
+"""What tests set for a program, and a library reads when it is loaded."""
+SINGLE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""As `confided` sets them itself before it loads anything."""
+FOR_NATIVE_CODE: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "MKL_")
+"""How the variables begin that the interpreter and native libraries read."""
+HARMLESS: Final = {"HOME", *SINGLE_THREAD}
+"""Read while loading, to no effect: `sysconfig` names the folder of a user's own packages, which a virtual environment leaves out."""
+PLAIN: Final[dict[str, Any]] = {
+    "executable": None,
+    "preexec_fn": None,
+    "close_fds": True,
+    "pass_fds": (),
+    "shell": False,
+    "restore_signals": True,
+    "gid": None,
+    "gids": None,
+    "uid": None,
+    "process_group": -1,
+}
+"""The options of `subprocess.Popen` that a fork leaves alone."""
+
+
+class Zygote:
+    """The process that forks one program."""
+
+    def __init__(self, program: str) -> None:
+        self._env = {k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")} | SURROUNDINGS
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        package, *modules = LOADED[program]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, Path(__file__).with_name("zygote.py"), str(theirs.fileno()), package, *modules],
+                env=self._env | SINGLE_THREAD,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(self.close)
+        said = self._control.recv(MAX_REQUEST_BYTES)
+        assert said, f"the zygote of {program} has ended with {self._process.wait()}"
+        self._read = frozenset(json.loads(said)) - HARMLESS
+
+    def close(self) -> None:
+        """End it; what it has forked goes on."""
+        self._control.close()
+        self._process.wait()
+
+    def suits(self, env: Mapping[str, str]) -> bool:
+        """Whether the modules would have been loaded the same in `env`."""
+        names = self._read.union(name for name in self._env.keys() | env.keys() if name.startswith(FOR_NATIVE_CODE))
+        return all(self._env.get(name) == env.get(name) for name in names)
+
+    def fork(self, start: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[int, socket.socket]:
+        """The id of a new process, and the socket that says how it ended."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [json.dumps(start).encode()], [*descriptors, theirs.fileno()])
+        return number(ours), ours
+
+
+class Program(subprocess.Popen[Any]):
+    """A process of one of our programs; `args` begins with the path of its console script."""
+
+    _link: socket.socket | None = None
+
+    def _execute_child(self, args: Any, *options: Any) -> None:
+        names = list(inspect.signature(super()._execute_child).parameters)[1:]  # type: ignore[misc]
+        said = dict(zip(names, options, strict=True))
+        env = {os.fsdecode(k): os.fsdecode(v) for k, v in (said["env"] or os.environ).items()}
+        pipes = [said[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        descriptors = [number if given == -1 else given for number, given in enumerate((pipes[0], pipes[3], pipes[5]))]
+        is_plain = all(said[name] == value for name, value in PLAIN.items())
+        zygote = zygote_of(args) if is_plain and not any(map(os.isatty, descriptors)) else None
+        if zygote is None or not zygote.suits(env):
+            super()._execute_child(args, *options)  # type: ignore[misc]
+            return
+        start = {
+            "argv": [os.fspath(each) for each in args],
+            "env": env,
+            "cwd": os.fspath(said["cwd"] or Path.cwd()),
+            "umask": said["umask"] if said["umask"] >= 0 else own_umask(),
+            "session": said["start_new_session"],
+        }
+        self.pid, self._link = zygote.fork(start, descriptors)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _internal_poll(self, _deadstate: int | None = None, *defaults: Any) -> int | None:
+        if self._link is None:
+            return super()._internal_poll(_deadstate, *defaults)  # type: ignore[misc, no-any-return]
+        return self._ended(0)
+
+    def _wait(self, timeout: float | None) -> int:
+        if self._link is None:
+            return super()._wait(timeout)  # type: ignore[misc, no-any-return]
+        code = self._ended(timeout)
+        if code is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return code
+
+    def _ended(self, timeout: float | None) -> int | None:
+        """The exit code, within `timeout` seconds. It stays to be read, since several threads may wait."""
+        assert self._link is not None
+        if self.returncode is None and select.select([self._link], [], [], timeout)[0]:
+            self.returncode = number(self._link, socket.MSG_PEEK)
+        return self.returncode
+
+    def __del__(self, *defaults: Any) -> None:
+        super().__del__(*defaults)
+        if self._link is not None:
+            self._link.close()
+
+
+def run(
+    args: Sequence[str], *, env: Mapping[str, str], timeout: float, cwd: Path | None = None, input: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` with text that is captured, and no check of the exit code."""
+    stdin = None if input is None else subprocess.PIPE
+    pipe = subprocess.PIPE
+    with Program(args, env=env, cwd=cwd, stdin=stdin, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            stdout, stderr = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(args, process.returncode, stdout, stderr)
+
+
+_zygotes: dict[str, Zygote] = {}
+_lock = threading.Lock()
+
+
+def zygote_of(args: Any) -> Zygote | None:
+    """What forks this command; None where it has to be started as any other."""
+    path = Path(args[0])
+    if not IS_SUPPORTED or path.parent != BIN or path.name not in LOADED:
+        return None
+    with _lock:
+        if path.name not in _zygotes:
+            _zygotes[path.name] = Zygote(path.name)
+        return _zygotes[path.name]
+
+
+def own_umask() -> int:
+    """Read without setting it, which other threads would notice."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
+
+
+def number(link: socket.socket, flags: int = 0) -> int:
+    """What the zygote says next.
+
+    Raises:
+        ChildProcessError: it has ended.
+    """
+    data = link.recv(NUMBER_BYTES, socket.MSG_WAITALL | flags)
+    if len(data) < NUMBER_BYTES:
+        raise ChildProcessError("the zygote has ended")
+    return int.from_bytes(data, "big", signed=True)

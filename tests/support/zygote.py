@@ -1,0 +1,140 @@
+"""A process that has loaded what a program imports, and forks one for every start that is asked for. `tests/support/forked.py` runs it.
+
+    python zygote.py DESCRIPTOR PACKAGE MODULE...
+
+It loads every module of `PACKAGE`, and the `MODULE`s, which the package imports only when it needs them. On the socket DESCRIPTOR it
+says which variables were read while loading (JSON, a list), and then takes starts: JSON with `argv`, `env`, `cwd`, `umask` and `session`
+beside four descriptors: standard input, output and error, and a socket of this start's own. There it says the process id, and its wait
+status once it has ended (four bytes each). It ends when nobody holds the other end of DESCRIPTOR any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+MAX_REQUEST_BYTES = 160_000
+NUMBER_BYTES = 4
+
+
+def load(package: str, modules: Sequence[str]) -> list[str]:
+    """Import all of it; the environment variables that were read meanwhile."""
+    read: set[str] = set()
+    mapping = type(os.environ)
+    plain = mapping.__getitem__
+
+    def recorded(environ: os._Environ[str], name: str) -> str:
+        read.add(name)
+        return plain(environ, name)
+
+    mapping.__getitem__ = recorded  # type: ignore[method-assign]
+    try:
+        root = importlib.import_module(package)
+        walked = [found.name for found in pkgutil.walk_packages(root.__path__, f"{package}.", onerror=lambda _: None)]
+        for module in (*walked, *modules):
+            if not module.endswith("__main__"):
+                # A program that needs a module which cannot be imported says so itself.
+                with contextlib.suppress(Exception):
+                    importlib.import_module(module)
+    finally:
+        mapping.__getitem__ = plain  # type: ignore[method-assign]
+    return sorted(read)
+
+
+def serve(control: socket.socket) -> list[str] | None:
+    """Fork on request. In a fork: the arguments of its program; in this process, None at the end."""
+    running: dict[int, tuple[int, socket.socket]] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not control:
+                    selector.unregister(key.fileobj)
+                    _report(*running.pop(key.fd))
+                    os.close(key.fd)
+                    continue
+                request, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 4)
+                if not request:
+                    return None
+                pid = os.fork()
+                if pid == 0:
+                    selector.close()
+                    for pidfd, (_, theirs) in running.items():
+                        os.close(pidfd)
+                        theirs.close()
+                    control.close()
+                    return _become(json.loads(request), descriptors)
+                for descriptor in descriptors[:3]:
+                    os.close(descriptor)
+                link = socket.socket(fileno=descriptors[3])
+                _say(link, pid)
+                pidfd = os.pidfd_open(pid)
+                running[pidfd] = (pid, link)
+                selector.register(pidfd, selectors.EVENT_READ)
+
+
+def _report(pid: int, link: socket.socket) -> None:
+    # The process id is free for another process only when its owner can know that the process has ended.
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    is_exit = ended.si_code == os.CLD_EXITED
+    _say(link, ended.si_status if is_exit else -ended.si_status)
+    link.close()
+    os.waitpid(pid, 0)
+
+
+def _say(link: socket.socket, number: int) -> None:
+    try:
+        link.sendall(number.to_bytes(NUMBER_BYTES, "big", signed=True))
+    except OSError:
+        return  # whoever asked for it has lost interest
+
+
+def _become(start: dict[str, Any], descriptors: Sequence[int]) -> list[str]:
+    """Make this fork what a process of its own would be: its surroundings, and no trace of the others."""
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if start["session"]:
+        os.setsid()
+    os.umask(start["umask"])
+    os.chdir(start["cwd"])
+    os.environ.clear()
+    os.environ.update(start["env"])
+    return list(start["argv"])
+
+
+def main() -> list[str] | None:
+    """Load and serve, as `serve`."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    read = load(sys.argv[2], sys.argv[3:])
+    # A fork has only the thread that forked; a lock that another one held would stay locked.
+    assert threading.active_count() == 1, threading.enumerate()
+    assert len(os.listdir("/proc/self/task")) == 1, "a library has started a thread"
+    control.sendall(json.dumps(read).encode())
+    gc.collect()
+    gc.freeze()
+    return serve(control)
+
+
+if __name__ == "__main__":
+    arguments = main()
+    if arguments is not None:
+        sys.argv[:] = arguments
+        sys.path[0] = os.path.dirname(arguments[0])  # noqa: PTH120 - as the interpreter has it
+        runpy.run_path(arguments[0], run_name="__main__")

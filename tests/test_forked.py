@@ -1,0 +1,115 @@
+"""A program that is forked for a test behaves as one that is started: compared by the same acts on both."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.support import forked
+from tests.support.forked import Program
+from tests.support.programs import CONFIDE, CONFIDED, Machine, wait_until
+from tests.support.wire import Wire
+
+pytestmark = pytest.mark.skipif(not forked.IS_SUPPORTED, reason="programs are forked on Linux alone")
+FACTS = ("Umask", "SigBlk", "SigIgn", "SigCgt", "NoNewPrivs")
+KILLED_OWNER = """
+import os, sys, time
+from tests.support import forked
+os.environ.update(forked.SURROUNDINGS)
+program = forked.Program([str(forked.BIN / "confide"), "mcp"], stdout=-3)
+print(forked._zygotes["confide"]._process.pid, program.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """It has no daemon, and starts none."""
+    machine = Machine(tmp_path, "ann")
+    (machine.home / "proxy.toml").write_text("on_demand = false\n")
+    return machine
+
+
+def result(start: type[subprocess.Popen[Any]], machine: Machine, command: Sequence[str]) -> tuple[int, bytes, bytes]:
+    """Exit code, standard output and error of a command."""
+    pipe = subprocess.PIPE
+    with start(command, cwd=machine.project, env=machine.env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        out, err = process.communicate(b"", timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (CONFIDE, "key", "show"),
+        (CONFIDE, "--nonsense"),
+        (CONFIDE, "status"),
+        (CONFIDED, "init", "--help"),
+        (CONFIDED, "serve", "--data", "/nowhere"),
+    ],
+    ids=lambda command: " ".join(command[1:]),
+)
+def test_says_and_ends_the_same(machine: Machine, command: Sequence[str]) -> None:
+    """The same words on the same streams, and the same exit code."""
+    machine.run("key", "show")
+    assert result(Program, machine, command) == result(subprocess.Popen, machine, command)
+
+
+def test_has_the_same_surroundings(machine: Machine) -> None:
+    """Working directory, umask, signals, and no descriptor of anybody else's; only the parent is another."""
+    seen = []
+    parents = []
+    for start in (subprocess.Popen, Program):
+        with Wire(machine, start=start) as wire:
+            wire.open()
+            process = psutil.Process(wire.process.pid)
+            status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            facts = [line for line in status if line.startswith(FACTS)]
+            descriptors = {each.name for each in Path(f"/proc/{process.pid}/fd").iterdir()}
+            seen.append((process.cwd(), os.getsid(process.pid), os.getpgid(process.pid), facts, descriptors))
+            parents.append(process.ppid())
+    assert seen[0] == seen[1]
+    assert parents[0] == os.getpid() != parents[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_ends_by_signals_the_same(machine: Machine, number: signal.Signals) -> None:
+    """The code is that of the signal, for those who wait and those who ask."""
+    codes = []
+    for start in (subprocess.Popen, Program):
+        with Wire(machine, start=start) as wire:
+            wire.open()
+            assert wire.process.poll() is None
+            with pytest.raises(subprocess.TimeoutExpired):
+                wire.process.wait(0.01)
+            wire.process.send_signal(number)
+            codes.append((wire.process.wait(10), wire.process.poll()))
+    assert codes[0] == codes[1]
+
+
+def test_an_environment_that_was_read_while_loading_needs_a_start(machine: Machine) -> None:
+    """The width of a terminal is one; so are the variables of the interpreter."""
+    for name in ("COLUMNS", "PYTHONUTF8"):
+        with Program([CONFIDE, "mcp"], env={**machine.env, name: "1"}, stdin=subprocess.PIPE) as process:
+            assert psutil.Process(process.pid).ppid() == os.getpid()
+            process.kill()
+
+
+def test_the_zygote_ends_with_its_owner_and_what_it_forked_goes_on() -> None:
+    """Also if its owner is killed."""
+    command = [sys.executable, "-c", KILLED_OWNER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        zygote, program = (psutil.Process(int(word)) for word in owner.stdout.readline().split())
+        assert program.ppid() == zygote.pid
+        owner.kill()
+        wait_until("the zygote to end", lambda: not zygote.is_running() or zygote.status() == psutil.STATUS_ZOMBIE)
+        assert program.is_running()
+    program.kill()
