@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.embed.protocol import Vectors
-from confide_daemon.store.protocol import Generation, Waiting
+from confide_daemon.store.protocol import Generation, Waiting, model_name
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 
-# How many vectors of vanished pieces are kept in case they come back: 30 MiB at 384 dimensions.
-CACHED_VECTORS = 20_000
+# How many vectors are kept in case their text or their model comes back: 4 MB at 384 dimensions, or in a larger space as many as it has
+# pieces, so that a model that was tried and given up does not have to be paid for twice.
+CACHED_VECTORS = 2_000
+# A vector tells something of its text, and texts of deleted documents are not kept for ever either.
+CACHED_S = 90 * 86_400.0
 
 
 def listed(rows: Rows) -> list[Generation]:
@@ -30,8 +33,12 @@ def listed(rows: Rows) -> list[Generation]:
     return [Generation(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows(sql, ())]
 
 
-def add(rows: Rows, provider: str, model: str, dimensions: int, *, live: bool, now: float) -> Generation:
-    """A new, empty generation with its own vector table."""
+def add(
+    rows: Rows, provider: str, model: str, dimensions: int, *, live: bool, now: float, fresh: bool = False
+) -> Generation:
+    """A new, empty generation with its own vector table; a fresh one finds nothing in the cache."""
+    if fresh:
+        rows("DELETE FROM vector_cache WHERE model = ?", (model_name(provider, model, dimensions),))
     found = rows(
         "INSERT INTO generation (provider, model, dimensions, state, created_at) VALUES (?, ?, ?, ?, ?) RETURNING id",
         (provider, model, dimensions, "live" if live else "building", now),
@@ -58,11 +65,12 @@ def lay_out_plainly(rows: Rows) -> None:
         rows(f"CREATE INDEX {table}_chunk ON {table} (chunk)", ())
 
 
-def make_live(rows: Rows, generation: int, *, now: float) -> None:
-    """Swaps the generation in and drops the one that was live."""
+def make_live(rows: Rows, generation: int, *, now: float, keep: bool = False) -> None:
+    """Swaps the generation in; the one that was live is dropped, or kept beside it."""
     for other in listed(rows):
-        if other.live and other.id != generation:
+        if other.live and other.id != generation and not keep:
             drop(rows, other.id, now=now)
+    rows("UPDATE generation SET state = 'building' WHERE state = 'live'", ())
     rows("UPDATE generation SET state = 'live' WHERE id = ?", (generation,))
 
 
@@ -83,25 +91,44 @@ def remove_pieces(rows: Rows, pieces: Sequence[int], *, now: float) -> None:
         rows(f"DELETE FROM vector_{generation.id} WHERE chunk IN (SELECT value FROM json_each(?))", (gone,))
 
 
+def keep_vectors(rows: Rows, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
+    """Puts vectors into the cache, by the hash of their text."""
+    for digest, vector in vectors:
+        packed = np.ascontiguousarray(vector, dtype=np.float32).tobytes()
+        rows(
+            "INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at) VALUES (?, ?, ?, ?)",
+            (generation.name, digest, packed, now),
+        )
+    _thin_out(rows, now=now)
+
+
 def _keep(rows: Rows, generation: Generation, which: str, values: Sequence[Any], *, now: float) -> None:
     rows(
         f"""INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at)
             SELECT ?, c.hash, v.embedding, ? FROM chunk c JOIN vector_{generation.id} v ON v.chunk = c.id
-            WHERE {which} ORDER BY c.id DESC LIMIT {CACHED_VECTORS}""",
+            WHERE {which} ORDER BY c.id DESC LIMIT {_cache_limit(rows)}""",
         (generation.name, now, *values),
     )
-    surplus = int(rows("SELECT count(*) FROM vector_cache", ())[0][0]) - CACHED_VECTORS
+    _thin_out(rows, now=now)
+
+
+def _cache_limit(rows: Rows) -> int:
+    return max(CACHED_VECTORS, int(rows("SELECT count(*) FROM chunk", ())[0][0]))
+
+
+def _thin_out(rows: Rows, *, now: float) -> None:
+    """Forgets what was kept for too long, and the oldest of what is too many."""
+    rows("DELETE FROM vector_cache WHERE kept_at < ?", (now - CACHED_S,))
+    surplus = int(rows("SELECT count(*) FROM vector_cache", ())[0][0]) - _cache_limit(rows)
     if surplus > 0:
-        rows(
-            """DELETE FROM vector_cache WHERE (model, hash) IN
-               (SELECT model, hash FROM vector_cache ORDER BY kept_at LIMIT ?)""",
-            (surplus,),
-        )
+        sql = "DELETE FROM vector_cache WHERE id IN (SELECT id FROM vector_cache ORDER BY kept_at, id LIMIT ?)"
+        rows(sql, (surplus,))
 
 
 def waiting(rows: Rows, generation: int, *, after: int, limit: int) -> list[Waiting]:
     """Pieces without a vector, by id."""
-    sql = f"""SELECT c.id, c.hash, c.text, c.added_at FROM chunk c LEFT JOIN vector_{generation} v INDEXED BY vector_{generation}_chunk
+    sql = f"""SELECT c.id, c.hash, c.text, c.added_at, c.tokens FROM chunk c
+              LEFT JOIN vector_{generation} v INDEXED BY vector_{generation}_chunk
               ON v.chunk = c.id WHERE c.id > ? AND v.chunk IS NULL ORDER BY c.id LIMIT ?"""
     return [Waiting(*row) for row in rows(sql, (after, limit))]
 
@@ -120,21 +147,28 @@ def known_vectors(rows: Rows, generation: Generation, hashes: Sequence[bytes]) -
         WHERE c.hash = ? LIMIT 1"""
     known: dict[bytes, Vectors] = {}
     for digest in set(hashes):
-        found = rows(cached, (generation.name, digest)) or rows(present, (digest,))
+        found = rows(present, (digest,)) or rows(cached, (generation.name, digest))
         if found:
             known[digest] = np.frombuffer(found[0][0], dtype=np.float32)
     return known
 
 
-def add_vectors(rows: Rows, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> list[tuple[int, Vectors]]:
-    """Stores vectors for the pieces that still exist and have none; which those were."""
+def add_vectors(rows: Rows, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> list[tuple[int, int, Vectors]]:
+    """Stores vectors for the pieces that still exist and have none; (piece, document, vector) of those."""
     sql = f"""INSERT INTO vector_{generation} (chunk, embedding) SELECT id, ? FROM chunk WHERE id = ?
-              ON CONFLICT (chunk) DO NOTHING RETURNING chunk"""
-    stored: list[tuple[int, Vectors]] = []
+              ON CONFLICT (chunk) DO NOTHING RETURNING (SELECT document FROM chunk c WHERE c.id = ?)"""
+    stored: list[tuple[int, int, Vectors]] = []
     for piece, vector in vectors:
-        if rows(sql, (np.ascontiguousarray(vector, dtype=np.float32).tobytes(), piece)):
-            stored.append((piece, vector))
+        found = rows(sql, (np.ascontiguousarray(vector, dtype=np.float32).tobytes(), piece, piece))
+        stored += [(piece, document, vector) for (document,) in found]
     return stored
+
+
+def read_slice(rows: Rows, generation: int, *, after: int, limit: int) -> list[tuple[int, int, bytes]]:
+    """(piece, document, vector) by rising piece."""
+    sql = f"""SELECT v.chunk, c.document, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
+              WHERE v.chunk > ? ORDER BY v.chunk LIMIT ?"""
+    return rows(sql, (after, limit))
 
 
 def nearest(
@@ -152,7 +186,7 @@ def nearest(
 
 
 def cosines(rows: Rows, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
-    """The true cosine of each piece that has a vector."""
+    """The true cosine of each piece that has a vector: 3 us each at 384 dimensions."""
     sql = f"""SELECT chunk, vec_distance_l2(embedding, ?) FROM vector_{generation}
               WHERE chunk IN (SELECT value FROM json_each(?))"""
     found = rows(sql, (vector.tobytes(), json.dumps(list(pieces))))

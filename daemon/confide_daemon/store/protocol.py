@@ -5,7 +5,7 @@ A `Store` is one connection: used by one thread at a time. A space has one that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -94,7 +94,7 @@ class TranscriptRow:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The vectors of one model."""
+    """The vectors of one model. The live one serves searches; others are being built beside it, or stand by."""
 
     id: int
     provider: str
@@ -130,6 +130,7 @@ class Waiting:
     hash: bytes
     text: str
     added_at: float
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,16 @@ class Healed:
 
     def __bool__(self) -> bool:
         return bool(self.keyword_rows or self.orphan_vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """Something that does not hold; `what` is one of the words of `store.health`, never content."""
+
+    what: str
+    rows: int
+    found_at: float = 0.0  # seconds since 1970
+    healed_at: float | None = None
 
 
 class Store(Protocol):
@@ -275,11 +286,17 @@ class Store(Protocol):
 
     # vectors
     def generations(self) -> list[Generation]: ...
-    def add_generation(self, provider: str, model: str, dimensions: int, *, live: bool, now: float) -> Generation: ...
-    def make_live(self, generation: int, *, now: float) -> None:
-        """Swaps this generation in and drops the one before."""
+    def add_generation(
+        self, provider: str, model: str, dimensions: int, *, live: bool, now: float, fresh: bool = False
+    ) -> Generation:
+        """A new, empty one; when it is to be fresh, the cache forgets what it has of the model."""
 
-    def drop_generation(self, generation: int, *, now: float) -> None: ...
+    def make_live(self, generation: int, *, now: float, keep: bool = False) -> None:
+        """Swaps this generation in; the one before is dropped, or kept beside it."""
+
+    def drop_generation(self, generation: int, *, now: float) -> None:
+        """Its newest vectors stay in the cache."""
+
     def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
         """Pieces without a vector in the generation, by id, from above `after`."""
 
@@ -287,11 +304,20 @@ class Store(Protocol):
     def known_vectors(self, generation: Generation, hashes: Sequence[bytes]) -> Mapping[bytes, Vectors]:
         """Vectors that are known for these texts, of pieces that are there or were."""
 
+    def keep_vectors(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
+        """Puts vectors of texts into the cache, by the hash of the text."""
+
     def add_vectors(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
         """Stores them for the pieces that still exist and have none; how many that were."""
 
-    def warm(self, generation: int) -> None:
-        """Prepares for fast searching, outside of any transaction; searches are right without it."""
+    def tokens_used(self, month: str) -> list[tuple[str, str, int]]:
+        """(provider, model, tokens) that were embedded in a month, such as 2026-11."""
+
+    def count_tokens(self, month: str, provider: str, model: str, tokens: int) -> None:
+        """Adds tokens that are about to be embedded; a negative number takes back."""
+
+    def warm(self, generation: int) -> bool:
+        """Takes a bounded step towards fast searching, outside of any transaction; whether there is another. Searches need none."""
 
     # search
     def keyword_candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
@@ -321,5 +347,39 @@ class Store(Protocol):
     def oldest_waiting(self, generation: int) -> float | None:
         """When the longest waiting piece was added."""
 
+    # health
     def heal(self) -> Healed:
-        """Checks what is derived against what it is derived from, and puts it right."""
+        """Checks what is derived against what it is derived from, and puts it right, all of it at once."""
+
+    def glance(self) -> list[Breach]:
+        """What a look of some milliseconds finds wrong."""
+
+    def examine(self) -> Iterator[list[Breach]]:
+        """Reads everything, and says after each bounded slice what it has found wrong there."""
+
+    def mend(self, what: str, *, limit: int) -> int:
+        """Puts some of a breach right, in the caller's transaction; of how many, 0 when no more can be done.
+
+        Raises:
+            DamagedError: it takes a salvage.
+        """
+
+    def copy_readable(self) -> int:
+        """Copies what can be read of a damaged database; how many rows that are not derived are lost."""
+
+    def swap_copy(self) -> None:
+        """Goes on with that copy, which nobody has written to since. No other connection may be open."""
+
+    def note_breach(self, breach: Breach) -> None:
+        """Writes down what was found, once until it is healed."""
+
+    def settle_breaches(self, what: Sequence[str], *, now: float) -> None:
+        """These are healed."""
+
+    def breaches(self, *, limit: int) -> list[Breach]:
+        """What was ever found, the newest first."""
+
+    def mark(self, name: str) -> float:
+        """A moment or flag of the upkeep; 0 if it was never set."""
+
+    def set_mark(self, name: str, value: float) -> None: ...

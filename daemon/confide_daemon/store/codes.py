@@ -1,0 +1,217 @@
+"""Vectors as the signs of their numbers: one bit for each dimension, so that all of a space are looked at in a millisecond.
+
+First by how many signs differ from the question's, which falls as the cosine grows (Charikar, "Similarity estimation techniques from
+rounding algorithms", STOC 2002); then the best of these by the product of their signs with the question's own numbers, which is half
+the error away (as RaBitQ, SIGMOD 2024, without its rotation: no gain on MiniLM). Who asks computes the true cosines of what is left.
+Words are column-major: one word of all vectors lies together, and each step is one pass of numpy over it.
+
+Recall@10 on real MiniLM vectors, 100,000: 512 by differences alone 0.989, 4,096 by differences and 512 by products 0.999 (of the
+nearest 192: 0.82 and 0.94).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from confide_daemon.embed.protocol import Vectors
+
+Words = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+
+WORD_BITS = 64
+# Rows in one step: the words, their differences and the counts of a step stay in the second-level cache (32,768 x 19 bytes).
+BLOCK = 32_768
+SPARE = 1024
+# How many the first step leaves for the second.
+COARSE = 4096
+# The bits of every byte, the first dimension's highest, as `packbits` has them.
+BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).T.astype(np.float32)
+# Of removed rows at most one in so many stays in the matrix.
+MOST_GONE = 8
+
+
+class Codes:
+    """The codes of some pieces, by rising id. Every change makes a new value; whoever holds an older one goes on with it undisturbed.
+
+    Only the newest value may be changed: it shares its room with those before it.
+    """
+
+    def __init__(
+        self, dimensions: int, words: Words, ids: Numbers, documents: Numbers, count: int, gone: Numbers
+    ) -> None:
+        self.dimensions = dimensions
+        self._words = words  # (words, room)
+        self._ids = ids
+        self._documents = documents
+        self._count = count
+        self._gone = gone  # rows whose pieces were removed
+
+    @classmethod
+    def empty(cls, dimensions: int) -> Codes:
+        """None yet."""
+        words = np.empty(((dimensions + WORD_BITS - 1) // WORD_BITS, 0), dtype=np.uint64)
+        none = np.empty(0, dtype=np.int64)
+        return cls(dimensions, words, none, none, 0, none)
+
+    def __len__(self) -> int:
+        return self._count - len(self._gone)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory held."""
+        return self._words.nbytes + self._ids.nbytes + self._documents.nbytes
+
+    def with_rows(self, ids: Numbers, documents: Numbers, words: Words) -> Codes:
+        """With further pieces, each of which must be new (see `missing`); `words` as of `pack`."""
+        if not len(ids):
+            return self
+        total = self._count + len(ids)
+        rising = np.all(ids[1:] > ids[:-1]) and (not self._count or ids[0] > self._ids[self._count - 1])
+        if not rising:
+            return self._merged(ids, documents, words)
+        held = (self._words, self._ids, self._documents)
+        if total > len(self._ids):
+            held = self._room(total + total // 4 + SPARE)
+        held[0][:, self._count : total] = words.T
+        held[1][self._count : total] = ids
+        held[2][self._count : total] = documents
+        return Codes(self.dimensions, *held, total, self._gone)
+
+    def _room(self, room: int) -> tuple[Words, Numbers, Numbers]:
+        count = self._count
+        words = np.empty((len(self._words), room), dtype=np.uint64)
+        ids, documents = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+        words[:, :count] = self._words[:, :count]
+        ids[:count], documents[:count] = self._ids[:count], self._documents[:count]
+        return words, ids, documents
+
+    def _merged(self, ids: Numbers, documents: Numbers, words: Words) -> Codes:
+        """Vectors that come out of order (several batches on the way at once) cost a copy of everything: 3 ms for 100,000."""
+        count = self._count
+        all_ids = np.concatenate((self._ids[:count], ids))
+        order = np.argsort(all_ids, kind="stable")
+        all_words = np.concatenate((self._words[:, :count], words.T), axis=1)[:, order]
+        gone = np.flatnonzero(np.isin(order, self._gone)) if len(self._gone) else self._gone
+        all_documents = np.concatenate((self._documents[:count], documents))[order]
+        return Codes(self.dimensions, all_words, all_ids[order], all_documents, len(order), gone)
+
+    def missing(self, ids: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of the pieces are not here."""
+        return self._rows(ids) < 0
+
+    def without(self, ids: Numbers) -> Codes:
+        """Without these pieces; those that are not here do not matter. Room is given back before holes are an eighth of it."""
+        rows = self._rows(np.unique(ids))
+        rows = rows[rows >= 0]
+        if not len(rows):
+            return self
+        gone = np.union1d(self._gone, rows)
+        if len(gone) * MOST_GONE <= self._count:
+            return Codes(self.dimensions, self._words, self._ids, self._documents, self._count, gone)
+        kept = np.ones(self._count, dtype=np.bool_)
+        kept[gone] = False
+        count = self._count
+        words = np.ascontiguousarray(self._words[:, :count][:, kept])
+        ids, documents = self._ids[:count][kept], self._documents[:count][kept]
+        return Codes(self.dimensions, words, ids, documents, len(ids), np.empty(0, dtype=np.int64))
+
+    def _rows(self, ids: Numbers) -> Numbers:
+        """The row of each piece, -1 where there is none."""
+        held = self._ids[: self._count]
+        rows = np.searchsorted(held, ids)
+        found = rows < self._count
+        found[found] = held[rows[found]] == ids[found]
+        if len(self._gone):
+            found &= ~np.isin(rows, self._gone)
+        return np.where(found, rows, -1)
+
+    def nearest(self, vector: Vectors, limit: int, documents: Sequence[int] | None) -> Numbers:
+        """The pieces most likely nearest to a question's vector, in no order; the same ones each time.
+
+        Args:
+            documents: whose pieces may be found; None: all. When they have no more than `limit`, that is all of them.
+        """
+        rows = np.arange(0) if documents is None else self._standing(np.flatnonzero(self._of(documents)))
+        if documents is None:
+            rows = self._coarse(vector, None)
+        elif len(rows) > COARSE:
+            rows = self._coarse(vector, rows)
+        if len(rows) > limit:
+            scores = _products(self._words[:, rows], vector)
+            rows = rows[np.argsort(-scores, kind="stable")[:limit]]
+        return np.asarray(self._ids[rows])
+
+    def _standing(self, rows: Numbers) -> Numbers:
+        return np.setdiff1d(rows, self._gone, assume_unique=True) if len(self._gone) else rows
+
+    def _coarse(self, vector: Vectors, allowed: Numbers | None) -> Numbers:
+        """The rows (of some) with the fewest different signs."""
+        count = self._count
+        if count <= COARSE:
+            return self._standing(np.arange(count))
+        code = pack(vector)[0]
+        if allowed is not None and len(allowed) < count // 4:
+            return np.asarray(allowed[_least(_differences(self._words[:, allowed], code), COARSE, self.dimensions)])
+        differences = _differences(self._words[:, :count], code)
+        if allowed is not None:
+            barred = np.ones(count, dtype=np.bool_)
+            barred[allowed] = False
+            differences[barred] = self.dimensions + 1
+        differences[self._gone] = self.dimensions + 1
+        return _least(differences, COARSE, self.dimensions)
+
+    def _of(self, documents: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """Which rows are of one of the documents."""
+        held = self._documents[: self._count]
+        table = np.zeros(int(held.max(initial=0)) + 1, dtype=np.bool_)
+        wanted = np.asarray(documents, dtype=np.int64)
+        table[wanted[wanted < len(table)]] = True
+        return np.asarray(table[held])
+
+
+def pack(vectors: Vectors) -> Words:
+    """The codes of vectors, one row each."""
+    bits = np.packbits(np.atleast_2d(vectors) > 0, axis=1)
+    spare = -bits.shape[1] % (WORD_BITS // 8)
+    if spare:
+        bits = np.pad(bits, ((0, 0), (0, spare)))
+    return np.ascontiguousarray(bits).view(np.uint64)
+
+
+def _differences(words: Words, code: Words) -> npt.NDArray[np.uint16]:
+    """In how many signs each row differs from the code."""
+    count = words.shape[1]
+    total = np.zeros(count, dtype=np.uint16)
+    size = min(BLOCK, count)
+    changed, ones = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint8)
+    for start in range(0, count, BLOCK):
+        end = min(count, start + BLOCK)
+        rows = end - start
+        for column, word in zip(words, code, strict=True):
+            np.bitwise_xor(column[start:end], word, out=changed[:rows])
+            np.bitwise_count(changed[:rows], out=ones[:rows])
+            np.add(total[start:end], ones[:rows], out=total[start:end])
+    return total
+
+
+def _least(differences: npt.NDArray[np.uint16], limit: int, most: int) -> Numbers:
+    """The rows with the smallest numbers, at most `limit`, none above `most`. For 100,000 counting takes 0.2 ms, a partition 0.9."""
+    reached = np.cumsum(np.bincount(differences, minlength=most + 2)[: most + 1])
+    border = int(np.searchsorted(reached, limit))
+    if border > most:
+        return np.flatnonzero(differences <= most)
+    below = np.flatnonzero(differences < border)
+    return np.concatenate((below, np.flatnonzero(differences == border)[: limit - len(below)]))
+
+
+def _products(words: Words, vector: Vectors) -> Vectors:
+    """For each row the sum of the vector's numbers where its bit is set: the product of signs and vector, but for what all rows share."""
+    padded = np.zeros(len(words) * WORD_BITS, dtype=np.float32)
+    padded[: len(vector)] = vector
+    # What each value of each byte adds.
+    table = padded.reshape(-1, 8) @ BITS
+    values = np.ascontiguousarray(words.T).view(np.uint8)
+    return np.asarray(np.take_along_axis(table.T, values, axis=0).sum(axis=1))
