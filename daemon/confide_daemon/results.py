@@ -77,6 +77,15 @@ class Clash:
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """Whether what must hold in a space's database does."""
+
+    state: str  # ok, healing, damaged: something is lost, or cannot be put right
+    breaches: list[tuple[str, int]]  # (what, rows) that are not put right yet
+    healed: int  # how many breaches ever were, of those still written down
+
+
+@dataclass(frozen=True, slots=True)
 class SpaceStatus:
     """How a space is. Counts are of the projects asked for; queue, model and size are of the whole space."""
 
@@ -100,3 +109,4 @@ class SpaceStatus:
     clashes: list[Clash]  # the first of them
     generations: list[GenerationStatus] = field(default_factory=list)
     providers: list[ProviderStatus] = field(default_factory=list)  # the wanted one first
+    health: Health = field(default_factory=lambda: Health("ok", [], 0))

@@ -8,6 +8,7 @@ follow in the background.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import logging
 import time
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import documents, search, transcripts
+from confide_daemon import documents, search, transcripts, upkeep
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.errors import NotFoundError
+from confide_daemon.errors import DamagedError, NotFoundError, StorageError
 from confide_daemon.history import DELETED_DAYS, History
 from confide_daemon.index import Indexer, IndexSettings, Progress
 from confide_daemon.indexing import report
@@ -38,10 +39,12 @@ from confide_daemon.results import (
     SpaceStatus,
 )
 from confide_daemon.search import Hit, SearchQuery, SearchResult
-from confide_daemon.store import Generation, Store
+from confide_daemon.store import Generation, Store, salvage
+from confide_daemon.store.damage import Damage
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.threads import StoreThreads
+from confide_daemon.upkeep import Upkeep, mark_closed
 from confide_daemon.words import keyword_query
 from confide_daemon.writes import Operation, Writer, compare_states, states
 
@@ -86,8 +89,14 @@ class Space:
         *,
         deleted_days: int,
         clock: Callable[[], float],
+        scan: VectorScan,
+        damage: Damage,
+        crashed: bool,
     ):
+        """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time."""
         self.space_id = space_id
+        self._damage = damage
+        self._scan = scan
         self._threads = threads
         self._writer = writer
         self._settings = settings
@@ -98,6 +107,7 @@ class Space:
         self._serving = Serving(self._providers, self._indexer.wake)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
+        self.upkeep = Upkeep(threads, damage, crashed=crashed, on_mended=self._mended, clock=clock)
         self._warmed: int | None = None  # the generation that was brought into memory
         self._warming: asyncio.Task[None] | None = None
         self._closing = False
@@ -115,7 +125,7 @@ class Space:
         deleted_days: int = DELETED_DAYS,
         clock: Callable[[], float] = time.time,
     ) -> Space:
-        """Opens the space, making it when the file is not there, heals what a crash left, and takes up the indexing.
+        """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
         Args:
             path: the database file; its folder must exist.
@@ -125,25 +135,40 @@ class Space:
             clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
 
         Raises:
-            StorageError: wrong key, damaged, newer schema, not writable, disk full.
+            StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
-        scan = VectorScan()
-        store = await asyncio.to_thread(_open_writer, path, key, scan)
-        threads = StoreThreads(store, lambda: SqliteStore.open(path, key, writer=False, now=time.time(), scan=scan))
+        scan, damage = VectorScan(), Damage()
+        store, crashed = await asyncio.to_thread(_open_writer, path, key, scan, damage)
+        threads = StoreThreads(
+            store, lambda: SqliteStore.open(path, key, writer=False, now=time.time(), scan=scan, damage=damage)
+        )
         writer = Writer(store, settings)
         handles = [embedder] if isinstance(embedder, EmbedderHandle) else list(embedder)
-        space = cls(space_id, threads, writer, handles, settings, deleted_days=deleted_days, clock=clock)
+        space = cls(
+            space_id,
+            threads,
+            writer,
+            handles,
+            settings,
+            deleted_days=deleted_days,
+            clock=clock,
+            scan=scan,
+            damage=damage,
+            crashed=crashed,
+        )
         await space.projects.open()
         await threads.read(space._budget.load)
         await threads.read(space._serving.look)
         space._indexer.start()
         space.history.start()
+        space.upkeep.start()
         space._warm(await threads.read(_live))
         return space
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
         self._closing = True
+        await self.upkeep.close()
         await self.history.close()
         await self._indexer.close()
         self._serving.close()
@@ -153,6 +178,8 @@ class Space:
         await self._count()
         if self._warming is not None:
             await asyncio.wait([self._warming])
+        with contextlib.suppress(StorageError):
+            await self._threads.maintain(mark_closed)
         await self._threads.close()
 
     # ---------------------------------------------------------------- documents
@@ -282,7 +309,9 @@ class Space:
         for attempt in range(QUESTION_TRIES):
             asked = await self._serving.ask(query.text)
             is_last = attempt == QUESTION_TRIES - 1
-            result, live = await self._threads.read(lambda store: self._search(store, query, asked, is_last))  # noqa: B023
+            result, live = await self._threads.read(
+                lambda store: self._damage.around(lambda: self._search(store, query, asked, is_last))  # noqa: B023
+            )
             if result is not None:
                 break
         assert result is not None
@@ -317,7 +346,7 @@ class Space:
                 timings=timings,
             )
             live = _live(store)
-        warnings = choice.warnings
+        warnings = [*choice.warnings, *self._damage.warnings()]
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
         words = keyword_query(query.text, query.keywords)
@@ -335,6 +364,13 @@ class Space:
             await self._threads.write(self._budget.flush)
         except ConfideError as error:
             log.warning("tokens could not be counted: %s", type(error).__name__)
+
+    def _mended(self, vectors_changed: bool) -> None:
+        """Derived rows were put right: some may have to be made again, and vectors may no longer be those in memory."""
+        if vectors_changed:
+            self._scan.forget()
+            self._warmed = None
+        self._indexer.wake()
 
     def _warm(self, live: Generation | None) -> None:
         """Brings a generation that went live into memory, in the background; until then the database is searched."""
@@ -372,6 +408,7 @@ class Space:
         warnings = report.warnings(self._providers, live)
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
+        warnings += self.upkeep.warnings()
         return SpaceStatus(
             space_id=self.space_id,
             files=sum(count.files for count in sources.values()),
@@ -395,6 +432,7 @@ class Space:
             clashes=[Clash(*clash) for clash in clashes],
             generations=report.generation_status(held, state.generation if state.building else None, state.total),
             providers=[report.provider_status(provider) for provider in self._providers],
+            health=self.upkeep.health(),
         )
 
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
@@ -456,17 +494,27 @@ def _live(store: Store) -> Generation | None:
     return next((one for one in store.generations() if one.live), None)
 
 
-def _open_writer(path: Path, key: bytes, scan: VectorScan) -> SqliteStore:
-    store = SqliteStore.open(path, key, writer=True, now=time.time(), scan=scan)
+def _open_writer(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tuple[SqliteStore, bool]:
+    """The store, and whether whoever had it open last did not close it."""
     try:
-        with store.writing():
-            healed = store.heal()
+        return _open_marked(path, key, scan, damage)
+    except DamagedError:
+        # Not even its marks can be read or written.
+        lost = salvage.salvage(path, key)
+    damage.clear()
+    store, _ = _open_marked(path, key, scan, damage)
+    log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
+    upkeep.note_salvage(store, lost, now=time.time())
+    return store, True
+
+
+def _open_marked(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tuple[SqliteStore, bool]:
+    store = SqliteStore.open(path, key, writer=True, now=time.time(), scan=scan, damage=damage)
+    try:
+        return store, upkeep.open_marked(store)
     except BaseException:
         store.close()
         raise
-    if healed:
-        log.warning("healed the index: %d keyword rows, %d vectors", healed.keyword_rows, healed.orphan_vectors)
-    return store
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:

@@ -1,9 +1,11 @@
-"""The threads of a space: one that writes and a few that read, each with its own connection."""
+"""The threads of a space: one that writes, a few that read, and one that examines, each with its own connection."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -15,6 +17,8 @@ T = TypeVar("T")
 
 # More than the two cores of a small server gains nothing, and every connection has a page cache.
 READERS = 2
+# A reading takes milliseconds; one that takes longer makes the others wait no longer than this.
+ALONE_S = 30.0
 
 
 class StoreThreads:
@@ -27,14 +31,58 @@ class StoreThreads:
         self._own = threading.local()
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="confide-write")
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="confide-read")
+        self._examining = ThreadPoolExecutor(1, thread_name_prefix="confide-examine")
+        self.used_at = time.monotonic()  # by anybody but the upkeep
         self._closed = False
 
     async def write(self, work: Callable[[Store], T]) -> T:
         """Runs in the writer's thread, after all that was asked before."""
+        self.used_at = time.monotonic()
+        return await self.maintain(work)
+
+    async def maintain(self, work: Callable[[Store], T]) -> T:
+        """As `write`, for what nobody waits for."""
         return await self._submit(self._writing, lambda: work(self._writer))
+
+    async def examine(self, work: Callable[[Store], T]) -> T:
+        """As `read`, in a thread apart, so that it may take longer."""
+        return await self._submit(self._examining, lambda: work(self._reader()))
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """Runs in the writer's thread, which calls it, while every other connection is closed and whoever reads waits.
+
+        Raises:
+            StorageError: a reading did not end in time.
+        """
+        pools = [self._reading] * READERS + [self._examining]
+        all_closed = threading.Barrier(len(pools) + 1)
+        done = threading.Event()
+
+        def give_way() -> None:
+            store: Store | None = getattr(self._own, "store", None)
+            if store is not None:
+                self._own.store = None
+                self._stores.remove(store)
+                store.close()
+            with contextlib.suppress(threading.BrokenBarrierError):
+                all_closed.wait(ALONE_S)
+                done.wait()
+
+        for pool in pools:
+            pool.submit(give_way)
+        try:
+            all_closed.wait(ALONE_S)
+            return work()
+        except threading.BrokenBarrierError:
+            raise StorageError(
+                "cannot replace the database: a reading does not end", hint="it is tried again"
+            ) from None
+        finally:
+            done.set()
 
     async def read(self, work: Callable[[Store], T]) -> T:
         """Runs in a reader's thread; sees the last committed state."""
+        self.used_at = time.monotonic()
         return await self._submit(self._reading, lambda: work(self._reader()))
 
     async def close(self) -> None:
@@ -55,6 +103,7 @@ class StoreThreads:
         return store
 
     def _close(self) -> None:
+        self._examining.shutdown(wait=True)
         self._reading.shutdown(wait=True)
         self._writing.shutdown(wait=True)
         for store in self._stores:

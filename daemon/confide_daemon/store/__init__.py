@@ -1,6 +1,7 @@
 """Where a space is kept. `Store` says what a backend must do; `sqlite` is the one that ships."""
 
 from confide_daemon.store.protocol import (
+    Breach,
     DocumentRow,
     Filter,
     Generation,
@@ -20,6 +21,7 @@ from confide_daemon.store.protocol import (
 )
 
 __all__ = [
+    "Breach",
     "DocumentRow",
     "Filter",
     "Generation",

@@ -16,7 +16,8 @@ from pathlib import Path
 import apsw
 import sqlite_vec
 
-from confide_daemon.errors import StorageError
+from confide_daemon.errors import DamagedError, StorageError
+from confide_daemon.store.disk import checkpoint_where_there_is_room
 
 KEY_BYTES = 32
 BUSY_MS = 5000  # only a checkpoint or a foreign process can hold a lock; beyond this something is wrong
@@ -52,7 +53,8 @@ def storage_errors(doing: str) -> Iterator[None]:
     except apsw.Error as error:
         for kind, meaning, hint in MEANINGS:
             if isinstance(error, kind):
-                raise StorageError(f"cannot {doing}: {meaning}", hint=hint) from None
+                raised = DamagedError if kind is apsw.CorruptError else StorageError
+                raise raised(f"cannot {doing}: {meaning}", hint=hint) from None
         raise StorageError(f"cannot {doing}: {type(error).__name__}") from None
 
 
@@ -72,8 +74,11 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
         raise
 
 
-def connect(path: Path, key: bytes, *, writer: bool) -> apsw.Connection:
+def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> apsw.Connection:
     """A connection with the extension loaded and the key proven right.
+
+    Args:
+        damaged: also where the file is shorter than it should be, to save what is left.
 
     Raises:
         StorageError: wrong key, not a database, not writable.
@@ -82,12 +87,19 @@ def connect(path: Path, key: bytes, *, writer: bool) -> apsw.Connection:
         raise StorageError("cannot open the database: the key is not 32 bytes long")
     if writer and not path.exists():
         _create_private(path)
+    is_new = writer and path.stat().st_size == 0
     with storage_errors("open the database"):
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.set_busy_timeout(BUSY_MS)
             connection.execute("PRAGMA cipher = 'aegis'")
             connection.execute(f'PRAGMA key = "raw:{key.hex()}"')
+            if damaged:
+                # With it SQLite takes the file's own length for its length, not the one in its header (btree.c, lockBtree).
+                connection.execute("PRAGMA writable_schema = ON")
+            if is_new:
+                # What is deleted goes back to the file system page by page; it can be chosen before the first table only.
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # fails when the key is wrong
             connection.enable_load_extension(True)
             connection.load_extension(sqlite_vec.loadable_path())
@@ -98,6 +110,7 @@ def connect(path: Path, key: bytes, *, writer: bool) -> apsw.Connection:
             if writer:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}").fetchall()
+                checkpoint_where_there_is_room(connection)
                 # An acknowledged write survives a power cut; NORMAL would only survive a crash of the process.
                 connection.execute("PRAGMA synchronous = FULL")
             else:

@@ -1,32 +1,287 @@
-"""What must hold between the pieces and what is derived from them, and how a breach is put right, as SQL."""
+"""What must hold in a space's database, and how each breach is put right, as SQL.
 
-# ruff: noqa: S608 - only table names with a number of our own are put into SQL; every value is a parameter
+Documents and their revisions are the truth; pieces, keyword rows and vectors are derived from them. `glance` compares the derived with
+what they are derived from, by their ids; `examine` reads everything, slice by slice. A breach is named by one of the words below, and
+`store.mending` puts it right.
+"""
+
+# ruff: noqa: S608 - only names and numbers of our own are put into SQL; every value is a parameter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from confide_daemon.store import generations, keyword
-from confide_daemon.store.protocol import Healed
+import numpy as np
+
+from confide_daemon.documents import text_hash
+from confide_daemon.errors import DamagedError
+from confide_daemon.store import keyword
+from confide_daemon.store.pieces import piece_hash
+from confide_daemon.store.protocol import Breach
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 
+# Nothing of this tells what a space holds, so it may stand in logs, in a status and in the table `breach`.
+KEYWORD_MISSING: Final = "pieces without keyword rows"
+KEYWORD_SURPLUS: Final = "keyword rows without pieces"
+KEYWORD_BROKEN: Final = "a broken keyword index"
+VECTOR_SURPLUS: Final = "vectors without pieces"
+VECTOR_UNUSABLE: Final = "unusable vectors"
+VECTOR_TABLES: Final = "vector tables that belong to no model, or lack"
+CACHE_UNUSABLE: Final = "unusable vectors in the cache"
+PIECES_SURPLUS: Final = "pieces without documents"
+PIECES_STALE: Final = "documents whose pieces are of another text"
+PIECES_DAMAGED: Final = "damaged pieces"
+PARTS_SURPLUS: Final = "transcript parts without documents"
+INDEX_BROKEN: Final = "table indexes that disagree with their tables"
+NAMES_LOST: Final = "rows whose document or project is lost"
+TEXTS_LOST: Final = "documents whose newest text is lost"
+PAGES: Final = "pages that cannot be read"
+LOST_ROWS: Final = "rows lost with their pages"
 
-def heal(rows: Rows) -> Healed:
-    """Checks the derived rows against the pieces, and puts them right."""
-    missing = rows("SELECT id FROM chunk EXCEPT SELECT id FROM keyword_docsize", ())
-    # Negative row ids are the background rows of the schema, which belong to no piece.
-    surplus = rows("SELECT id FROM keyword_docsize WHERE id > 0 EXCEPT SELECT id FROM chunk", ())
-    keyword.remove(rows, [piece for (piece,) in surplus])
-    for (piece,) in missing:
-        sql = "SELECT d.path, c.heading, c.text FROM chunk c JOIN document d ON d.id = c.document WHERE c.id = ?"
-        for path, heading, text in rows(sql, (piece,)):
-            keyword.add(rows, piece, path, heading, text)
-    orphans = 0
-    for generation in generations.listed(rows):
-        lost = rows(f"SELECT chunk FROM vector_{generation.id} EXCEPT SELECT id FROM chunk", ())
-        for (piece,) in lost:
-            rows(f"DELETE FROM vector_{generation.id} WHERE chunk = ?", (piece,))
-        orphans += len(lost)
-    return Healed(len(missing) + len(surplus), orphans)
+# What only a person, or a working copy that is compared again, can bring back.
+LOSSES: Final = (TEXTS_LOST, LOST_ROWS)
+
+SLICE: Final = 2000  # rows of pieces or vectors: some 20 ms
+TEXTS: Final = 64  # revisions: the largest has a megabyte
+_BREACHES_KEPT: Final = 200
+# Float32 rounding of a unit vector is a thousand times less.
+_UNIT_TOLERANCE: Final = 1e-2
+
+_VECTOR_TABLE: Final = re.compile(r"vector_(\d+)")
+# SQLite's words for an index that disagrees with its table, and for rows that break a constraint of it (pragma integrity_check).
+_INDEX_WORDS: Final = ("missing from index", "wrong # of entries in index", "non-unique entry in index")
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A derived table with a row for each piece, its row id the piece's.
+
+    Attributes:
+        ids: SQL that gives the pieces it has rows of.
+        background: SQL that counts the rows it must have besides, and how many.
+        add: makes the row of (piece, path, heading, text).
+    """
+
+    table: str
+    ids: str
+    background: tuple[str, int]
+    add: Callable[[Rows, int, str, str, str], None]
+    remove: Callable[[Rows, Sequence[int]], None]
+
+
+# A second full-text table has an entry here, and all that follows holds for it as well.
+MIRRORS: tuple[Mirror, ...] = (
+    Mirror(
+        "keyword",
+        # Negative row ids are the background rows, which belong to no piece.
+        "SELECT id FROM keyword_docsize WHERE id > 0",
+        ("SELECT count(*) FROM keyword_docsize WHERE id < 0", 256),
+        keyword.add,
+        keyword.remove,
+    ),
+)
+
+
+def glance(rows: Rows) -> list[Breach]:
+    """What the ids alone tell. At 100,000 pieces it takes 0.1 s."""
+    counts = {what: _count(rows, sql) for what, sql in selects(rows).items()}
+    counts[VECTOR_TABLES] = len(stray_tables(rows)) + len(tableless(rows))
+    counts[KEYWORD_BROKEN] = sum(not has_background(rows, mirror) for mirror in MIRRORS)
+    return [Breach(what, count) for what, count in counts.items() if count]
+
+
+def selects(rows: Rows) -> dict[str, str]:
+    """For each breach that ids tell: SQL that selects the ids of what is wrong."""
+    present = [mirror for mirror in MIRRORS if has_background(rows, mirror)]
+    # Each by itself, since all of a query fails over one table that cannot be read.
+    found = {
+        KEYWORD_MISSING: " UNION ".join(f"SELECT id FROM (SELECT id FROM chunk EXCEPT {one.ids})" for one in present)
+    }
+    found[KEYWORD_SURPLUS] = " UNION ".join(
+        f"SELECT id FROM ({one.ids} EXCEPT SELECT id FROM chunk)" for one in present
+    )
+    if not present:
+        found.clear()
+    vectors = [
+        f"SELECT chunk AS id FROM vector_{one} INDEXED BY vector_{one}_chunk WHERE chunk NOT IN (SELECT id FROM chunk)"
+        for one in with_tables(rows)
+    ]
+    if vectors:
+        found[VECTOR_SURPLUS] = " UNION ".join(vectors)
+    return found | _FIXED
+
+
+_FIXED: Final = {
+    PIECES_SURPLUS: "SELECT c.id FROM chunk c LEFT JOIN document d ON d.id = c.document WHERE d.id IS NULL OR d.deleted",
+    PIECES_STALE: "SELECT id FROM document WHERE NOT deleted AND hash <> '' AND cut_hash <> hash AND chunking IS NOT NULL",
+    PARTS_SURPLUS: """SELECT document AS id FROM transcript_part WHERE document NOT IN (SELECT id FROM document)
+                      OR transcript NOT IN (SELECT id FROM transcript)""",
+    NAMES_LOST: """SELECT id FROM document WHERE project NOT IN (SELECT id FROM project)
+                   UNION SELECT -document FROM revision WHERE document NOT IN (SELECT id FROM document)""",
+    TEXTS_LOST: """SELECT d.id FROM document d WHERE NOT d.deleted AND NOT EXISTS
+                   (SELECT 1 FROM revision r WHERE r.document = d.id AND r.number = d.revision AND r.hash = d.hash AND d.hash <> '')""",
+}
+
+
+def _count(rows: Rows, select: str) -> int:
+    return int(rows(f"SELECT count(*) FROM ({select})", ())[0][0])
+
+
+def has_background(rows: Rows, mirror: Mirror) -> bool:
+    """Whether the table is there and whole, as far as its ids tell."""
+    if not rows("SELECT 1 FROM sqlite_schema WHERE name = ?", (mirror.table,)):
+        return False
+    sql, count = mirror.background
+    return int(rows(sql, ())[0][0]) == count
+
+
+def with_tables(rows: Rows) -> dict[int, int]:
+    """{generation: dimensions} of those that have their table."""
+    tables = _vector_tables(rows)
+    return {one: size for one, size in rows("SELECT id, dimensions FROM generation", ()) if f"vector_{one}" in tables}
+
+
+def _vector_tables(rows: Rows) -> set[str]:
+    found = rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'vector_[0-9]*'", ())
+    return {name for (name,) in found if _VECTOR_TABLE.fullmatch(name)}
+
+
+def stray_tables(rows: Rows) -> list[str]:
+    known = {f"vector_{identity}" for (identity,) in rows("SELECT id FROM generation", ())}
+    return sorted(_vector_tables(rows) - known)
+
+
+def tableless(rows: Rows) -> list[int]:
+    """Generations whose table or its index is missing."""
+    names = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE name GLOB 'vector_[0-9]*'", ())}
+    identities = [identity for (identity,) in rows("SELECT id FROM generation", ())]
+    return [one for one in identities if not {f"vector_{one}", f"vector_{one}_chunk"} <= names]
+
+
+def examine(rows: Rows) -> Iterator[list[Breach]]:
+    """Reads every page and every text. Each slice is bounded; a page that cannot be read is a breach and not an error."""
+    yield _guarded(lambda: glance(rows))
+    for (table,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", ()):
+        yield _guarded(lambda table=table: check_table(rows, table))  # type: ignore[misc]
+    for look in (_pieces, _texts, *(_vectors_of(*one) for one in with_tables(rows).items()), _cache):
+        after: int | None = 0
+        while after is not None:
+            try:
+                found, after = look(rows, after)
+            except DamagedError:
+                found, after = [Breach(PAGES, 1)], None
+            yield found
+
+
+def _guarded(look: Callable[[], list[Breach]]) -> list[Breach]:
+    try:
+        return look()
+    except DamagedError:
+        return [Breach(PAGES, 1)]
+
+
+def check_table(rows: Rows, table: str) -> list[Breach]:
+    """SQLite's own check of a table and its indexes; of a full-text table FTS5's."""
+    said = [line for (line,) in rows(f"PRAGMA integrity_check('{table}')", ()) if line != "ok"]
+    if not said:
+        return []
+    if any(mirror.table == table for mirror in MIRRORS):
+        return [Breach(KEYWORD_BROKEN, 1)]
+    if all(any(word in line for word in _INDEX_WORDS) for line in said):
+        return [Breach(INDEX_BROKEN, len(said))]
+    return [Breach(PAGES, len(said))]
+
+
+def _pieces(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
+    found = rows("SELECT id, hash, text FROM chunk WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE))
+    wrong = sum(is_altered(digest, text) for _, digest, text in found)
+    return _slice(PIECES_DAMAGED, wrong, found)
+
+
+def is_altered(digest: object, text: object) -> bool:
+    return not isinstance(text, str) or piece_hash(text) != digest
+
+
+def _texts(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
+    sql = """SELECT d.id, d.hash, r.text FROM document d JOIN revision r ON r.document = d.id AND r.number = d.revision
+             WHERE d.id > ? AND NOT d.deleted AND d.hash <> '' ORDER BY d.id LIMIT ?"""
+    found = rows(sql, (after, TEXTS))
+    wrong = sum(not is_text(content, packed) for _, content, packed in found)
+    return _slice(TEXTS_LOST, wrong, found)
+
+
+def is_text(content: str, packed: object) -> bool:
+    try:
+        return isinstance(packed, bytes) and text_hash(zlib.decompress(packed).decode()) == content
+    except (zlib.error, UnicodeDecodeError):
+        return False
+
+
+def _vectors_of(generation: int, dimensions: int) -> Callable[[Rows, int], tuple[list[Breach], int | None]]:
+    def look(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
+        sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk > ? ORDER BY chunk LIMIT ?"
+        found = rows(sql, (after, SLICE))
+        return _slice(VECTOR_UNUSABLE, len(unusable(found, dimensions)), found)
+
+    return look
+
+
+def _cache(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
+    found = rows("SELECT id, vector, model FROM vector_cache WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE))
+    return _slice(CACHE_UNUSABLE, len(unusable_cached(found)), found)
+
+
+def unusable_cached(found: Sequence[Any]) -> list[int]:
+    wrong: list[int] = []
+    for model in {row[2] for row in found}:
+        size = model.rpartition("/")[2]
+        mine = [row for row in found if row[2] == model]
+        wrong += unusable(mine, int(size) if size.isdigit() else 0)
+    return wrong
+
+
+def unusable(found: Sequence[Any], dimensions: int) -> list[int]:
+    """The ids of (id, packed vector, …) whose vector is of another length, not finite, or not of unit length."""
+    fit = [row for row in found if isinstance(row[1], bytes) and len(row[1]) == 4 * dimensions and dimensions]
+    fits = {row[0] for row in fit}
+    wrong = [row[0] for row in found if row[0] not in fits]
+    if fit:
+        vectors = np.frombuffer(b"".join(row[1] for row in fit), dtype=np.float32).reshape(len(fit), dimensions)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+        # Not `>`, of which a NaN would say False.
+        wrong += [row[0] for row, bad in zip(fit, ~(np.abs(lengths - 1) <= _UNIT_TOLERANCE), strict=True) if bad]
+    return wrong
+
+
+def _slice(what: str, wrong: int, found: Sequence[Any]) -> tuple[list[Breach], int | None]:
+    return ([Breach(what, wrong)] if wrong else [], found[-1][0] if found else None)
+
+
+# ---------------------------------------------------------------- what was found
+
+
+def note(rows: Rows, breach: Breach) -> None:
+    """Writes a breach down, once until it is healed; the largest count of it stays."""
+    sql = """INSERT INTO breach (what, rows, found_at, healed_at) VALUES (?, ?, ?, ?)
+             ON CONFLICT (what) WHERE healed_at IS NULL DO UPDATE SET rows = max(rows, excluded.rows)"""
+    rows(sql, (breach.what, breach.rows, breach.found_at, breach.healed_at))
+    rows("DELETE FROM breach WHERE id <= (SELECT max(id) FROM breach) - ? AND healed_at IS NOT NULL", (_BREACHES_KEPT,))
+
+
+def settle(rows: Rows, what: Sequence[str], *, now: float) -> None:
+    """These are healed."""
+    sql = "UPDATE breach SET healed_at = ? WHERE healed_at IS NULL AND what IN (SELECT value FROM json_each(?))"
+    rows(sql, (now, json.dumps(list(what))))
+
+
+def noted(rows: Rows, *, limit: int) -> list[Breach]:
+    """What was ever found, the newest first."""
+    sql = "SELECT what, rows, found_at, healed_at FROM breach ORDER BY id DESC LIMIT ?"
+    return [Breach(*row) for row in rows(sql, (limit,))]

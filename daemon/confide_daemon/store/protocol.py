@@ -383,3 +383,19 @@ class Store(Protocol):
         """A moment or flag of the upkeep; 0 if it was never set."""
 
     def set_mark(self, name: str, value: float) -> None: ...
+
+    # room; all of it outside of any transaction
+    def give_back(self) -> int:
+        """Gives some of what is free to the file system; of how many bytes, 0 when no more is worth it."""
+
+    def merge_words(self, *, begin: bool) -> bool:
+        """A step towards a keyword index without what was deleted; False at the end."""
+
+    def is_old(self) -> bool:
+        """Whether room can be given back only after `compact`, which there is disk for."""
+
+    def compact(self) -> None:
+        """Writes the whole database anew; searches go on, writes wait."""
+
+    def fold_log(self) -> bool:
+        """Empties the log, unless somebody reads right now; whether it could."""

@@ -129,6 +129,11 @@ class VectorScan:
                 generation, codes = self._live
                 self._live = (generation, codes.without(ids))
 
+    def forget(self) -> None:
+        """The vectors were put right in the database: the copy has to be loaded again."""
+        with self._changing:
+            self._live = self._loading = self._refused = None
+
     def _check(self, generation: int, count: int, dimensions: int) -> None:
         if count * (dimensions // 8 + 16) > self._limit_bytes:
             self._live = self._loading = None

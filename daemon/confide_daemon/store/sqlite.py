@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +18,27 @@ from confide_daemon.chunks import Piece
 from confide_daemon.clash import has_clash
 from confide_daemon.documents import day_of, source_of, text_hash
 from confide_daemon.embed.protocol import Vectors
-from confide_daemon.store import generations, health, history, keyword, operations, projects, transcripts
+from confide_daemon.errors import DamagedError
+from confide_daemon.store import (
+    disk,
+    generations,
+    health,
+    history,
+    keyword,
+    mending,
+    operations,
+    projects,
+    salvage,
+    space_return,
+    transcripts,
+    usage,
+)
 from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
+from confide_daemon.store.damage import KEYWORDS, PAGES, VECTORS, Damage
 from confide_daemon.store.filters import allowed_documents
 from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash
 from confide_daemon.store.protocol import (
+    Breach,
     DocumentRow,
     Filter,
     Generation,
@@ -37,8 +54,11 @@ from confide_daemon.store.protocol import (
     TranscriptRow,
     Waiting,
 )
-from confide_daemon.store.scan import VectorScan
+from confide_daemon.store.remembered import Remembered
+from confide_daemon.store.scan import SLICE, VectorScan
 
+# Candidates of the codes whose true cosines are read (store/codes.py has the recall that gives).
+RESCORED = 512
 DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
     FROM document d JOIN project p ON p.id = d.project"""
 
@@ -46,17 +66,33 @@ DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.auth
 class SqliteStore:
     """One connection to the database file of a space; see `Store`."""
 
-    def __init__(self, connection: apsw.Connection, scan: VectorScan) -> None:
+    def __init__(
+        self, connection: apsw.Connection, scan: VectorScan, *, path: Path, key: bytes, damage: Damage | None = None
+    ) -> None:
         self._db = connection
         self._scan = scan
+        self._path = path
+        self._key = key
+        self._damage = damage or Damage()
         self._after_commit: list[Callable[[], None]] = []
+        self._remembered = Remembered()
 
     @classmethod
-    def open(cls, path: Path, key: bytes, *, writer: bool, now: float, scan: VectorScan | None = None) -> SqliteStore:
+    def open(
+        cls,
+        path: Path,
+        key: bytes,
+        *,
+        writer: bool,
+        now: float,
+        scan: VectorScan | None = None,
+        damage: Damage | None = None,
+    ) -> SqliteStore:
         """Opens the file, which a writer makes and upgrades.
 
         Args:
             scan: the space's vectors in memory, shared by all its connections.
+            damage: what of it cannot be read, shared as well.
 
         Raises:
             StorageError: wrong key, damaged, newer, not writable, full.
@@ -70,18 +106,19 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        return cls(connection, scan or VectorScan())
+        return cls(connection, scan or VectorScan(), path=path, key=key, damage=damage)
 
     def close(self) -> None:
         """Closes the connection; the last one folds the log into the file."""
         with storage_errors("close the database"):
-            self._db.close()
+            disk.close(self._db)
 
     # ---------------------------------------------------------------- transactions
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """One transaction, on disk when it ends."""
+        self._remembered.forget()
         self._after_commit.clear()
         with storage_errors("write to the database"), transaction(self._db):
             yield
@@ -92,6 +129,7 @@ class SqliteStore:
     @contextmanager
     def writing_derived(self) -> Iterator[None]:
         """One transaction that a power cut may undo: the log is not forced to the disk for it."""
+        disk.check_room_for_derived(self._db)
         self._rows("PRAGMA synchronous = NORMAL")
         try:
             with self.writing():
@@ -105,14 +143,19 @@ class SqliteStore:
         with storage_errors("read the database"):
             self._db.execute("BEGIN DEFERRED")
             try:
-                yield
+                with self._remembered.view(self._db):
+                    yield
             finally:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
 
     def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        with storage_errors("read the database"):
-            return self._db.execute(sql, tuple(values)).fetchall()
+        try:
+            with storage_errors("read the database"):
+                return self._db.execute(sql, tuple(values)).fetchall()
+        except DamagedError:
+            self._damage.note(PAGES)
+            raise
 
     def _one(self, sql: str, values: Sequence[Any] = ()) -> Any:
         rows = self._rows(sql, values)
@@ -140,7 +183,12 @@ class SqliteStore:
         if not rows:
             return None
         found, content_hash, packed, author, created_at = rows[0]
-        text = None if packed is None else zlib.decompress(packed).decode()
+        try:
+            text = None if packed is None else zlib.decompress(packed).decode()
+        except (zlib.error, UnicodeDecodeError):
+            raise DamagedError(
+                "the text of this revision is damaged", hint="confide history lists the others; a backup may have it"
+            ) from None
         return RevisionRow(found, content_hash, text, author, created_at)
 
     def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
@@ -245,6 +293,7 @@ class SqliteStore:
         first = int(self._one(sql, (document.id,)))
         for position, piece in enumerate(pieces, first):
             self._add_piece(document, position, piece, piece_hash(piece.text), now=now)
+        self._rows("UPDATE document SET cut_hash = hash WHERE id = ?", (document.id,))
 
     def replace_pieces(
         self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float
@@ -272,7 +321,8 @@ class SqliteStore:
                 continue
             self._add_piece(document, position, piece, digest, now=now)
             added += 1
-        self._rows("UPDATE document SET chunking = ? WHERE id = ?", (chunking, document.id))
+        sql = "UPDATE document SET chunking = ?, cut_hash = ? WHERE id = ?"
+        self._rows(sql, (chunking, document.hash, document.id))
         return PieceChanges(added, len(kept), len(present) - len(staying))
 
     def _add_piece(self, document: DocumentRow, position: int, piece: Piece, digest: bytes, *, now: float) -> None:
@@ -303,13 +353,15 @@ class SqliteStore:
         """All generations, the oldest first."""
         return generations.listed(self._rows)
 
-    def add_generation(self, provider: str, model: str, dimensions: int, *, live: bool, now: float) -> Generation:
+    def add_generation(
+        self, provider: str, model: str, dimensions: int, *, live: bool, now: float, fresh: bool = False
+    ) -> Generation:
         """A new, empty generation with its own vector table."""
-        return generations.add(self._rows, provider, model, dimensions, live=live, now=now)
+        return generations.add(self._rows, provider, model, dimensions, live=live, now=now, fresh=fresh)
 
-    def make_live(self, generation: int, *, now: float) -> None:
-        """Swaps the generation in and drops the one that was live."""
-        generations.make_live(self._rows, generation, now=now)
+    def make_live(self, generation: int, *, now: float, keep: bool = False) -> None:
+        """Swaps the generation in; the one that was live is dropped, or kept beside it."""
+        generations.make_live(self._rows, generation, now=now, keep=keep)
 
     def drop_generation(self, generation: int, *, now: float) -> None:
         """Drops the generation; its newest vectors stay in the cache."""
@@ -321,7 +373,7 @@ class SqliteStore:
 
     def waiting_count(self, generation: int) -> int:
         """How many pieces have no vector."""
-        return generations.waiting_count(self._rows, generation)
+        return self._remembered.get(("waiting", generation), lambda: generations.waiting_count(self._rows, generation))
 
     def oldest_waiting(self, generation: int) -> float | None:
         """When the piece that waits longest was added."""
@@ -332,49 +384,82 @@ class SqliteStore:
         """Vectors of equal texts: of pieces that are there, or were."""
         return generations.known_vectors(self._rows, generation, hashes)
 
+    def keep_vectors(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
+        """Puts vectors into the cache."""
+        generations.keep_vectors(self._rows, generation, vectors, now=now)
+
+    def tokens_used(self, month: str) -> list[tuple[str, str, int]]:
+        """(provider, model, tokens) of a month."""
+        return usage.used(self._rows, month)
+
+    def count_tokens(self, month: str, provider: str, model: str, tokens: int) -> None:
+        """Adds tokens to a month."""
+        usage.count(self._rows, month, provider, model, tokens)
+
     def add_vectors(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
         """Stores vectors for the pieces that still exist and have none."""
         stored = generations.add_vectors(self._rows, generation, vectors)
         self._after_commit.append(lambda: self._scan.add(generation, stored))
         return len(stored)
 
-    def warm(self, generation: int) -> None:
-        """Brings the vectors of the generation into memory, unless they are there or too many."""
-        dimensions = self._one("SELECT dimensions FROM generation WHERE id = ?", (generation,))
-        if dimensions is not None and self._scan.wants(generation):
-            sql = f"SELECT chunk, embedding FROM vector_{generation}"
-            self._scan.load(generation, dimensions, lambda: self._rows(sql))
+    def warm(self, generation: int) -> bool:
+        """Brings a slice of the generation's vectors into memory; whether there is more to bring."""
+        found = [one for one in self.generations() if one.id == generation]
+        after = self._scan.next_slice(generation, found[0].dimensions) if found else None
+        if after is None:
+            return False
+        with self.reading():
+            if all(one.id != generation for one in self.generations()):  # dropped meanwhile
+                self._scan.abandon(generation)
+                return False
+            rows = generations.read_slice(self._rows, generation, after=after, limit=SLICE)
+        self._scan.load(generation, rows)
+        return bool(rows)
 
     # ---------------------------------------------------------------- search
 
     def keyword_candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
         """The best pieces by BM25."""
-        if not match:
+        if not match or KEYWORDS in self._damage.parts:
             return []
-        documents = allowed_documents(self._rows, allowed)
-        return keyword.candidates(self._rows, match, documents, limit=limit)
+        documents = self._allowed(allowed)
+        with self._leg(KEYWORDS):
+            return keyword.candidates(self._rows, match, documents, limit=limit)
 
     def vector_candidates(
         self, generation: int, vector: Vectors, allowed: Filter, *, limit: int
     ) -> list[tuple[int, float]]:
-        """The nearest pieces by exact search, in memory when they are there."""
-        documents = allowed_documents(self._rows, allowed)
-        pieces = None if documents is None else lambda: self._pieces_of(documents)
-        found = self._scan.nearest(generation, vector, limit, pieces)
-        if found is not None:
-            return found
-        return generations.nearest(self._rows, generation, vector, documents, limit=limit)
+        """The nearest pieces: of the codes in memory the best by their vectors, or by exact search when they are not there."""
+        if VECTORS in self._damage.parts:
+            return []
+        documents = self._allowed(allowed)
+        codes = self._scan.codes(generation)
+        with self._leg(VECTORS):
+            if codes is None:
+                return generations.nearest(self._rows, generation, vector, documents, limit=limit)
+            pieces = codes.nearest(vector, max(RESCORED, 2 * limit), documents).tolist()
+            found = generations.cosines(self._rows, generation, vector, pieces)
+        # Ties in the order of the pieces, so that the same question always gets the same answer.
+        return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit]
 
     def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
         """The true cosine of each piece that has a vector."""
-        found = self._scan.cosines(generation, vector, pieces)
-        if found is not None:
-            return found
-        return generations.cosines(self._rows, generation, vector, pieces)
+        if VECTORS in self._damage.parts:
+            return {}
+        with self._leg(VECTORS):
+            return generations.cosines(self._rows, generation, vector, pieces)
 
-    def _pieces_of(self, documents: Sequence[int]) -> list[int]:
-        sql = "SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?))"
-        return [row[0] for row in self._rows(sql, (json.dumps(list(documents)),))]
+    def _allowed(self, allowed: Filter) -> list[int] | None:
+        return self._remembered.get(allowed, lambda: allowed_documents(self._rows, allowed))
+
+    @contextmanager
+    def _leg(self, part: str) -> Iterator[None]:
+        """Tells the others when this leg of searches cannot be read."""
+        try:
+            yield
+        except DamagedError:
+            self._damage.note(part)
+            raise
 
     def places(self, pieces: Sequence[int]) -> list[Place]:
         """Where the pieces stand."""
@@ -420,8 +505,83 @@ class SqliteStore:
         return pages * int(self._one("PRAGMA page_size"))
 
     def heal(self) -> Healed:
-        """Checks the derived rows against the pieces, and puts them right."""
-        return health.heal(self._rows)
+        """Puts all right that a glance finds."""
+        return mending.heal(self._rows, self._drop_pieces)
+
+    def glance(self) -> list[Breach]:
+        """What the ids tell."""
+        return health.glance(self._rows)
+
+    def examine(self) -> Iterator[list[Breach]]:
+        """Reads everything, in slices."""
+        return health.examine(self._rows)
+
+    def mend(self, what: str, *, limit: int) -> int:
+        """Puts some of a breach right."""
+        return mending.mend(self._rows, self._drop_pieces, what, limit=limit)
+
+    def _drop_pieces(self, pieces: Sequence[int]) -> None:
+        self._remove_pieces(pieces, now=time.time())
+
+    def copy_readable(self) -> int:
+        """Copies what can be read into a new file."""
+        with storage_errors("rebuild the damaged database"):
+            return salvage.copy(self._path, self._key)
+
+    def swap_copy(self) -> None:
+        """Goes on with that file."""
+        with storage_errors("rebuild the damaged database"):
+            disk.close(self._db)
+            try:
+                salvage.swap(self._path, self._key)
+            finally:
+                self._db = connect(self._path, self._key, writer=True)
+            migrate(self._db, now=time.time())
+
+    def note_breach(self, breach: Breach) -> None:
+        """Writes down what was found."""
+        health.note(self._rows, breach)
+
+    def settle_breaches(self, what: Sequence[str], *, now: float) -> None:
+        """These are healed."""
+        health.settle(self._rows, what, now=now)
+
+    def breaches(self, *, limit: int) -> list[Breach]:
+        """What was ever found."""
+        return health.noted(self._rows, limit=limit)
+
+    def give_back(self) -> int:
+        """Cuts off some free pages."""
+        with storage_errors("shorten the database"):
+            return space_return.give_back(self._db)
+
+    def merge_words(self, *, begin: bool) -> bool:
+        """A step of merging the full text."""
+        with storage_errors("merge the keyword index"):
+            return space_return.merge(self._db, begin=begin)
+
+    def is_old(self) -> bool:
+        """Whether the file should be rewritten, and can be."""
+        with storage_errors("read the database"):
+            return space_return.is_old(self._db)
+
+    def compact(self) -> None:
+        """Rewrites the file."""
+        with storage_errors("rewrite the database"):
+            space_return.compact(self._db)
+
+    def fold_log(self) -> bool:
+        """Empties the log."""
+        with storage_errors("fold the log into the database"):
+            return space_return.fold_log(self._db)
+
+    def mark(self, name: str) -> float:
+        """A moment or flag."""
+        return float(self._one("SELECT value FROM mark WHERE name = ?", (name,)) or 0.0)
+
+    def set_mark(self, name: str, value: float) -> None:
+        """Sets it."""
+        self._rows("INSERT OR REPLACE INTO mark (name, value) VALUES (?, ?)", (name, value))
 
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:

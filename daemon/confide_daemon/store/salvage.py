@@ -1,0 +1,227 @@
+"""A new database out of all that can be read of a damaged one.
+
+Pages are authenticated, so one wrong bit makes a page unreadable, and SQLite can then neither drop nor rewrite the table it belongs to.
+So every row that can be read goes into a new file, indexes are made anew, and the new file takes the place of the old one, which stays
+beside it. The rest is what `store.mending` does: what is missing now is a breach like any other.
+
+A reading that has met a damaged page fails until its transaction ends, so rows are read in transactions of their own.
+"""
+
+# ruff: noqa: S608 - only names out of the database's own schema are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from confide_daemon.errors import StorageError
+from confide_daemon.store.connection import connect, storage_errors, transaction
+from confide_daemon.store.health import MIRRORS
+
+NEW: Final = ".new"
+DAMAGED: Final = ".damaged"
+_DERIVED: Final = re.compile(r"chunk|vector_\w+|breach|mark")
+_BATCH: Final = 512
+# Where pages are unreadable, row ids are tried one by one, 15 us each; so many without a row are the end.
+_BARREN: Final = 65_536
+
+
+def salvage(path: Path, key: bytes) -> int:
+    """`copy` and `swap`, where nobody has the file open; how many rows are lost."""
+    lost = copy(path, key)
+    swap(path, key)
+    return lost
+
+
+def copy(path: Path, key: bytes) -> int:
+    """Makes `<name>.new` of what can be read, which nobody may write to meanwhile; how many rows that are not derived are lost.
+
+    Of rows on unreadable pages nobody knows how many there were: the number is a guess, but 0 means none.
+
+    Raises:
+        StorageError: there is no room for it.
+        DamagedError: not even the names of the tables can be read.
+    """
+    new = path.with_name(path.name + NEW)
+    _remove(new)
+    size = path.stat().st_size
+    if shutil.disk_usage(path.parent).free < size:
+        raise StorageError(
+            "cannot rebuild the damaged database: the disk has no room for it beside the old one",
+            hint=f"free {size / 1e6:.0f} MB; it is tried again by itself",
+        )
+    return _copy(path, key, new)
+
+
+def swap(path: Path, key: bytes) -> None:
+    """Puts `<name>.new` in the place of the file, which nobody may have open; that one stays as `<name>.damaged`.
+
+    It can be interrupted at any moment: the name always leads to a whole database.
+
+    Raises:
+        StorageError: another process has it open.
+    """
+    _fold(path, key)
+    for beside in ("-wal", "-shm"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
+    kept = path.with_name(path.name + DAMAGED)
+    kept.unlink(missing_ok=True)
+    os.link(path, kept)
+    path.with_name(path.name + NEW).replace(path)
+    _sync(path.parent)
+
+
+def _copy(path: Path, key: bytes, new: Path) -> int:
+    source = connect(path, key, writer=False, damaged=True)
+    try:
+        target = connect(new, key, writer=True)
+        try:
+            with storage_errors("rebuild the damaged database"):
+                target.execute("PRAGMA synchronous = OFF")
+                target.execute("PRAGMA foreign_keys = OFF")
+                lost = _fill(source, target)
+        finally:
+            target.close()
+    except BaseException:
+        _remove(new)
+        raise
+    finally:
+        source.close()
+    _sync(new)
+    return lost
+
+
+def _fill(source: apsw.Connection, target: apsw.Connection) -> int:
+    shadows = tuple(f"{mirror.table}_" for mirror in MIRRORS)
+    found: list[Any] = source.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    tables = [
+        (name, sql) for kind, name, sql in found if kind == "table" and not name.startswith(("sqlite_", *shadows))
+    ]
+    lost = 0
+    for name, sql in tables:
+        target.execute(sql)
+        if not sql.upper().startswith("CREATE VIRTUAL"):
+            missing = _fill_table(source, target, name)
+            lost += 0 if _DERIVED.fullmatch(name) else missing
+    for kind, _, sql in found:
+        if kind == "index":
+            target.execute(sql)
+    _continue_ids(source, target)
+    return lost
+
+
+def _fill_table(source: apsw.Connection, target: apsw.Connection, name: str) -> int:
+    columns = [row[1] for row in source.execute(f"PRAGMA table_info({name})")]
+    fields = ", ".join(f'"{column}"' for column in columns)
+    insert = f"INSERT OR IGNORE INTO {name} ({fields}) VALUES ({', '.join('?' * len(columns))})"
+    reader = _Reader(source, name, fields)
+    for rows in reader.batches():
+        with transaction(target):
+            target.executemany(insert, rows)
+    return reader.lost
+
+
+class _Reader:
+    """All rows of a table that can be read, in the order of their row ids."""
+
+    def __init__(self, source: apsw.Connection, table: str, fields: str) -> None:
+        self._source = source
+        self._table = table
+        self._fields = fields
+        self._has_rowid = not source.execute("SELECT wr FROM pragma_table_list WHERE name = ?", (table,)).get
+        self.lost = 0
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Lists of rows."""
+        if not self._has_rowid:
+            # Small tables of notes, none of which is a document.
+            try:
+                yield self._source.execute(f"SELECT {self._fields} FROM {self._table}").fetchall()
+            except apsw.CorruptError:
+                self.lost += 1
+            return
+        after = 0
+        while True:
+            try:
+                rows = self._read("rowid > ? ORDER BY rowid LIMIT ?", after, _BATCH)
+            except apsw.CorruptError:
+                rows, after, is_last = self._search(after)
+                yield [row[1:] for row in rows]
+                if is_last:
+                    return
+                continue
+            if not rows:
+                return
+            yield [row[1:] for row in rows]
+            after = rows[-1][0]
+
+    def _read(self, where: str, *values: int) -> list[Any]:
+        sql = f"SELECT rowid, {self._fields} FROM {self._table} NOT INDEXED WHERE {where}"
+        return self._source.execute(sql, values).fetchall()
+
+    def _search(self, after: int) -> tuple[list[Any], int, bool]:
+        """What can be read of the next ids, one by one, up to a batch; up to where that was, and whether it was the end."""
+        found: list[Any] = []
+        barren = 0
+        while barren < _BARREN and len(found) < _BATCH:
+            after += 1
+            try:
+                rows = self._read("rowid = ?", after)
+            except apsw.CorruptError:
+                rows = []
+            self.lost += barren if rows else 0
+            barren = 0 if rows else barren + 1
+            found += rows
+        # Behind the last row every id lies on the last page: how many of them were rows, nobody knows.
+        self.lost += 1 if barren >= _BARREN else barren
+        return found, after, barren >= _BARREN
+
+
+def _continue_ids(source: apsw.Connection, target: apsw.Connection) -> None:
+    """Ids are never given twice, even those of rows that are lost."""
+    ids = "SELECT name, seq FROM sqlite_sequence"
+    present: list[Any] = target.execute(ids).fetchall()
+    last: list[Any] = []
+    with contextlib.suppress(apsw.CorruptError):
+        last = source.execute(ids).fetchall()
+    target.execute("DELETE FROM sqlite_sequence")
+    for name in {name for name, _ in (*last, *present)}:
+        highest = max(seq for other, seq in (*last, *present) if other == name)
+        target.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, highest))
+
+
+def _fold(path: Path, key: bytes) -> None:
+    """Empties the log of the old file: one that outlived it would be taken for the new one's.
+
+    Raises:
+        StorageError: another process holds it.
+    """
+    connection = connect(path, key, writer=True, damaged=True)
+    with storage_errors("rebuild the damaged database"):
+        busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
+        connection.close()
+    if busy:
+        raise StorageError(
+            "cannot rebuild the damaged database: another process reads it",
+            hint="end confided doctor, and others like it",
+        )
+
+
+def _remove(new: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,315 @@
+"""Looks after one space in the background: checks what must hold, puts right what does not, and gives room back.
+
+A look at the ids comes right after opening and every ten minutes. Everything is read once a day, after a crash, and when a reading has met
+something unreadable: in slices, in a thread apart, at a tenth of a core. What is found is written down, and mended in small transactions
+between which other writes go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from confide_daemon.errors import DamagedError, StorageError
+from confide_daemon.results import Health
+from confide_daemon.store import Breach, Store
+from confide_daemon.store.damage import Damage
+from confide_daemon.store.health import LOSSES, LOST_ROWS, PAGES, VECTOR_UNUSABLE
+from confide_daemon.threads import StoreThreads
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 600.0
+RETRY_S = 60.0
+DAY_S = 86_400.0
+# Rows mended in one transaction: some 20 ms of the writer.
+MENDED = 64
+# After each slice of examining, so many times its time is spent resting.
+REST = 9
+# Rewriting a whole old file makes writes wait: only when nobody has used the space for so long.
+QUIET_S = 60.0
+_SHOWN = 20
+OPEN = "open"
+CHECKED_AT = "checked_at"
+
+
+class Upkeep:
+    """One for each open space."""
+
+    def __init__(
+        self,
+        threads: StoreThreads,
+        damage: Damage,
+        *,
+        crashed: bool,
+        on_mended: Callable[[bool], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`on_mended` is told that derived rows changed, and whether vectors did; `crashed`: the last daemon did not close the space."""
+        self._threads = threads
+        self._damage = damage
+        self._is_due = crashed
+        self._on_mended = on_mended
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._open: list[Breach] = []
+        self._healed = 0
+        self.failure: StorageError | None = None
+
+    def start(self) -> None:
+        """Begins looking."""
+        loop = asyncio.get_running_loop()
+
+        def met() -> None:
+            # The loop may have ended before a thread meets it.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._wake.set)
+
+        self._damage.listen(met)
+        self._task = asyncio.create_task(self._run(), name="confide-upkeep")
+
+    async def close(self) -> None:
+        """Ends after the slice that is under way."""
+        self._ended.set()
+        self._damage.listen(None)
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+
+    def health(self) -> Health:
+        """How the space is, as last seen."""
+        if self.failure is not None or any(breach.what in LOSSES for breach in self._open):
+            state = "damaged"
+        else:
+            state = "healing" if self._open or self._damage.parts else "ok"
+        return Health(state, [(one.what, one.rows) for one in self._open], self._healed)
+
+    def warnings(self) -> list[str]:
+        """What whoever uses the space should know."""
+        said = self._damage.warnings()
+        if self.failure is not None:
+            said.append(f"the space cannot be kept in order: {self.failure}")
+        for breach in self._open:
+            if breach.what in LOSSES:
+                said.append(
+                    f"lost: {breach.rows} {breach.what}; machines that have the files send them again when they next compare "
+                    "(confide sync), the rest has to come from a backup"
+                )
+            else:
+                said.append(f"being put right: {breach.rows} {breach.what}")
+        return said
+
+    # ---------------------------------------------------------------- what is asked for
+
+    async def check(self, *, accept_losses: bool = False) -> Counter[str]:
+        """Reads everything now and puts right what can be; how many of what were found.
+
+        Args:
+            accept_losses: an operator has seen what was lost: it is told of no longer.
+        """
+        async with self._lock:
+            found = await self._examine(rest=0)
+            await self._heal(found)
+            if accept_losses:
+                await self._threads.maintain(lambda store: _settle(store, [LOST_ROWS], self._clock()))
+                await self._look_up()
+            return found
+
+    async def give_back(self) -> int:
+        """Merges the full text and cuts off free pages; how many bytes the file has lost."""
+        async with self._lock:
+            return await self._give_back(merge=True)
+
+    # ---------------------------------------------------------------- in the background
+
+    async def _run(self) -> None:
+        while not self._closing:
+            self._wake.clear()
+            try:
+                async with self._lock:
+                    await self._round()
+                self.failure = None
+            except StorageError as error:
+                self.failure = error
+                log.warning("the space could not be looked after: %s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), RETRY_S if self.failure else LOOK_S)
+
+    async def _round(self) -> None:
+        if self._damage.parts:
+            self._is_due = True
+        try:
+            found = Counter({one.what: one.rows for one in await self._threads.examine(lambda store: store.glance())})
+        except DamagedError:
+            found = Counter({PAGES: 1})
+        await self._heal(found)
+        checked_at = await self._threads.examine(lambda store: store.mark(CHECKED_AT))
+        if self._is_due or not 0 <= self._clock() - checked_at < DAY_S:
+            is_first = checked_at == 0 and not self._is_due
+            # A new space has nothing that could be wrong yet.
+            found = Counter() if is_first else await self._examine(rest=0 if self._damage.parts else REST)
+            if self._closing:
+                return
+            await self._heal(found)
+            await self._threads.maintain(lambda store: _set_mark(store, CHECKED_AT, self._clock()))
+            self._is_due = False
+            await self._give_back(merge=True)
+        await self._give_back(merge=False)
+
+    async def _examine(self, *, rest: int) -> Counter[str]:
+        found: Counter[str] = Counter()
+        slices: list[Iterator[list[Breach]]] = []
+
+        def look(store: Store) -> list[Breach] | None:
+            if not slices:
+                slices.append(store.examine())
+            return next(slices[0], None)
+
+        while not self._closing:
+            started = time.monotonic()
+            breaches = await self._threads.examine(look)
+            if breaches is None:
+                break
+            for breach in breaches:
+                found[breach.what] += breach.rows
+            if rest:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), (time.monotonic() - started) * rest)
+        return found
+
+    @property
+    def _closing(self) -> bool:
+        return self._ended.is_set()
+
+    async def _heal(self, found: Counter[str]) -> None:
+        """Puts right what was found and what was left from before."""
+        noted = await self._threads.examine(
+            lambda store: [one for one in store.breaches(limit=_SHOWN) if not one.healed_at]
+        )
+        if found:
+            log.warning("found wrong: %s", ", ".join(f"{count} {what}" for what, count in sorted(found.items())))
+        if found or noted:
+            now = self._clock()
+            await self._note([Breach(what, count, now) for what, count in found.items()])
+            await self._look_up()
+            for what in sorted({*found, *(one.what for one in noted)}, key=lambda what: what != PAGES):
+                await self._mend(what)
+            await self._settle()
+        await self._look_up()
+
+    async def _mend(self, what: str) -> None:
+        while not self._closing:
+            try:
+                count = await self._threads.maintain(lambda store: _mend(store, what))
+            except DamagedError:
+                await self._salvage()
+                count = 1 if what != PAGES else 0
+            if not count:
+                return
+            self._on_mended(what == VECTOR_UNUSABLE)
+
+    async def _salvage(self) -> None:
+        def work(store: Store) -> int:
+            lost = store.copy_readable()
+            self._threads.alone(store.swap_copy)
+            return lost
+
+        lost = await self._threads.maintain(work)
+        self._damage.clear()
+        now = self._clock()
+        await self._threads.maintain(lambda store: note_salvage(store, lost, now=now))
+        log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
+        left = await self._threads.examine(lambda store: store.glance())
+        await self._note([Breach(one.what, one.rows, now) for one in left])
+        await self._look_up()
+        for breach in left:
+            await self._mend(breach.what)
+        self._on_mended(True)
+
+    async def _settle(self) -> None:
+        """What a last look no longer finds is healed; losses are when the documents are there again."""
+        left = {one.what for one in await self._threads.examine(lambda store: store.glance())}
+        healed = [one.what for one in self._open if one.what not in left and one.what != LOST_ROWS]
+        if healed:
+            await self._threads.maintain(lambda store: _settle(store, healed, self._clock()))
+        if not left - set(LOSSES):
+            self._damage.clear()
+
+    async def _note(self, breaches: Sequence[Breach]) -> None:
+        if breaches:
+            await self._threads.maintain(lambda store: _note(store, breaches))
+
+    async def _look_up(self) -> None:
+        found = await self._threads.examine(lambda store: store.breaches(limit=1000))
+        self._open = [one for one in found if one.healed_at is None]
+        self._healed = len(found) - len(self._open)
+
+    async def _give_back(self, *, merge: bool) -> int:
+        begin = True
+        while merge and not self._closing and await self._threads.maintain(_merging(begin)):
+            begin = False
+            await asyncio.sleep(0)
+        returned = 0
+        while not self._closing and (count := await self._threads.maintain(lambda store: store.give_back())):
+            returned += count
+            await asyncio.sleep(0)
+        is_quiet = time.monotonic() - self._threads.used_at >= QUIET_S
+        if is_quiet and await self._threads.maintain(lambda store: store.is_old()):
+            await self._threads.maintain(lambda store: store.compact())
+            returned += 1
+        if returned:
+            await self._threads.maintain(lambda store: store.fold_log())
+        return returned
+
+
+def _merging(begin: bool) -> Callable[[Store], bool]:
+    return lambda store: store.merge_words(begin=begin)
+
+
+def _mend(store: Store, what: str) -> int:
+    with store.writing_derived():
+        return store.mend(what, limit=MENDED)
+
+
+def _note(store: Store, breaches: Sequence[Breach]) -> None:
+    with store.writing_derived():
+        for breach in breaches:
+            store.note_breach(breach)
+
+
+def _settle(store: Store, what: Sequence[str], now: float) -> None:
+    with store.writing_derived():
+        store.settle_breaches(what, now=now)
+
+
+def _set_mark(store: Store, name: str, value: float) -> None:
+    with store.writing_derived():
+        store.set_mark(name, value)
+
+
+def note_salvage(store: Store, lost: int, *, now: float) -> None:
+    """Writes down that pages were unreadable, which they no longer are, and how many rows are lost with them."""
+    with store.writing_derived():
+        store.note_breach(Breach(PAGES, 1, now))
+        store.settle_breaches([PAGES], now=now)
+        if lost:
+            store.note_breach(Breach(LOST_ROWS, lost, now))
+
+
+def open_marked(store: Store) -> bool:
+    """Marks the space as open; whether the last one that had it open did not close it."""
+    crashed = bool(store.mark(OPEN))
+    _set_mark(store, OPEN, 1.0)
+    return crashed
+
+
+def mark_closed(store: Store) -> None:
+    """It is closed in good order."""
+    _set_mark(store, OPEN, 0.0)
