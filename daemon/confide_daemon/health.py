@@ -72,7 +72,7 @@ def examine(found: Paths, *, must_have_config: bool) -> list[Check]:
     if checks[-1].is_ok:
         checks += _databases(found)
     if checks[0].is_ok:
-        checks.append(_check("embedding model", lambda: _load_model(found)))
+        checks += _models(found)
     running = answers(found.data.address)
     checks.append(Check("daemon answers" if running else "daemon is not running"))
     return checks
@@ -91,12 +91,14 @@ def _databases(found: Paths) -> Iterator[Check]:
         state.close()
 
 
-def _load_model(found: Paths) -> None:
+def _models(found: Paths) -> Iterator[Check]:
+    """Every configured model is loaded and embeds a word, so that a refused key or a server that is down shows here."""
     from confide_daemon import models
 
     settings = config.load(found.config).embedding
-    if settings.provider != "none":
-        models.load(settings)
+    for place, name in enumerate(models.order(settings)):
+        what = "embedding model" if place == 0 else f"embedding model in its place: {name}"
+        yield _check(what, lambda name=name: models.try_out(settings, name))  # type: ignore[misc]
 
 
 def _check(name: str, look: Callable[[], object]) -> Check:

