@@ -109,6 +109,9 @@ class Daemon:
         Raises:
             ListenError: the address cannot be bound.
         """
+        # First of all: whoever reads the address may stop the daemon that same moment.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         server = await self._listen(listen)
         url = _url(server)
         auditing = asyncio.create_task(self._audit.run())
@@ -286,9 +289,6 @@ class Daemon:
 
     async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:
         """Watch the registry and the keys for what other processes change, and the clock for idleness."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
         version = self._state.registry.version()
         busy_at = time.monotonic()
         while not self._stop.is_set():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -24,8 +26,10 @@ from confide_daemon.embed import EmbedderHandle
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.errors import ListenError, StorageError
 from confide_daemon.index import IndexSettings
+from confide_daemon.paths import DataFolder
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import Spaces
+from confide_daemon.state import create, open_state
 
 MESSAGE_1_BYTES = 1256
 
@@ -215,6 +219,30 @@ async def test_a_stop_does_not_wait_for_who_has_no_session(tmp_path: Path, stage
         connection.abort()
     else:
         ws.transport.abort()
+
+
+async def test_a_signal_as_soon_as_the_address_is_there_stops_it_in_good_order(tmp_path: Path) -> None:
+    """Whoever starts a daemon may stop it once it says where it listens."""
+    data = DataFolder(tmp_path / "data")
+    create(data)
+    state = open_state(data)
+    daemon = Daemon(state, DaemonConfig(), Spaces(state, IndexSettings(), EmbedderHandle.none()))
+    missed: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: missed.append(number))
+
+    def told(url: str) -> None:
+        assert json.loads(data.address.read_text())["url"] == url
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        async with asyncio.timeout(10):
+            await daemon.run(Listen("127.0.0.1", 0), on_ready=told)
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
+        state.close()
+    assert not missed
+    assert not data.address.exists()
 
 
 async def test_a_stop_lets_a_running_store_finish(tmp_path: Path) -> None:
