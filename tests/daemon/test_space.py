@@ -250,9 +250,13 @@ async def test_appending_makes_what_is_missing(space: Space) -> None:
 async def test_replacing_a_section_or_the_whole(space: Space) -> None:
     """A section that is not there is an error that names the others."""
     await space.put("p", "a.md", LOG, base=0, author="a")
+    assert await found(space, "ERR_CONN_42") == ["a.md"]
     result = await space.replace("p", "a.md", "none so far", heading="Bugs", author="a")
     assert result.text.endswith("## Bugs\n\nnone so far\n")
-    assert await found(space, "ERR_CONN_42") == []
+    for _ in range(2):  # by words alone, and by vectors, which find anything there is where no threshold is asked
+        hits = (await space.search(SearchQuery("ERR_CONN_42", min_score=0.0))).hits
+        assert [hit for hit in hits if hit.keyword or "ERR_CONN_42" in hit.snippet] == []
+        assert await space.wait_indexed(timeout_s=30)
     with pytest.raises(NotFoundError) as caught:
         await space.replace("p", "a.md", "x", heading="Plans", author="a")
     assert "Decisions" in str(caught.value.hint)

@@ -261,6 +261,7 @@ async def test_memory_is_not_drowned_by_talk(laptop: Machine) -> None:
         ]
         state = await send(laptop, state["offset"], state["offset"] + 50, *messages, version=state["version"])
     async with laptop.mcp() as client:
+        await client.call_tool("memory_sync", {})  # waits for the vectors
         found = await client.call_tool("memory_search", {"query": "why did we choose postgres over mysql: row locks?"})
         assert "MEMORY.md" in [hit["path"] for hit in found.structured_content["results"][:3]]
         talked = await client.call_tool("memory_search", {"query": "chose lunch", "sources": ["sessions"]})
