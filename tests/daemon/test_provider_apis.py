@@ -22,7 +22,7 @@ from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("VOYAGE_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 

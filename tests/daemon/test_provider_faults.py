@@ -25,9 +25,9 @@ TEXTS = ["the first secret text", "another one altogether", "and a third"]
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between tries of at most milliseconds, and no proxy on the way to loopback."""
+    """Pauses between tries of at most milliseconds; a proxy that is configured is not on the way to loopback."""
     monkeypatch.setattr(endpoint, "BACKOFF_S", 0.002)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
 
 
 @pytest.fixture
@@ -265,3 +265,15 @@ def test_calls_run_side_by_side(server: ProviderServer, make: Any) -> None:
 def test_retry_after(value: str | None, expected_s: float | None) -> None:
     """Seconds or a date; nonsense is as if it were not there."""
     assert retry_after(value, now=10.0) == expected_s
+
+
+def test_a_proxy_of_the_environment_is_used_for_what_is_outside(
+    server: ProviderServer, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As every program does; here it is the provider's own server that is asked to pass the request on."""
+    monkeypatch.setenv("HTTP_PROXY", server.url.removesuffix("/v1"))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(QuotaError):
+        make(base_url="http://embeddings.invalid/v1").embed_documents(TEXTS)
+    assert server.headers[0]["Host"] == "embeddings.invalid"

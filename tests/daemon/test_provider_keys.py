@@ -96,7 +96,6 @@ async def test_the_key_shows_nowhere(ready: Confided) -> None:
     with ProviderServer("openai", key=PLANTED) as server:
         key_file = written(ready.home / "openai.key")
         options = f'base_url = "{server.url}"\ndimensions = 64\nkey_file = "{key_file}"\n'
-        ready.env["NO_PROXY"] = "127.0.0.1"
         (ready.home / "daemon.toml").write_text(
             f'[embedding]\nprovider = "openai"\nfallback = []\n[embedding.openai]\n{options}'
         )

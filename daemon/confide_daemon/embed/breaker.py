@@ -133,6 +133,7 @@ class CircuitBreaker:
         with self._lock:
             self._state = BreakerState.CLOSED
             self._failures = self._openings = 0
+            self._until = 0.0  # a probe had set it far ahead, and the next pause begins from what it finds here
             self._reason = None
 
     def failed(self, error: EmbedderError) -> None:

@@ -1,7 +1,8 @@
 """One JSON endpoint of a provider on the network: a request within a deadline, with retries, told apart by what can be done about it.
 
 Nothing that comes back is repeated in an error or a log: providers echo the texts and parts of the key. Redirects are not followed,
-since the key would go along. Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`), certificates from the system.
+since the key would go along. Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`), but none lies between a daemon and this
+machine itself; certificates are the system's.
 
 Requests run on an event loop in a thread of its own, where a deadline covers everything: names, connecting, TLS, a server that sends
 a byte now and then. Callers wait in their own threads.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import ipaddress
 import json
 import logging
 import random
@@ -18,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from confide_daemon import __version__
 from confide_daemon.embed.secret import SecretKey
@@ -176,7 +179,9 @@ class Endpoint:
                 # Their debug lines hold headers and URLs.
                 logging.getLogger(library).setLevel(logging.WARNING)
             limits = httpx2.Limits(max_connections=self._connections, keepalive_expiry=60.0)
-            self._client = httpx2.AsyncClient(limits=limits, follow_redirects=False)
+            # A proxy is for the way out. It cannot reach this machine's own ports, and need not read what stays here.
+            is_outside = not _is_loopback(self._url)
+            self._client = httpx2.AsyncClient(limits=limits, follow_redirects=False, trust_env=is_outside)
         return self._client
 
     async def _body(self, response: httpx2.Response, max_bytes: int) -> bytes | None:
@@ -244,6 +249,14 @@ def retry_after(value: str | None, *, now: float) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return min(max(0.0, at - now), MAX_RETRY_AFTER_S)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _error_codes(answer: Any) -> tuple[frozenset[str], str]:

@@ -277,10 +277,9 @@ def connect(
         name: the provider for people.
         model: its name in generations, where that is not the provider's.
     Raises:
-        EmbedderError: there is no usable key, or the dimensions were asked for in vain.
+        EmbedderError: the dimensions were asked for in vain. A key that is missing shows with the first request, since it may come.
     """
     key = SecretKey(name, settings.key_file, f"{id}-key", settings.key_env, is_needed=key_is_needed)
-    key.read()  # without one, the daemon says so when it starts and not with the first document
     endpoint = Endpoint(
         f"{settings.base_url.rstrip('/')}/embeddings",
         key=key,
