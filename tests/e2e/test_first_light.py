@@ -30,7 +30,7 @@ async def test_two_callers_two_spaces_and_nothing_on_the_wire(tmp_path: Path, er
     ann.write("MEMORY.md", f"# Decisions\n\nWe chose postgres over mysql for its row locks. {CONTENT}\n")
     ann.write("memory/2026-11-20.md", "# 2026-11-20\n\n- The deploy to staging failed: disk full on node 7.\n")
     bob.write("MEMORY.md", "# Recipes\n\nThe sourdough starter is fed at noon with rye flour.\n")
-    with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
+    with running_daemon(tmp_path, has_model=True) as daemon, RecordingRelay(daemon.port) as relay:
         invites = [daemon.invite(name, port=relay.port) for name in ("ann", "bob")]
         joined = [machine.run("join", invite) for machine, invite in zip((ann, bob), invites, strict=True)]
         callers = daemon.run("callers")

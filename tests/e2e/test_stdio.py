@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def lonely(tmp_path: Path) -> Machine:
 
 def test_answers_without_any_daemon(lonely: Machine) -> None:
     """initialize, tools/list and ping need no daemon; a call says why it fails and what to do, at once."""
-    with Wire(lonely) as wire:
+    with Wire(lonely, start=subprocess.Popen) as wire:
         opened = wire.open()
         assert opened["protocolVersion"] == OPENING["protocolVersion"]
         tools = wire.call("tools/list")["result"]["tools"]

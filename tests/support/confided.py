@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.forked import Program, run
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDED, wait_until
+from tests.support.programs import COMMAND_DEADLINE_S, CONFIDED, NO_MODEL, wait_until
 from tests.support.serving import Machine
 
 from confide_crypto.connection import connect
 from confide_crypto.enroll import Invite
 from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
-
-NO_MODEL = '[embedding]\nprovider = "hashed"\n'
 
 
 class Confided:
