@@ -241,3 +241,16 @@ def test_a_server_that_is_not_up_yet_is_tried_again(monkeypatch: pytest.MonkeyPa
     assert (handle.state, handle.failure) == ("ready", None)
     assert np.isfinite(handle.query_vector("x")).all()
     handle.close()
+
+
+def test_an_outage_after_a_recovery_begins_with_a_short_pause(breaker: CircuitBreaker, clock: Clock) -> None:
+    """The time a probe was given does not stay behind it: it once kept a model that flaps away for three minutes."""
+    for _ in range(3):
+        fail(breaker)
+    clock.now += 10
+    with breaker.call():
+        pass
+    for _ in range(3):
+        fail(breaker)
+    assert breaker.status.state is BreakerState.OPEN
+    assert breaker.status.retry_in_s < 10
