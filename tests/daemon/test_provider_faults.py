@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support import provider_server as faults
+from tests.support.fronts import Authority
 from tests.support.provider_server import KEY, ProviderServer, expected
 
 from confide_daemon.config import EmbeddingConfig
@@ -172,7 +173,7 @@ def test_a_question_is_tried_once(server: ProviderServer, make: Any) -> None:
 
 def test_nobody_listens(make: Any) -> None:
     """A refused connection says so, and the hint says where to look."""
-    with pytest.raises(ProviderDownError, match="cannot reach OpenAI: no connection") as caught:
+    with pytest.raises(ProviderDownError, match="cannot reach OpenAI: nobody listens there") as caught:
         make(base_url="http://127.0.0.1:9/v1").embed_documents(TEXTS)
     assert "base_url" in (caught.value.hint or "")
 
@@ -277,3 +278,11 @@ def test_a_proxy_of_the_environment_is_used_for_what_is_outside(
     with pytest.raises(QuotaError):
         make(base_url="http://embeddings.invalid/v1").embed_documents(TEXTS)
     assert server.headers[0]["Host"] == "embeddings.invalid"
+
+
+def test_a_certificate_that_the_system_does_not_trust_gets_no_key(tmp_path: Path, make: Any) -> None:
+    """Nor a text: the connection ends before anything is said."""
+    with ProviderServer(tls=Authority(tmp_path / "ca").context) as stranger:
+        with pytest.raises(ProviderDownError, match="its certificate is not trusted"):
+            make(base_url=stranger.url).embed_documents(TEXTS)
+        assert stranger.asked == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import email.utils
 import json
+import ssl
 import threading
 import time
 from collections import deque
@@ -39,7 +40,7 @@ MODELS: dict[str, dict[str, tuple[int, ...]]] = {
 class ProviderServer:
     """Listens from `with` on; `asked` holds the bodies of all requests, `headers` their headers."""
 
-    def __init__(self, dialect: Dialect = "openai", *, key: str = KEY) -> None:
+    def __init__(self, dialect: Dialect = "openai", *, key: str = KEY, tls: ssl.SSLContext | None = None) -> None:
         self.dialect = dialect
         self.key = key
         self.asked: list[dict[str, Any]] = []
@@ -54,12 +55,15 @@ class ProviderServer:
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._http.provider = self  # type: ignore[attr-defined]
         self._http.daemon_threads = True
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
         """What `base_url` is to be."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+        return f"{self._scheme}://127.0.0.1:{self._http.server_address[1]}/v1"
 
     def then(self, *answers: Answer) -> None:
         """Answers the next requests so, one after another."""

@@ -16,6 +16,8 @@ import ipaddress
 import json
 import logging
 import random
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -212,7 +214,8 @@ class Endpoint:
         if status in (401, 403):
             why = "refuses the key" if status == 401 else "forbids this to the key, or to this country or network"
             return QuotaError(
-                f"{self.name} {why} ({status})", hint="put a valid key in its place; it is read anew each time"
+                f"{self.name} {why} ({status})",
+                hint="put a valid key in its place; it is tried again within a quarter of an hour, or when the daemon starts",
             )
         if 300 <= status < 400:
             return QuotaError(
@@ -277,8 +280,17 @@ def _json(data: bytes | None) -> Any:
         return None
 
 
-def _kind(error: Exception) -> str:
+def _kind(error: BaseException) -> str:
     """A word for a failure of the transport; its own text may hold addresses and parts of what was sent."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return "its certificate is not trusted"
+        if isinstance(cause, socket.gaierror):
+            return "there is no such name"
+        if isinstance(cause, ConnectionRefusedError):
+            return "nobody listens there"
+        cause = cause.__cause__ or cause.__context__
     kinds = {
         "ConnectError": "no connection",
         "ProxyError": "the proxy refuses",
