@@ -155,19 +155,17 @@ class Indexer:
         live = next((one for one in held if one.generation.live), None)
         plan = decide(held, models, renew=renewing, patience=self._settings.patience)
         names = [model.name for model in models]
-        serving = {names[0], names[plan.target]} if plan.target is not None else {names[0]}
+        # Where it is not decided which model should serve, it is the wanted one that is waited for.
+        towards = names[0 if plan.target is None else plan.target]
         beside = [one for one in held if not one.generation.live]
-        building = next(
-            (one for one in reversed(beside) if plan.target is not None and one.generation.name == names[plan.target]),
-            None,
-        )
+        building = next((one for one in reversed(beside) if one.generation.name == towards), None)
         current = building or live
         if current is None:
             return Progress(0, total, None, building=False)
         complete = (
             live is not None
             and live.missing == 0
-            and live.generation.name in serving
+            and live.generation.name in (names[0], towards)
             and not renewing
             and building is None
             and not store.cut_otherwise(self._settings.chunks.name, limit=1)

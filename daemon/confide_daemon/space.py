@@ -137,18 +137,43 @@ class Space:
         Raises:
             StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
+        handles = [embedder] if isinstance(embedder, EmbedderHandle) else list(embedder)
+
+        async def begin() -> Space:
+            return await cls._begin(path, key, space_id, settings, handles, deleted_days=deleted_days, clock=clock)
+
+        try:
+            return await begin()
+        except DamagedError:
+            # Something that nothing can begin without. Whatever else is damaged, the upkeep meets.
+            lost = await asyncio.to_thread(salvage.salvage, path, key)
+        log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
+        space = await begin()
+        await space.upkeep.salvaged(lost)
+        return space
+
+    @classmethod
+    async def _begin(
+        cls,
+        path: Path,
+        key: bytes,
+        space_id: str,
+        settings: IndexSettings,
+        embedders: Sequence[EmbedderHandle],
+        *,
+        deleted_days: int,
+        clock: Callable[[], float],
+    ) -> Space:
         scan, damage = VectorScan(), Damage()
-        store, crashed = await asyncio.to_thread(_open_writer, path, key, scan, damage)
+        store, crashed = await asyncio.to_thread(_open_marked, path, key, scan, damage)
         threads = StoreThreads(
             store, lambda: SqliteStore.open(path, key, writer=False, now=time.time(), scan=scan, damage=damage)
         )
-        writer = Writer(store, settings)
-        handles = [embedder] if isinstance(embedder, EmbedderHandle) else list(embedder)
         space = cls(
             space_id,
             threads,
-            writer,
-            handles,
+            Writer(store, settings),
+            embedders,
             settings,
             deleted_days=deleted_days,
             clock=clock,
@@ -156,13 +181,18 @@ class Space:
             damage=damage,
             crashed=crashed,
         )
-        await space.projects.open()
-        await threads.read(space._budget.load)
-        await threads.read(space._serving.look)
+        try:
+            await space.projects.open()
+            await threads.read(space._budget.load)
+            await threads.read(space._serving.look)
+            live = await threads.read(_live)
+        except BaseException:
+            await threads.close()
+            raise
         space._indexer.start()
         space.history.start()
         space.upkeep.start()
-        space._warm(await threads.read(_live))
+        space._warm(live)
         return space
 
     async def close(self) -> None:
@@ -336,7 +366,7 @@ class Space:
                 return None, None
             if choice.is_stale:
                 choice = Choice(warnings=["the embedding model is being changed; found by keywords alone"])
-            hits = search.run(
+            found = search.run(
                 store,
                 query,
                 generation=choice.generation,
@@ -346,12 +376,12 @@ class Space:
                 timings=timings,
             )
             live = _live(store)
-        warnings = [*choice.warnings, *self._damage.warnings()]
+        warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings]
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
         words = keyword_query(query.text, query.keywords)
         mode = "keyword" if choice.vector is None else "hybrid" if words else "vector"
-        return SearchResult(hits, mode, warnings, choice.age_s, timings), live
+        return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), live
 
     async def _count_later(self) -> None:
         await asyncio.sleep(COUNTED_AFTER_S)
@@ -384,6 +414,8 @@ class Space:
         try:
             while not self._closing and await self._threads.read(lambda store: store.warm(generation)):
                 pass
+        except DamagedError:
+            self._warmed = None  # the upkeep, which has been told, makes them whole first
         except ConfideError as error:
             log.warning("the vectors could not be brought into memory: %s", type(error).__name__)
             self._warmed = None
@@ -494,24 +526,11 @@ def _live(store: Store) -> Generation | None:
     return next((one for one in store.generations() if one.live), None)
 
 
-def _open_writer(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tuple[SqliteStore, bool]:
-    """The store, and whether whoever had it open last did not close it."""
-    try:
-        return _open_marked(path, key, scan, damage)
-    except DamagedError:
-        # Not even its marks can be read or written.
-        lost = salvage.salvage(path, key)
-    damage.clear()
-    store, _ = _open_marked(path, key, scan, damage)
-    log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
-    upkeep.note_salvage(store, lost, now=time.time())
-    return store, True
-
-
 def _open_marked(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tuple[SqliteStore, bool]:
+    """The writing store, and whether whoever had it open last did not close it."""
     store = SqliteStore.open(path, key, writer=True, now=time.time(), scan=scan, damage=damage)
     try:
-        return store, upkeep.open_marked(store)
+        return store, upkeep.open_marked(store, now=time.time())
     except BaseException:
         store.close()
         raise

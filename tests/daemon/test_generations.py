@@ -1,0 +1,414 @@
+"""Changing models, outages, budgets: which generation answers, what is embedded, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.support.generations import MarkedEmbedder, handle, model_of
+
+from confide_daemon.embed import EmbedderHandle, Limits
+from confide_daemon.errors import ProviderDownError, QuotaError
+from confide_daemon.indexing.plan import Patience
+from confide_daemon.space import IndexSettings, SearchQuery, Space, SpaceStatus
+from confide_daemon.store import Store
+
+AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))
+KEY = os.urandom(32)
+QUERY = "pool number"
+
+
+@asynccontextmanager
+async def opened(
+    path: Path,
+    handles: Sequence[EmbedderHandle],
+    *,
+    settings: IndexSettings = AT_ONCE,
+    clock: Callable[[], float] = time.time,
+) -> AsyncIterator[Space]:
+    space = await Space.open(path, KEY, space_id="s", settings=settings, embedder=handles, clock=clock)
+    try:
+        yield space
+    finally:
+        await space.close()
+
+
+async def fill(space: Space, count: int, *, start: int = 0) -> None:
+    for number in range(start, start + count):
+        await space.put("p", f"memory/{number}.md", f"note number{number} about the pool\n", base=0, author="a")
+
+
+async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: float = 30.0) -> SpaceStatus:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        status = await space.status(None)
+        if met(status):
+            return status
+        assert time.monotonic() < deadline, repr((status.provider, status.queued, status.generations, status.providers))
+        await asyncio.sleep(0.02)
+
+
+async def ask(space: Space, models: Sequence[MarkedEmbedder]) -> tuple[str, str | None, list[str]]:
+    """(mode, model, warnings) of a search; fails when its cosines are of more than one model."""
+    result = await space.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
+    assert result.hits
+    return result.mode, model_of(QUERY, result, models), result.warnings
+
+
+def models(count: int = 2, **options: Limits) -> list[MarkedEmbedder]:
+    return [MarkedEmbedder(f"model-{place}", place, provider=f"provider-{place}", **options) for place in range(count)]
+
+
+DOWN = ProviderDownError("cannot reach the provider")
+
+
+# ---------------------------------------------------------------- change of models
+
+
+async def test_searches_go_on_with_one_model_while_another_is_built_and_swapped(tmp_path: Path) -> None:
+    """The old model stays configured behind the new one, so every search is hybrid, and each of one model."""
+    old, new = models()
+    async with opened(tmp_path / "s.db", [handle(old)]) as space:
+        await fill(space, 60)
+        assert await space.wait_indexed(timeout_s=30)
+    async with opened(tmp_path / "s.db", [handle(new), handle(old)]) as space:
+        seen = []
+        built = asyncio.create_task(space.wait_indexed(timeout_s=30))
+        while not built.done():
+            mode, model, _ = await ask(space, [old, new])
+            assert mode == "hybrid"
+            seen.append(model)
+        assert built.result()
+        assert seen[0] == "model-0"
+        # One swap: never back and forth.
+        assert seen == sorted(seen, key=lambda name: name or "")
+        assert (await ask(space, [old, new]))[1] == "model-1"
+    assert set(old.embedded.values()) == {1}
+    assert set(new.embedded.values()) == {1}
+
+
+async def test_many_searches_at_once_around_a_swap(tmp_path: Path) -> None:
+    """Each is of one model; notes that are stored meanwhile are found."""
+    old, new = models()
+    async with opened(tmp_path / "s.db", [handle(old)]) as space:
+        await fill(space, 30)
+        assert await space.wait_indexed(timeout_s=30)
+    new.open.clear()
+    async with opened(tmp_path / "s.db", [handle(new), handle(old)]) as space:
+        searches = [asyncio.create_task(ask(space, [old, new])) for _ in range(10)]
+        new.open.set()
+        for number in range(30, 60):
+            await fill(space, 1, start=number)
+            searches += [asyncio.create_task(ask(space, [old, new])) for _ in range(3)]
+        assert await space.wait_indexed(timeout_s=30)
+        assert all(mode == "hybrid" for mode, _, _ in await asyncio.gather(*searches))
+        result = await space.search(SearchQuery("number59 pool", min_score=0.0))
+        assert result.hits[0].path == "memory/59.md"
+
+
+async def test_a_change_that_is_taken_back_costs_nothing_twice(tmp_path: Path) -> None:
+    """The half-built generation goes, its vectors stay in the cache for the next time."""
+    old, new = models()
+    async with opened(tmp_path / "s.db", [handle(old)]) as space:
+        await fill(space, 40)
+        assert await space.wait_indexed(timeout_s=30)
+
+    class Stopping(MarkedEmbedder):
+        def embed_documents(self, texts: Sequence[str]) -> object:  # type: ignore[override]
+            if self.calls >= 2:
+                self.failure = DOWN
+            return super().embed_documents(texts)
+
+    stopping = Stopping("model-1", 1, provider="provider-1")
+    async with opened(tmp_path / "s.db", [handle(stopping, pause_s=60)]) as space:
+        status = await until(space, lambda status: bool(status.reembedding) and status.providers[0].state == "down")
+        assert status.reembedding is not None
+        assert 0 < status.reembedding[1] < 40
+        assert [one.state for one in status.generations] == ["live", "building"]
+    async with opened(tmp_path / "s.db", [handle(old)]) as space:
+        assert await space.wait_indexed(timeout_s=30)
+        status = await until(space, lambda status: len(status.generations) == 1)
+        assert (status.model, status.queued) == ("model-0", 0)
+    async with opened(tmp_path / "s.db", [handle(new)]) as space:
+        assert await space.wait_indexed(timeout_s=30)
+    assert set(old.embedded.values()) == {1}
+    assert set((stopping.embedded + new.embedded).values()) == {1}
+
+
+async def test_all_vectors_computed_anew_come_from_the_model(tmp_path: Path) -> None:
+    """Also for texts whose vectors are in the cache, while the old generation answers."""
+    (model,) = models(1)
+    async with opened(tmp_path / "s.db", [handle(model)]) as space:
+        await fill(space, 10)
+        assert await space.wait_indexed(timeout_s=30)
+        await space.remove("p", "memory/3.md", base=1, author="a")
+        await space.put("p", "memory/3.md", "note number3 about the pool\n", base=2, author="a")
+        assert await space.wait_indexed(timeout_s=30)
+        assert set(model.embedded.values()) == {1}
+        await space.rebuild(reembed=True)
+        assert await space.wait_indexed(timeout_s=30)
+        assert set(model.embedded.values()) == {2}
+        assert len((await space.status(None)).generations) == 1
+
+
+async def test_calls_are_as_large_and_as_many_at_once_as_the_model_takes(tmp_path: Path) -> None:
+    """What each brings is stored as it comes: one that fails takes nothing of the others with it."""
+
+    class Counting(MarkedEmbedder):
+        now = most = largest = 0
+
+        def embed_documents(self, texts: Sequence[str]) -> object:  # type: ignore[override]
+            with self._lock:
+                self.now += 1
+                self.most, self.largest = max(self.most, self.now), max(self.largest, len(texts))
+            try:
+                time.sleep(0.02)
+                if any("number7 " in text for text in texts):
+                    raise ProviderDownError("the connection was lost")
+                return super().embed_documents(texts)
+            finally:
+                with self._lock:
+                    self.now -= 1
+
+    model = Counting("model-0", 0, limits=Limits(texts=5, tokens=10_000, concurrency=4))
+    async with opened(tmp_path / "s.db", [EmbedderHandle.none()]) as space:
+        await fill(space, 60)
+    async with opened(tmp_path / "s.db", [handle(model, pause_s=60)]) as space:
+        status = await until(space, lambda status: status.providers[0].state == "down" and space._indexer.idle)
+        assert status.queued == 60 - len(model.embedded)
+    assert model.most == 4
+    assert model.largest == 5
+    assert set(model.embedded.values()) == {1}
+    assert 15 <= len(model.embedded) <= 55
+
+
+# ---------------------------------------------------------------- outages
+
+
+async def test_the_next_model_takes_over_in_an_outage_and_gives_back(tmp_path: Path) -> None:
+    """Each serves a generation of its own; after the outage only what is missing is embedded by the first."""
+    first, second = models()
+    async with opened(tmp_path / "s.db", [handle(first), handle(second)]) as space:
+        await fill(space, 20)
+        assert await space.wait_indexed(timeout_s=30)
+        assert (await ask(space, [first, second]))[1] == "model-0"
+        assert second.calls == 0
+        first.failure = DOWN
+        await fill(space, 5, start=20)
+        status = await until(space, lambda status: status.provider == "provider-1")
+        assert await space.wait_indexed(timeout_s=30)
+        mode, model, warnings = await ask(space, [first, second])
+        assert (mode, model) == ("hybrid", "model-1")
+        status = await space.status(None)
+        assert status.providers[0].state == "down"
+        assert [one.state for one in status.generations] == ["standby", "live"]
+        assert any("provider-1 serves meanwhile" in warning for warning in status.warnings)
+        await fill(space, 5, start=25)
+        assert await space.wait_indexed(timeout_s=30)
+        first.failure = None
+        await until(space, lambda status: status.provider == "provider-0")
+        assert await space.wait_indexed(timeout_s=30)
+        mode, model, warnings = await ask(space, [first, second])
+        assert (mode, model, warnings) == ("hybrid", "model-0", [])
+        assert (await space.status(None)).warnings == []
+    assert len(first.embedded) == 30 + ("hello" in first.embedded)
+    assert set(first.embedded.values()) == {1}
+    assert set(second.embedded.values()) == {1}
+
+
+async def test_flapping_embeds_nothing_twice(tmp_path: Path) -> None:
+    """Whatever goes down and comes back how often: each text is embedded once by each model at most, and no search fails."""
+    first, second = models()
+    async with opened(tmp_path / "s.db", [handle(first, price=0.1), handle(second)]) as space:
+        for turn in range(8):
+            first.failure = DOWN if turn % 2 else None
+            await fill(space, 4, start=turn * 4)
+            for _ in range(3):
+                mode, _, _ = await ask(space, [first, second])
+                assert mode in ("hybrid", "keyword")
+                await asyncio.sleep(0.03)
+        first.failure = None
+        await until(space, lambda status: status.provider == "provider-0" and status.queued == 0)
+    texts = [text for text in first.embedded if text != "hello"]
+    assert len(texts) == 32
+    assert all(first.embedded[text] == 1 for text in texts)
+    assert all(count == 1 for text, count in second.embedded.items() if text != "hello")
+
+
+async def test_a_short_outage_builds_nothing(tmp_path: Path) -> None:
+    """Searches go by keywords meanwhile and say so; what was stored is embedded afterwards."""
+    first, second = models()
+    patient = IndexSettings(patience=Patience(60.0, 900.0))
+    async with opened(tmp_path / "s.db", [handle(first), handle(second)], settings=patient) as space:
+        await fill(space, 10)
+        assert await space.wait_indexed(timeout_s=30)
+        first.failure = DOWN
+        await fill(space, 1, start=10)
+        await until(space, lambda status: status.providers[0].state == "down")
+        mode, _, warnings = await ask(space, [first, second])
+        assert mode == "keyword"
+        assert any("cannot reach the provider" in warning and "keywords" in warning for warning in warnings)
+        assert not await space.wait_indexed(timeout_s=30)
+        first.failure = None
+        assert (await until(space, lambda status: status.queued == 0)).provider == "provider-0"
+    assert second.calls == 0
+
+
+async def test_a_complete_generation_answers_at_once_when_the_live_one_cannot_be_asked(tmp_path: Path) -> None:
+    """After a first outage the free model's is kept in step, so a second one is not even noticed as keyword searches."""
+    first, second = models()
+    path = tmp_path / "s.db"
+    async with opened(path, [handle(first), handle(second)]) as space:
+        await fill(space, 10)
+        assert await space.wait_indexed(timeout_s=30)
+        first.failure = DOWN
+        await fill(space, 1, start=10)
+        await until(space, lambda status: status.provider == "provider-1")
+        first.failure = None
+        await until(space, lambda status: status.provider == "provider-0")
+        await fill(space, 5, start=11)
+        await until(space, lambda status: all(one.done == one.total for one in status.generations))
+    patient = IndexSettings(patience=Patience(60.0, 900.0))
+    async with opened(path, [handle(first), handle(second)], settings=patient) as space:
+        assert (await ask(space, [first, second]))[1] == "model-0"
+        first.failure = DOWN
+        result = await space.search(SearchQuery("another question about the pool", min_score=0.0, max_results=50))
+        assert result.mode == "hybrid"
+        assert model_of("another question about the pool", result, [first, second]) == "model-1"
+        assert any("found with provider-1/model-1 meanwhile" in warning for warning in result.warnings)
+        assert (await space.status(None)).provider == "provider-0"
+
+
+async def test_a_model_that_is_down_from_the_start_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Stores and searches answer while its calls hang; closing does not wait for them either."""
+    first, second = models()
+    first.open.clear()
+    started = time.monotonic()
+    async with opened(tmp_path / "s.db", [handle(first), handle(second)]) as space:
+        await fill(space, 10)
+        mode, _, _ = await ask(space, [first, second])
+        assert mode == "keyword"
+        assert not await space.wait_indexed(timeout_s=0.5)
+    assert time.monotonic() - started < 30
+    first.open.set()
+
+
+# ---------------------------------------------------------------- refusals and budgets
+
+
+async def test_a_refusal_is_not_tried_again_and_the_next_model_takes_over(tmp_path: Path) -> None:
+    """A quota that is used up or a key that is refused: one call, however long and however often one searches."""
+    first, second = models()
+    first.failure = QuotaError("the provider refuses the key", hint="set another key")
+    async with opened(tmp_path / "s.db", [handle(first), handle(second)], settings=IndexSettings()) as space:
+        await fill(space, 10)
+        await until(space, lambda status: status.provider == "provider-1" and status.queued == 0)
+        for _ in range(5):
+            assert (await ask(space, [first, second]))[:2] == ("hybrid", "model-1")
+        status = await space.status(None)
+        assert status.providers[0].state == "refused"
+        assert any("refuses the key" in warning for warning in status.warnings)
+        assert first.calls == 1
+        first.failure = None
+        await space.rebuild(reembed=False)
+        await until(space, lambda status: status.provider == "provider-0" and status.queued == 0)
+
+
+async def test_a_budget_stops_before_the_bill_and_goes_on_next_month(tmp_path: Path) -> None:
+    """What is counted is never more than the budget; the next model serves; in the next month the first goes on where it was."""
+    now = [datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()]
+    first, second = models(limits=Limits(texts=4, tokens=100, concurrency=2))
+    handles = [handle(first, price=0.5, monthly_tokens=200), handle(second)]
+    path = tmp_path / "s.db"
+    async with opened(path, handles, clock=lambda: now[0]) as space:
+        await fill(space, 60)
+        status = await until(space, lambda status: status.provider == "provider-1" and status.queued == 0)
+        wanted = status.providers[0]
+        assert wanted.state == "refused"
+        assert wanted.tokens is not None
+        assert 100 < wanted.tokens <= 200
+        assert wanted.monthly_tokens == 200
+        assert wanted.cost_usd == pytest.approx(wanted.tokens * 0.5 / 1e6)
+        assert any("budget of 200 tokens" in warning for warning in status.warnings)
+        assert (await ask(space, [first, second]))[:2] == ("hybrid", "model-1")
+        embedded, calls = len(first.embedded), first.calls
+        assert 0 < embedded < 60
+    # Counted on disk: a restart does not begin anew.
+    async with opened(path, handles, clock=lambda: now[0]) as space:
+        await fill(space, 2, start=60)
+        status = await until(space, lambda status: status.provider == "provider-1" and status.queued == 0)
+        assert status.providers[0].tokens == wanted.tokens
+        assert first.calls == calls
+        now[0] += 86_400
+        await fill(space, 1, start=62)
+        status = await until(space, lambda status: status.provider == "provider-0" and status.queued == 0)
+        assert status.providers[0].tokens is not None
+        assert 100 < status.providers[0].tokens <= 200
+        assert len(first.embedded) == 63
+    assert set(first.embedded.values()) == {1}
+
+
+async def test_questions_are_counted_and_kept_within_the_budget_too(tmp_path: Path) -> None:
+    """A question that is asked again is not; what a failed call was counted for is given back."""
+    (model,) = models(1)
+    handles = [handle(model, price=1.0, monthly_tokens=100)]
+    async with opened(tmp_path / "s.db", handles) as space:
+        await fill(space, 3)
+        assert await space.wait_indexed(timeout_s=30)
+        before = (await space.status(None)).providers[0].tokens
+        assert before is not None
+        await space.search(SearchQuery("one two three"))
+        await space.search(SearchQuery("one two three"))
+        assert (await space.status(None)).providers[0].tokens == before + 3
+        model.failure = DOWN
+        await space.search(SearchQuery("four five"))
+        model.failure = None
+        assert (await space.status(None)).providers[0].tokens == before + 3
+        await until(space, lambda status: status.providers[0].retry_in_s in (None, 0.0))
+        for number in range(40):
+            result = await space.search(SearchQuery(f"number{number} pool {number}"))
+        assert result.mode == "keyword"
+        assert any("budget of 100 tokens" in warning for warning in result.warnings)
+        tokens = (await space.status(None)).providers[0].tokens
+        assert tokens is not None
+        assert 80 < tokens <= 100
+    async with opened(tmp_path / "s.db", handles) as space:
+        assert (await space.status(None)).providers[0].tokens == tokens
+
+
+async def test_no_write_waits_for_a_provider_and_none_of_its_vectors_is_lost_when_its_generation_goes(
+    tmp_path: Path,
+) -> None:
+    """The generation is dropped while a call is under way: what comes back is kept for the next time."""
+    (model,) = models(1)
+    async with opened(tmp_path / "s.db", [handle(model)]) as space:
+        await fill(space, 4)
+        assert await space.wait_indexed(timeout_s=30)
+        model.open.clear()
+        await space.rebuild(reembed=True)
+        await until(space, lambda status: bool(status.reembedding) and model.calls >= 2)
+
+        def drop(store: Store) -> None:
+            with store.writing():
+                for one in store.generations():
+                    if not one.live:
+                        store.drop_generation(one.id, now=time.time())
+
+        await space._threads.write(drop)
+        model.open.set()
+        await until(space, lambda status: space._indexer.idle)
+        kept = await space._threads.read(lambda store: store.known_vectors(store.generations()[0], _hashes(store)))
+        assert len(kept) == 4
+    assert set(model.embedded.values()) == {2}
+
+
+def _hashes(store: Store) -> list[bytes]:
+    from confide_daemon.store.pieces import piece_hash
+
+    return [piece_hash(row.text) for row in store.hits(list(range(1, 9))).values()]

@@ -1,0 +1,100 @@
+"""Models whose vectors can be told apart, and which can be down: so that a ranking of two models, or a text embedded twice, is noticed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from confide_daemon.embed import CircuitBreaker, EmbedderHandle, Limits, Vectors
+from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.errors import EmbedderError
+from confide_daemon.search import SearchResult
+
+WORDS = 48
+
+
+class MarkedEmbedder(HashedEmbedder):
+    """Hashed words in a subspace of its own, with a share of a mark that all its vectors have in common.
+
+    Two models are orthogonal to each other, and a cosine tells which model it was computed with.
+
+    Attributes:
+        failure: what every call raises while it is set.
+        open: cleared, calls wait.
+        embedded: how often each text was embedded.
+    """
+
+    def __init__(self, model: str, place: int, *, limits: Limits | None = None, provider: str = "marked") -> None:
+        super().__init__(WORDS, model=model)
+        self.id = provider
+        self.limits = limits or Limits(texts=8)
+        self.dimensions = 3 * (WORDS + 1)
+        self._place = place
+        self._share = (0.0, 0.5, 0.8)[place]
+        self.failure: EmbedderError | None = None
+        self.open = threading.Event()
+        self.open.set()
+        self.embedded: Counter[str] = Counter()
+        self.calls = 0
+        self._lock = threading.Lock()
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        with self._lock:
+            self.calls += 1
+        self._check()
+        with self._lock:
+            self.embedded.update(texts)
+        return self._vectors(texts)
+
+    def embed_query(self, text: str) -> Vectors:
+        with self._lock:
+            self.calls += 1
+        self._check()
+        return np.asarray(self._vectors([text])[0])
+
+    def _check(self) -> None:
+        assert self.open.wait(60)
+        if self.failure is not None:
+            raise self.failure
+
+    def _vectors(self, texts: Sequence[str]) -> Vectors:
+        short = HashedEmbedder(WORDS, model=self.model).embed_documents(texts)
+        rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        start = self._place * (WORDS + 1)
+        rows[:, start : start + WORDS] = short * np.sqrt(1 - self._share)
+        rows[:, start + WORDS] = np.sqrt(self._share)
+        return rows
+
+    def cosine(self, query: str, text: str) -> float:
+        """What a search must show for a piece of this text."""
+        return float(self._vectors([query])[0] @ self._vectors([text])[0])
+
+
+def model_of(query: str, result: SearchResult, models: Sequence[MarkedEmbedder]) -> str | None:
+    """The one model that all cosines of a result are of; None when it has none. Fails when they are of several, or of none."""
+    shown = [(hit.snippet, hit.vector) for hit in result.hits if hit.vector is not None]
+    if not shown:
+        return None
+    fitting = [
+        model.model for model in models if all(abs(model.cosine(query, text) - cosine) < 2e-3 for text, cosine in shown)
+    ]
+    assert len(fitting) == 1, (fitting, shown)
+    return fitting[0]
+
+
+def handle(
+    embedder: MarkedEmbedder, *, price: float | None = 0.0, monthly_tokens: int = 0, pause_s: float = 0.05
+) -> EmbedderHandle:
+    """A handle whose breaker opens at the first failure and soon tries again."""
+    made = EmbedderHandle(
+        lambda: embedder,
+        name=embedder.id,
+        monthly_tokens=monthly_tokens,
+        price_per_million=price,
+        breaker=CircuitBreaker(embedder.id, failures=1, first_pause_s=pause_s),
+    )
+    assert made.wait(10)
+    return made
