@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.support.programs import Daemon, Machine, running_daemon, wait_until
 from tests.support.relay import RecordingRelay
+from tests.support.wall_clock import COMPILER, WallClock
 from tests.support.wire import Wire
 
 from confide_daemon.master import MasterKey
@@ -24,11 +25,21 @@ CALL_S = 12.0
 """A little more than what the proxy allows itself for a call."""
 
 
+def wall_clock(folder: Path, name: str, env: dict[str, str]) -> WallClock | None:
+    """A clock for the processes that are started with `env`, where one can be had."""
+    if COMPILER is None:
+        return None
+    clock = WallClock(folder, name)
+    env.update(clock.env)
+    return clock
+
+
 class Place:
     """One machine: its project folder, its cable, and its agent's session while there is one."""
 
     def __init__(self, root: Path, name: str, daemon: Daemon, *space: str) -> None:
         self.machine = Machine(root, name)
+        self.clock = wall_clock(root, name, self.machine.env)
         self.cable = RecordingRelay(daemon.port)
         self.machine.run("join", daemon.invite(name, *space, port=self.cable.port))
         self.wire: Wire | None = None
@@ -103,6 +114,7 @@ class Fleet:
 
     def __init__(self, root: Path, daemon: Daemon, names: list[str]) -> None:
         self.daemon = daemon
+        self.clock = wall_clock(root, "daemon", daemon.env)  # from the next start on
         first, *others = names
         self.places = [Place(root, first, daemon)]
         self.places += [Place(root, name, daemon, "--space", first) for name in others]
@@ -194,6 +206,8 @@ def fleet(root: Path, names: list[str]) -> Iterator[Fleet]:
     """A daemon and its machines; all of them end with the block."""
     with running_daemon(root) as daemon:
         made = Fleet(root, daemon, names)
+        made.kill_daemon()  # its next life has the clock that jumps
+        made.start_daemon()
         try:
             yield made
         finally:

@@ -21,6 +21,8 @@ from tests.chaos.fleet import Fleet, Place
 PATHS: Final = ["MEMORY.md", "memory/2026-11-21.md", "memory/notes.md", "memory/deep/er/plan.md", "memory/Notes.md"]
 MARK: Final = re.compile(r"mark-\d+-end")
 DAY_S: Final = 86_400
+JUMPS_S: Final = [-2 * DAY_S, -3600, -5, 0, 3600, 2 * DAY_S]
+"""By how much a clock can be off, as after a wrong battery, a wrong zone, and a network time that came late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,17 @@ def steps(machines: int) -> st.SearchStrategy[list[Step]]:
     kinds = [
         *["append", "prepend", "edit", "store", "store", "pause"] * 2,
         *["replace", "save-by-rename", "store-replace", "delete", "rename", "checkout", "clock"],
-        *["cut", "mend", "kill-proxy", "end-proxy", "start-proxy", "kill-daemon", "start-daemon"],
+        *[
+            "jump",
+            "jump-daemon",
+            "cut",
+            "mend",
+            "kill-proxy",
+            "end-proxy",
+            "start-proxy",
+            "kill-daemon",
+            "start-daemon",
+        ],
     ]
     step = st.builds(Step, st.sampled_from(kinds), who, path, path, amount)
     return st.lists(step, min_size=4, max_size=14)
@@ -71,6 +83,10 @@ def perform(step: Step, fleet: Fleet, ledger: Ledger) -> None:
     match step.what:
         case "pause":
             time.sleep(0.1 * step.amount)
+        case "jump" if place.clock:
+            place.clock.jump(JUMPS_S[step.amount])
+        case "jump-daemon" if fleet.clock:
+            fleet.clock.jump(JUMPS_S[step.amount])
         case "cut":
             place.cable.cut()
         case "mend":
