@@ -18,7 +18,7 @@ from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.results import Health
 from confide_daemon.store import Breach, Store
 from confide_daemon.store.damage import Damage
-from confide_daemon.store.health import LOSSES, LOST_ROWS, PAGES, VECTOR_UNUSABLE
+from confide_daemon.store.health import LOSSES, LOST_ROWS, PAGES, VECTOR_TABLES, VECTOR_UNUSABLE
 from confide_daemon.threads import StoreThreads
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ REST = 9
 # Rewriting a whole old file makes writes wait: only when nobody has used the space for so long.
 QUIET_S = 60.0
 _SHOWN = 20
+# What is put right can bring more to light; what has not been by then is looked at again with the next look.
+_ROUNDS = 4
 OPEN = "open"
 CHECKED_AT = "checked_at"
 
@@ -82,6 +84,11 @@ class Upkeep:
         self._wake.set()
         if self._task is not None:
             await self._task
+
+    async def salvaged(self, lost: int) -> None:
+        """The database was rebuilt before it could be opened; so many rows are lost."""
+        await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
+        self._wake.set()
 
     def health(self) -> Health:
         """How the space is, as last seen."""
@@ -189,19 +196,25 @@ class Upkeep:
         return self._ended.is_set()
 
     async def _heal(self, found: Counter[str]) -> None:
-        """Puts right what was found and what was left from before."""
+        """Puts right what was found, what was left from before, and what that brings to light."""
         noted = await self._threads.examine(
             lambda store: [one for one in store.breaches(limit=_SHOWN) if not one.healed_at]
         )
-        if found:
-            log.warning("found wrong: %s", ", ".join(f"{count} {what}" for what, count in sorted(found.items())))
-        if found or noted:
+        todo = {*found, *(one.what for one in noted)}
+        for _ in range(_ROUNDS):
+            if not todo or self._closing:
+                break
+            if found:
+                log.warning("found wrong: %s", ", ".join(f"{count} {what}" for what, count in sorted(found.items())))
             now = self._clock()
             await self._note([Breach(what, count, now) for what, count in found.items()])
             await self._look_up()
-            for what in sorted({*found, *(one.what for one in noted)}, key=lambda what: what != PAGES):
+            for what in sorted(todo, key=lambda what: what != PAGES):
                 await self._mend(what)
-            await self._settle()
+            # A rebuilt table lacks rows, and only now.
+            found = Counter({one.what: one.rows for one in await self._threads.examine(lambda store: store.glance())})
+            await self._settle(found)
+            todo = {*found} - {*LOSSES}
         await self._look_up()
 
     async def _mend(self, what: str) -> None:
@@ -223,23 +236,16 @@ class Upkeep:
 
         lost = await self._threads.maintain(work)
         self._damage.clear()
-        now = self._clock()
-        await self._threads.maintain(lambda store: note_salvage(store, lost, now=now))
+        await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
         log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
-        left = await self._threads.examine(lambda store: store.glance())
-        await self._note([Breach(one.what, one.rows, now) for one in left])
-        await self._look_up()
-        for breach in left:
-            await self._mend(breach.what)
         self._on_mended(True)
 
-    async def _settle(self) -> None:
-        """What a last look no longer finds is healed; losses are when the documents are there again."""
-        left = {one.what for one in await self._threads.examine(lambda store: store.glance())}
+    async def _settle(self, left: Counter[str]) -> None:
+        """What is no longer found is healed; what was lost is when an operator has said so."""
         healed = [one.what for one in self._open if one.what not in left and one.what != LOST_ROWS]
         if healed:
             await self._threads.maintain(lambda store: _settle(store, healed, self._clock()))
-        if not left - set(LOSSES):
+        if not left:
             self._damage.clear()
 
     async def _note(self, breaches: Sequence[Breach]) -> None:
@@ -303,9 +309,13 @@ def note_salvage(store: Store, lost: int, *, now: float) -> None:
             store.note_breach(Breach(LOST_ROWS, lost, now))
 
 
-def open_marked(store: Store) -> bool:
+def open_marked(store: Store, *, now: float) -> bool:
     """Marks the space as open; whether the last one that had it open did not close it."""
     crashed = bool(store.mark(OPEN))
+    # Nothing else can begin without these.
+    with store.writing_derived():
+        if strays := store.mend(VECTOR_TABLES, limit=MENDED):
+            store.note_breach(Breach(VECTOR_TABLES, strays, now, now))
     _set_mark(store, OPEN, 1.0)
     return crashed
 

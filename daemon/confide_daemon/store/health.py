@@ -35,6 +35,7 @@ VECTOR_UNUSABLE: Final = "unusable vectors"
 VECTOR_TABLES: Final = "vector tables that belong to no model, or lack"
 CACHE_UNUSABLE: Final = "unusable vectors in the cache"
 PIECES_SURPLUS: Final = "pieces without documents"
+PIECES_MISSING: Final = "documents with missing pieces"
 PIECES_STALE: Final = "documents whose pieces are of another text"
 PIECES_DAMAGED: Final = "damaged pieces"
 PARTS_SURPLUS: Final = "transcript parts without documents"
@@ -119,6 +120,8 @@ def selects(rows: Rows) -> dict[str, str]:
 
 _FIXED: Final = {
     PIECES_SURPLUS: "SELECT c.id FROM chunk c LEFT JOIN document d ON d.id = c.document WHERE d.id IS NULL OR d.deleted",
+    PIECES_MISSING: """SELECT d.id FROM document d LEFT JOIN (SELECT document, count(*) AS present FROM chunk GROUP BY document) c
+                       ON c.document = d.id WHERE NOT d.deleted AND d.chunking IS NOT NULL AND d.pieces <> coalesce(c.present, 0)""",
     PIECES_STALE: "SELECT id FROM document WHERE NOT deleted AND hash <> '' AND cut_hash <> hash AND chunking IS NOT NULL",
     PARTS_SURPLUS: """SELECT document AS id FROM transcript_part WHERE document NOT IN (SELECT id FROM document)
                       OR transcript NOT IN (SELECT id FROM transcript)""",

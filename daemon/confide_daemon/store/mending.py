@@ -142,6 +142,12 @@ def _mend_pieces_surplus(rows: Rows, remove: Remove, limit: int) -> int:
     return len(found)
 
 
+def _mend_pieces_missing(rows: Rows, _remove: Remove, limit: int) -> int:
+    found = _found(rows, health.PIECES_MISSING, limit)
+    _cut_again(rows, found)
+    return len(found)
+
+
 def _mend_stale(rows: Rows, _remove: Remove, limit: int) -> int:
     found = _found(rows, health.PIECES_STALE, limit)
     _cut_again(rows, found)
@@ -160,7 +166,7 @@ def _mend_pieces(rows: Rows, remove: Remove, _limit: int) -> int:
 
 
 def _cut_again(rows: Rows, documents: Sequence[int]) -> None:
-    sql = "UPDATE document SET chunking = NULL, cut_hash = NULL WHERE id IN (SELECT value FROM json_each(?))"
+    sql = "UPDATE document SET chunking = NULL, cut_hash = NULL, pieces = NULL WHERE id IN (SELECT value FROM json_each(?))"
     rows(sql, (json.dumps(list(documents)),))
 
 
@@ -209,6 +215,7 @@ _MENDERS: Final[dict[str, Callable[[Rows, Remove, int], int]]] = {
     health.VECTOR_TABLES: _mend_tables,
     health.CACHE_UNUSABLE: _mend_cache,
     health.PIECES_SURPLUS: _mend_pieces_surplus,
+    health.PIECES_MISSING: _mend_pieces_missing,
     health.PIECES_STALE: _mend_stale,
     health.PIECES_DAMAGED: _mend_pieces,
     health.PARTS_SURPLUS: _mend_parts,

@@ -333,6 +333,9 @@ class Store(Protocol):
 
     def places(self, pieces: Sequence[int]) -> list[Place]: ...
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]: ...
+    def texts_around(self, pieces: Sequence[int], *, reach: int) -> Mapping[tuple[int, int], str]:
+        """The texts of the pieces and of so many before and after each in its document, by (document, position)."""
+
 
     # counts
     def piece_count(self) -> int: ...

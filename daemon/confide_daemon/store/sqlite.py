@@ -293,7 +293,8 @@ class SqliteStore:
         first = int(self._one(sql, (document.id,)))
         for position, piece in enumerate(pieces, first):
             self._add_piece(document, position, piece, piece_hash(piece.text), now=now)
-        self._rows("UPDATE document SET cut_hash = hash WHERE id = ?", (document.id,))
+        sql = "UPDATE document SET cut_hash = hash, pieces = ? WHERE id = ?"
+        self._rows(sql, (first + len(pieces), document.id))
 
     def replace_pieces(
         self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float
@@ -316,13 +317,13 @@ class SqliteStore:
                         "UPDATE chunk SET position = ?, start_line = ?, end_line = ?, heading = ? WHERE id = ?",
                         (position, piece.start_line, piece.end_line, piece.heading, row[0]),
                     )
-                if row[5] != piece.heading:
+                if row[5] != piece.heading or document.chunking != chunking:
                     keyword.update(self._rows, row[0], document.path, piece.heading, piece.text)
                 continue
             self._add_piece(document, position, piece, digest, now=now)
             added += 1
-        sql = "UPDATE document SET chunking = ?, cut_hash = ? WHERE id = ?"
-        self._rows(sql, (chunking, document.hash, document.id))
+        sql = "UPDATE document SET chunking = ?, cut_hash = ?, pieces = ? WHERE id = ?"
+        self._rows(sql, (chunking, document.hash, len(pieces), document.id))
         return PieceChanges(added, len(kept), len(present) - len(staying))
 
     def _add_piece(self, document: DocumentRow, position: int, piece: Piece, digest: bytes, *, now: float) -> None:
@@ -473,6 +474,13 @@ class SqliteStore:
                  d.source, d.author, d.updated_at FROM chunk c JOIN document d ON d.id = c.document
                  JOIN project p ON p.id = d.project WHERE c.id IN (SELECT value FROM json_each(?))"""
         return {row[0]: HitRow(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))}
+
+    def texts_around(self, pieces: Sequence[int], *, reach: int) -> dict[tuple[int, int], str]:
+        """The texts of pieces and of those beside them in their documents."""
+        sql = """SELECT n.document, n.position, n.text FROM json_each(?) j CROSS JOIN chunk c ON c.id = j.value
+                 CROSS JOIN chunk n ON n.document = c.document AND n.position BETWEEN c.position - ? AND c.position + ?"""
+        found = self._rows(sql, (json.dumps(list(pieces)), reach, reach))
+        return {(document, position): text for document, position, text in found}
 
     # ---------------------------------------------------------------- counts and health
 

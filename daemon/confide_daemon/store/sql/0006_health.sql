@@ -14,5 +14,7 @@ CREATE TABLE mark (
     value REAL NOT NULL
 ) WITHOUT ROWID;
 
--- Of the text that the document's pieces were cut from; NULL: before this was kept.
+-- Of what text the document's pieces were cut, and how many they were; NULL: nobody has counted.
 ALTER TABLE document ADD COLUMN cut_hash TEXT;
+ALTER TABLE document ADD COLUMN pieces INTEGER;
+UPDATE document SET pieces = (SELECT count(*) FROM chunk c WHERE c.document = document.id) WHERE chunking IS NOT NULL;

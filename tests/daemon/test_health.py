@@ -1,0 +1,331 @@
+"""Whatever happens to the rows and pages of a space is found, put right, counted and shown, while it can be read and searched."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support import damaging
+from tests.support.damaging import DOCUMENTS, found, open_space, run, text_of
+
+from confide_daemon.documents import text_hash
+from confide_daemon.errors import StorageError
+from confide_daemon.space import SearchQuery, Space
+from confide_daemon.store import health
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "s.db"
+    asyncio.run(damaging.make(path))
+    damaging.sound(path)
+    return path
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    return damaging.copy(made, tmp_path)
+
+
+async def whole(space: Space, *, without: frozenset[int] = frozenset()) -> None:
+    """Every document can be read and is found by its own word."""
+    assert await space.wait_indexed(timeout_s=60)
+    for number in range(DOCUMENTS):
+        if number not in without:
+            assert (await space.read("p", f"{number}.md")).text == text_of(number)
+            assert await found(space, number)
+
+
+async def healed(space: Space) -> None:
+    """Waits until the upkeep, which began by itself, has put everything right."""
+    async with asyncio.timeout(60):
+        while (await space.status(None)).health.healed == 0 or space.upkeep.health().state != "ok":  # noqa: ASYNC110 - the upkeep tells nobody
+            await asyncio.sleep(0.02)
+
+
+async def healed_breaches(space: Space) -> set[str]:
+    """What was found and put right, as it is written down."""
+    noted = await space._threads.read(lambda store: store.breaches(limit=10))
+    assert all(one.rows > 0 for one in noted)
+    return {one.what for one in noted if one.healed_at is not None}
+
+
+def vector(*values: float) -> str:
+    """SQL for the vector of 64 numbers that begins with these."""
+    return f"x'{np.array([*values, *[0.0] * (64 - len(values))], dtype=np.float32).tobytes().hex()}'"
+
+
+STALE = text_of(5) + "\nstaleword\n"
+FOUND_BY_IDS = {
+    health.KEYWORD_MISSING: "DELETE FROM keyword WHERE rowid IN (SELECT id FROM chunk WHERE document IN (3, 9))",
+    health.KEYWORD_SURPLUS: "INSERT INTO keyword (rowid, header, body) VALUES (99999, 'word3x3', 'word3x3')",
+    health.KEYWORD_BROKEN: "DROP TABLE keyword",
+    health.VECTOR_SURPLUS: f"INSERT INTO vector_1 (chunk, embedding) VALUES (99999, {vector(1.0)})",
+    health.VECTOR_TABLES: "DROP TABLE vector_1",
+    health.PIECES_SURPLUS: """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
+        VALUES (777, 0, 1, 1, '', 3, x'00', 'word3x3 of a document that is not there', 0)""",
+    health.PIECES_STALE: f"""UPDATE revision SET text = x'{zlib.compress(STALE.encode()).hex()}', hash = '{text_hash(STALE)}'
+        WHERE document = 6; UPDATE document SET hash = '{text_hash(STALE)}' WHERE id = 6""",
+    health.PARTS_SURPLUS: "INSERT INTO transcript_part (document, transcript, position) VALUES (777, 5, 1)",
+    health.NAMES_LOST: "DELETE FROM project",
+    health.TEXTS_LOST: "DELETE FROM revision WHERE document = 4",
+}
+
+
+@pytest.mark.parametrize("what", FOUND_BY_IDS)
+async def test_what_ids_tell_is_put_right_by_itself(path: Path, what: str) -> None:
+    """Nobody asks: the space is opened, and soon it is whole again; what was found is written down and shown."""
+    run(path, *FOUND_BY_IDS[what].split(";"))
+    space = await open_space(path)
+    await healed(space)
+    lost_names = what == health.NAMES_LOST
+    if lost_names:
+        assert (await space.status(None)).projects == ["recovered-1"]
+        assert (await space.read("recovered-1", "3.md")).text == text_of(3)
+    else:
+        await whole(space, without=frozenset([5]) if what == health.PIECES_STALE else frozenset())
+    if what == health.PIECES_STALE:
+        assert (await space.search(SearchQuery("staleword", min_score=0.0))).hits[0].path == "5.md"
+    assert await space.wait_indexed(timeout_s=60)
+    assert what in await healed_breaches(space)
+    await space.close()
+    damaging.sound(path)
+
+
+FOUND_BY_READING = {
+    health.KEYWORD_BROKEN: "UPDATE keyword_data SET block = zeroblob(40) WHERE id > 10",
+    health.VECTOR_UNUSABLE
+    + ", not a number": f"UPDATE vector_1 SET embedding = {vector(float('nan'))} WHERE chunk IN (7, 9)",
+    health.VECTOR_UNUSABLE + ", another length": "UPDATE vector_1 SET embedding = zeroblob(128) WHERE chunk = 7",
+    health.VECTOR_UNUSABLE + ", not of unit length": f"UPDATE vector_1 SET embedding = {vector(0.5)} WHERE chunk = 7",
+    health.VECTOR_UNUSABLE + ", zero": "UPDATE vector_1 SET embedding = zeroblob(256) WHERE chunk = 7",
+    health.CACHE_UNUSABLE: "INSERT INTO vector_cache (model, hash, vector, kept_at) VALUES ('hashed/words/64', x'01', x'0000', 9e9)",
+    health.PIECES_DAMAGED: "UPDATE chunk SET text = 'something else' WHERE id IN (20, 21)",
+    health.TEXTS_LOST: "UPDATE revision SET text = x'0102' WHERE document = 4",
+}
+
+
+@pytest.mark.parametrize("name", FOUND_BY_READING)
+async def test_what_only_reading_tells_is_put_right_by_a_whole_check(path: Path, name: str) -> None:
+    """Rows that are all there, and wrong."""
+    run(path, FOUND_BY_READING[name])
+    space = await open_space(path)
+    what = name.split(",")[0]
+    assert what in await space.upkeep.check()
+    assert what in await healed_breaches(space)
+    assert space.upkeep.health().state == "ok"
+    await whole(space)
+    assert not await space.upkeep.check()
+    await space.close()
+    damaging.sound(path)
+
+
+async def test_an_index_that_misses_rows_is_made_anew(path: Path) -> None:
+    damaging.hide_from_index(path)
+    space = await open_space(path)
+    assert health.INDEX_BROKEN in await space.upkeep.check()
+    await whole(space)
+    await space.close()
+    damaging.sound(path)
+
+
+async def test_vectors_of_another_model_are_never_compared_with(path: Path) -> None:
+    """The row of the generation says whose they are: a database moved to a daemon with another model builds its own beside them."""
+    run(path, "UPDATE generation SET model = 'another'")
+    space = await open_space(path)
+    result = await space.search(SearchQuery("word3x3", min_score=0.0))
+    assert result.mode == "keyword" or all(hit.vector is not None for hit in result.hits)
+    await whole(space)
+    assert (await space.status(None)).model == "words"
+    await space.close()
+    damaging.sound(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "keyword_data",
+        "keyword_docsize",
+        "vector_1",
+        "vector_1_chunk",
+        "chunk",
+        "chunk_hash",
+        "sqlite_autoindex_document_1",
+    ],
+)
+async def test_a_damaged_page_of_what_is_derived_costs_nothing(path: Path, name: str) -> None:
+    """One wrong bit makes a page unreadable. Documents are read and found all the while, and after it everything is as it was."""
+    damaging.flip(path, damaging.pages_of(path, name)[0])
+    space = await open_space(path)
+    while_healing = asyncio.create_task(space.upkeep.check())
+    searches = 0
+    while not while_healing.done():
+        result = await space.search(SearchQuery("word3x3", min_score=0.0))
+        assert result.hits or result.warnings
+        searches += 1
+        await asyncio.sleep(0.01)
+    await while_healing
+    assert searches
+    await whole(space)
+    assert space.upkeep.health().state == "ok"
+    assert health.PAGES in await healed_breaches(space)
+    assert path.with_name("s.db.damaged").exists()
+    await space.close()
+    damaging.sound(path)
+
+
+@pytest.mark.parametrize("part", ["keyword_data", "vector_1"])
+async def test_a_search_goes_around_a_damaged_leg_and_says_so(
+    path: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is put right: the other leg answers."""
+    for page in damaging.pages_of(path, part):
+        damaging.flip(path, page)
+    monkeypatch.setattr("confide_daemon.upkeep.Upkeep.start", lambda self: None)
+    space = await open_space(path)
+    result = await space.search(SearchQuery("word3x3", min_score=0.0))
+    assert any("damaged" in warning for warning in result.warnings)
+    assert space.upkeep.health().state == "healing"
+    if part == "vector_1":
+        assert result.hits[0].path == "3.md"
+    await space.upkeep.check()
+    result = await space.search(SearchQuery("word3x3", min_score=0.0))
+    assert not any("damaged" in warning for warning in result.warnings)
+    await whole(space)
+    await space.close()
+
+
+async def test_a_document_whose_text_is_gone_comes_back_from_a_working_copy(path: Path) -> None:
+    """It cannot be rebuilt here, which is said; a machine that compares its files is asked for it."""
+    run(
+        path,
+        "UPDATE revision SET text = x'0102' WHERE document = 4",
+        "DELETE FROM chunk WHERE document = 4 AND position = 2",
+    )
+    space = await open_space(path)
+    await space.upkeep.check()
+    status = await space.status(None)
+    assert status.health.state == "damaged"
+    assert any("confide sync" in warning for warning in status.warnings)
+    with pytest.raises(StorageError) as caught:
+        await space.read("p", "3.md")
+    assert caught.value.hint
+    comparison = await space.compare("p", [("3.md", text_hash(text_of(3)), 1)], [])
+    assert comparison.send == ["3.md"]
+    assert (await space.put("p", "3.md", text_of(3), base=1, author="bob")).revision == 2
+    await space.upkeep.check()
+    assert space.upkeep.health().state == "ok"
+    await whole(space)
+    await space.close()
+
+
+@pytest.mark.parametrize("name", ["revision", "document"])
+async def test_damaged_pages_of_documents_lose_no_others(path: Path, name: str) -> None:
+    """What was on the page is lost or recovered under another name; all the rest is as it was, and machines can send the lost ones."""
+    damaging.flip(path, damaging.pages_of(path, name)[0])
+    space = await open_space(path)
+    await space.upkeep.check()
+    assert space.upkeep.health().state == "damaged"
+    assert (await space.status(None)).warnings
+    entries = [(f"{number}.md", text_hash(text_of(number)), 1) for number in range(DOCUMENTS)]
+    comparison = await space.compare("p", entries, [])
+    assert len(comparison.send) < DOCUMENTS
+    for path_ in comparison.send:
+        await space.put("p", path_, text_of(int(path_.removesuffix(".md"))), base=1, author="bob")
+    await space.upkeep.check(accept_losses=True)
+    assert space.upkeep.health().state == "ok"
+    for number in range(DOCUMENTS):
+        assert (await space.read("p", f"{number}.md")).text == text_of(number)
+    await space.close()
+
+
+async def test_a_file_that_was_cut_off_keeps_what_is_left(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 9 // 10])
+    space = await open_space(path)
+    await space.upkeep.check()
+    await space.put("p", "new.md", "a new note about the pool\n", base=0, author="a")
+    comparison = await space.compare("p", [(f"{n}.md", text_hash(text_of(n)), 1) for n in range(DOCUMENTS)], [])
+    for name in comparison.send:
+        await space.put("p", name, text_of(int(name.removesuffix(".md"))), base=1, author="bob")
+    await space.upkeep.check(accept_losses=True)
+    await whole(space)
+    assert space.upkeep.health().state == "ok"
+    await space.close()
+
+
+async def test_a_lost_log_loses_the_last_writes_and_nothing_else(path: Path, tmp_path: Path) -> None:
+    """Somebody copied the file without its log, or deleted that."""
+    space = await open_space(path)
+    await space.put("p", "3.md", "another text\n", base=1, author="a")
+    other = tmp_path / "other"
+    other.mkdir()
+    copied = damaging.copy(path, other)
+    await space.close()
+    space = await open_space(copied)
+    assert not await space.upkeep.check()
+    await whole(space)
+    comparison = await space.compare("p", [("3.md", text_hash("another text\n"), 2)], [])
+    assert comparison.send == ["3.md"]
+    await space.close()
+
+
+async def test_a_crash_is_known_and_leads_to_a_whole_check(path: Path) -> None:
+    """Closed in good order nothing is read but ids; after a crash everything is, though no reading has met the damage."""
+    run(
+        path,
+        "UPDATE chunk SET text = 'something else' WHERE id = 20",
+        "UPDATE mark SET value = 9e9 WHERE name = 'checked_at'",
+    )
+    space = await open_space(path)
+    await asyncio.sleep(0.3)
+    await space.close()
+    run(path, "UPDATE mark SET value = 1 WHERE name = 'open'")
+    space = await open_space(path)
+    await healed(space)
+    await whole(space)
+    await space.close()
+
+
+async def test_a_deleted_space_gives_its_room_back_while_it_is_searched(tmp_path: Path) -> None:
+    """The file itself gets smaller, and what was deleted is in no page of it any more."""
+    path = tmp_path / "s.db"
+    space = await open_space(path)
+    filler = " ".join(f"filler{number}" for number in range(2500))
+    for number in range(60):
+        await space.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
+    await space.put("p", "3.md", text_of(3), base=0, author="a")
+    await space.wait_indexed(timeout_s=120)
+    await space.upkeep.give_back()
+    before = path.stat().st_size
+    for number in range(60):
+        await space.remove("p", f"big{number}.md", base=1, author="a")
+    await space._threads.write(lambda store: store.forget_deleted(9e12, limit=1000))
+    giving: asyncio.Task[int] = asyncio.create_task(space.upkeep.give_back())
+    while not giving.done():
+        assert await found(space, 3)
+        await asyncio.sleep(0.01)
+    assert await giving > 0
+    assert path.stat().st_size < before / 2
+    assert await found(space, 3)
+    await space.close()
+
+
+async def test_an_old_database_is_rewritten_once_when_nobody_uses_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One made before files could be shortened."""
+    run(path, "PRAGMA auto_vacuum = NONE", "VACUUM", "DELETE FROM revision WHERE document > 5")
+    size = path.stat().st_size
+    space = await open_space(path)
+    assert (await space.upkeep.give_back(), path.stat().st_size) == (0, size)
+    monkeypatch.setattr("confide_daemon.upkeep.QUIET_S", 0.0)
+    await space.upkeep.give_back()
+    assert await found(space, 3)
+    await space.close()
+    connection = damaging.connect(path, damaging.KEY, writer=False)
+    assert connection.pragma("auto_vacuum") == 2
+    connection.close()
