@@ -17,6 +17,7 @@ from confide_daemon.config import EmbeddingConfig
 from confide_daemon.embed import Embedder
 from confide_daemon.embed.prefixes import for_model, named
 from confide_daemon.embed.providers import compatible, openai, voyage
+from confide_daemon.embed.remote import REMOTE_LIMITS
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 
@@ -122,6 +123,16 @@ def test_openai_texts_are_cut_in_its_own_tokens(start: Any) -> None:
         # Counted in slices, so that a long text takes no long time: a token a slice may be missing.
         assert 8100 < len(asked["input"][0].split()) <= 8191
         assert asked["input"][1:] == [".", "."]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [([], 0), ([9000, 1], 1), ([4000, 4000, 1], 2), ([4000, 4001], 1), ([1] * 2000, 1000), ([0] * 3, 3)],
+)
+def test_a_call_holds_8000_tokens_or_a_thousand_texts(sizes: list[int], count: int) -> None:
+    """And never none: a text that is larger by itself goes alone."""
+    assert REMOTE_LIMITS.fit(sizes) == count
+    assert REMOTE_LIMITS.concurrency == 4
 
 
 def test_unicode_that_is_broken_does_not_stop_a_request(start: Any) -> None:

@@ -178,7 +178,9 @@ def test_nobody_listens(make: Any) -> None:
     assert "base_url" in (caught.value.hint or "")
 
 
-def test_one_refused_text_does_not_stop_the_others(server: ProviderServer, make: Any) -> None:
+def test_one_refused_text_does_not_stop_the_others(
+    server: ProviderServer, make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is sought by halving, tried shorter, and at last found by words alone; it is not asked for again."""
     server.whenever("POISON", faults.status(400))
     texts = [f"text number {number}" for number in range(20)]
@@ -189,6 +191,8 @@ def test_one_refused_text_does_not_stop_the_others(server: ProviderServer, make:
     assert np.allclose(vectors[others], expected([texts[place] for place in others], 64), atol=1e-6)
     assert np.linalg.norm(vectors[13]) == pytest.approx(1.0, abs=1e-5)
     assert embedder.usage.refused == 1
+    assert "refuses a text of 56 characters" in caplog.text
+    assert "POISON" not in caplog.text
     spent = len(server.asked)
     assert spent < 40
     again = embedder.embed_documents(texts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -23,8 +24,10 @@ from confide_daemon.embed.vectors import unit
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 from confide_daemon.tokens import first_tokens
 
-# Pieces of 48 tokens fill 8,000 tokens with 166 of them. OpenAI takes 2,048 texts in a request, Voyage 1,000.
-REMOTE_LIMITS = Limits(texts=128, tokens=8_000, concurrency=4)
+log = logging.getLogger(__name__)
+
+# The tokens are what binds: pieces of 48 fill them with 166. OpenAI takes 2,048 texts in a request, Voyage 1,000.
+REMOTE_LIMITS = Limits(texts=1000, tokens=8_000, concurrency=4)
 TRIES = 5
 # While the one text is sought that a provider refuses.
 SEEKING_TRIES = 2
@@ -177,6 +180,9 @@ class RemoteEmbedder:
             while len(self._refused) > REFUSALS_KEPT:
                 self._refused.popitem(last=False)
             self._usage = Usage(self._usage.requests, self._usage.tokens, self._usage.refused + 1)
+        log.warning(
+            "%s refuses a text of %d characters; it is found by its words alone", self._endpoint.name, len(text)
+        )
         return _own_direction(text, self.dimensions)
 
     def _must_answer(self, error: UnusableAnswerError, end: float) -> None:
