@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import importlib.util
 import json
 import os
+import sqlite3
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from confide_daemon.chunks import ChunkSettings
 from confide_daemon.embed import EmbedderHandle
@@ -43,23 +49,40 @@ def harness() -> ModuleType:
 
 
 class RememberingEmbedder:
-    """The real model, asked once for each text, so that many settings can be tried in one run."""
+    """The real model, asked once for each text on this machine: repeated runs cost no model time."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.id, self.model, self.dimensions, self.limits = inner.id, inner.model, inner.dimensions, inner.limits
-        self._known: dict[str, Any] = {}
+        self._file = sqlite3.connect(Path(tempfile.gettempdir()) / "confide-quality.db", check_same_thread=False)
+        self._file.execute("CREATE TABLE IF NOT EXISTS known (name BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+        self._lock = threading.Lock()
 
     def embed_query(self, text: str) -> Any:
-        return self.embed_documents([text])[0]
+        return self._all([text], lambda texts: [self._inner.embed_query(text) for text in texts], kind="query")[0]
 
     def embed_documents(self, texts: list[str]) -> Any:
-        import numpy as np
+        return self._all(texts, self._inner.embed_documents, kind="document")
 
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            self._known.update(zip(new, self._inner.embed_documents(new), strict=True))
-        return np.stack([self._known[text] for text in texts])
+    def _all(self, texts: list[str], embed: Callable[[list[str]], Any], *, kind: str) -> Any:
+        with self._lock:
+            known = {text: self._known(text, kind) for text in dict.fromkeys(texts)}
+            new = [text for text, vector in known.items() if vector is None]
+            if new:
+                for text, vector in zip(new, embed(new), strict=True):
+                    known[text] = np.asarray(vector, dtype=np.float32)
+                    values = (self._name(text, kind), known[text].tobytes())
+                    self._file.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", values)
+                self._file.commit()
+        return np.stack([known[text] for text in texts])
+
+    def _known(self, text: str, kind: str) -> Any:
+        sql = "SELECT vector FROM known WHERE name = ?"
+        row = self._file.execute(sql, (self._name(text, kind),)).fetchone()
+        return None if row is None else np.frombuffer(row[0], dtype=np.float32)
+
+    def _name(self, text: str, kind: str) -> bytes:
+        return hashlib.blake2b(f"{self.id}/{self.model}\0{kind}\0{text}".encode(), digest_size=16).digest()
 
 
 class SpaceSystem:

@@ -1,52 +1,36 @@
-"""Finds the right pieces: a keyword leg and a vector leg, one score, neighbours that vote, and as little text as will do.
+"""Finds the right pieces: a keyword leg and a vector leg, one ranking, neighbours that vote, and as little text as will do.
 
-    score = 0.4 * max(0, cosine) + 0.6 * bm25 / (bm25 + 8)         (retrieval.md 1.1)
-
-with the true cosine for every candidate, also for those that only the keyword leg found. Pieces are ranked by their score plus
-0.7 times the mean score of the two pieces before and after them in the document; the score that is shown and held against
-`min_score` is the piece's own, and at least 0.6 times its cosine. It knows no threads and no files: a `Store` in, hits out.
+`ranking` says which piece stands before which, `calibration` what the score of a hit means, `snippets` how pieces become hits, `words`
+and `dates` what a question asks for; docs/search.md tells it all with an example. It knows no threads and no files: a `Store` in, hits out.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 
+from confide_daemon.calibration import CosineScale, Evidence, Terms, saturate, stem_line
+from confide_daemon.dates import Days, days_of
 from confide_daemon.embed.protocol import Vectors
+from confide_daemon.explanation import Explanation, Factors
+from confide_daemon.ranking import NEUTRAL_IMPORTANCE, RANKS, Legs, Weights, balanced, recency_of, relevance, votes
+from confide_daemon.snippets import Candidate, Group, Grouping, snippet
+from confide_daemon.store.pieces import piece_header
 from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
-from confide_daemon.words import keyword_query
+from confide_daemon.words import Question, question
 
-RANKS = ("relevance", "balanced", "importance", "recency")
-NEUTRAL_IMPORTANCE = 0.5  # until notes carry their own
+__all__ = ["RANKS", "Found", "Hit", "SearchQuery", "SearchResult", "Weights", "filter_of", "iso", "run"]
 
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """How legs and factors are weighed. The defaults are what was measured best (bench/quality.py)."""
-
-    vector: float = 0.4
-    keyword: float = 0.6
-    saturation: float = 8.0  # the BM25 score that counts half
-    # What the cosine alone is worth at least when a score is shown and held against `min_score`: a piece that says the same in other
-    # words has no keyword score, and would need a cosine of 0.63 to pass 0.25. Ranking is better without it.
-    vector_alone: float = 0.6
-    neighbours: float = 0.7
-    reach: int = 2  # pieces before and after that vote
-    # Transcripts, where both sources are searched: what was only talked about stands behind what was noted. Many lines of talk about one
-    # thing vote for each other, up to 1.7 times their score, and a note has no such neighbours.
-    sessions: float = 0.6
-    candidates: int = 192  # of each leg
-    joined: int = 3  # pieces in a row that are made one hit at most
-    half_life_days: float = 30.0  # of recency
-    # rank "balanced", as tools.md "Scores"
-    balanced_score: float = 0.4
-    balanced_recency: float = 0.2
-    balanced_importance: float = 0.2
-    balanced_usage: float = 0.2
-    balanced_project: float = 0.1
+# The best by relevance are looked at closely: their texts are read and their scores worked out. Of so many times the hits asked for,
+# and as many at least, when they are then put in another order.
+CLOSELY = 4
+CLOSELY_AT_LEAST = 64
+# The question's terms may stand in the pieces around.
+REACH = 2
+# A model that only compares words says nothing that the keyword leg does not.
+WORDS_ONLY = frozenset({"hashed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +49,7 @@ class SearchQuery:
     rank: str = "relevance"
     max_tokens: int | None = None
     project: str | None = None  # the asking project: its pieces gain in rank "balanced"
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +71,16 @@ class Hit:
     source: str
     author: str
     updated_at: str  # ISO 8601, UTC
+    alike: int = 0  # other pieces of the project that say the same, and were left out
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What `run` finds."""
+
+    hits: list[Hit]
+    warnings: list[str]
+    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,58 +92,7 @@ class SearchResult:
     warnings: list[str]
     index_age_s: float  # how long the oldest piece has waited for its vector; 0 when none waits
     timings: dict[str, float] = field(default_factory=dict)  # milliseconds by step
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A piece with its scores. `rank` orders, `score` is shown."""
-
-    place: Place
-    score: float
-    vector: float | None
-    keyword: float
-    recency: float
-    rank: float
-
-
-def fuse(
-    keyword: Mapping[int, float], cosines: Mapping[int, float], weights: Weights, *, hybrid: bool
-) -> dict[int, float]:
-    """The score of each piece. Without a vector (no model, or not embedded yet) the keyword score stands alone, on the same scale."""
-    scores = {}
-    for piece in keyword.keys() | cosines.keys():
-        saturated = saturate(keyword.get(piece, 0.0), weights)
-        cosine = cosines.get(piece)
-        if not hybrid or cosine is None:
-            scores[piece] = saturated
-        else:
-            scores[piece] = weights.vector * max(0.0, cosine) + weights.keyword * saturated
-    return scores
-
-
-def saturate(bm25: float, weights: Weights) -> float:
-    """BM25 brought into 0 to 1 so that scores of different questions can be compared."""
-    bm25 = max(0.0, bm25)
-    return bm25 / (bm25 + weights.saturation)
-
-
-def with_neighbours(scores: Mapping[int, float], places: Mapping[int, Place], weights: Weights) -> dict[int, float]:
-    """The scores with the votes of the pieces before and after: what stands among good pieces is likely right."""
-    at = {(place.document, place.position): scores[piece] for piece, place in places.items()}
-    steps = [step for step in range(-weights.reach, weights.reach + 1) if step]
-    if not steps:
-        return dict(scores)
-    smoothed = {}
-    for piece, place in places.items():
-        votes = sum(at.get((place.document, place.position + step), 0.0) for step in steps)
-        smoothed[piece] = scores[piece] + weights.neighbours * votes / len(steps)
-    return smoothed
-
-
-def recency_of(day: str, today: str, weights: Weights) -> float:
-    """1 today, 0.5 after the half-life."""
-    age = (datetime.fromisoformat(today) - datetime.fromisoformat(day)).days
-    return float(0.5 ** (max(0, age) / weights.half_life_days))
+    explanation: Explanation | None = None
 
 
 def run(
@@ -160,40 +104,189 @@ def run(
     weights: Weights,
     now: float,
     timings: dict[str, float],
-) -> list[Hit]:
+    scale: CosineScale | None = None,
+) -> Found:
     """The hits of the query. The caller holds one view of the store (`Store.reading`) around it.
 
     Args:
         generation: the vectors to use, with `vector`, the question's own; None for keywords alone.
         timings: gets the milliseconds of each step.
+        scale: what the cosines of this model mean; None: as those of the packaged one.
     """
-    clock = _Clock(timings)
-    allowed = filter_of(query)
-    match = keyword_query(query.text, query.keywords)
-    keyword = dict(store.keyword_candidates(match, allowed, limit=weights.candidates))
-    # Of all that was ever said there is always enough to fill a leg: the notes have one of their own.
-    notes = replace(allowed, sources=frozenset({"memory"})) if _is_mixed(query) and store.has_transcripts() else None
-    if notes and len(keyword) >= weights.candidates:
-        keyword |= dict(store.keyword_candidates(match, notes, limit=weights.candidates))
-    clock.lap("keyword")
-    cosines: dict[int, float] = {}
-    if generation is not None and vector is not None:
-        cosines = dict(store.vector_candidates(generation.id, vector, allowed, limit=weights.candidates))
-        if notes and len(cosines) >= weights.candidates:
-            cosines |= dict(store.vector_candidates(generation.id, vector, notes, limit=weights.candidates))
-        clock.lap("vector")
+    search = _Search(store, query, weights, now, timings)
+    legs = search.legs(generation, vector)
+    ranked = search.ranked(legs)
+    closely = search.closely(legs, ranked, scale or CosineScale(), generation)
+    return search.found(closely, legs)
+
+
+class _Search:
+    """One search, from the legs to the hits."""
+
+    def __init__(self, store: Store, query: SearchQuery, weights: Weights, now: float, timings: dict[str, float]):
+        self._store = store
+        self._query = query
+        self._weights = weights
+        self._today = datetime.fromtimestamp(now, UTC).date()
+        self._days: Days | None = days_of(query.text, self._today) if weights.dated else None
+        self._question: Question = question(query.text, query.keywords, aside=self._days.words if self._days else "")
+        self._clock = _Clock(timings)
+        self._timings = timings
+        self._places: dict[int, Place] = {}
+        self._factors: dict[int, Factors] = {}
+
+    # ---------------------------------------------------------------- candidates
+
+    def legs(self, generation: Generation | None, vector: Vectors | None) -> Legs:
+        """The candidates of both legs, with the true cosine of each."""
+        store, limit = self._store, self._weights.candidates
+        keyword: dict[int, float] = {}
+        for allowed in self._views(keyword):
+            keyword |= dict(store.keyword_candidates(self._question.match, allowed, limit=limit))
+        exact: dict[int, float] = {}
+        if self._question.exact and self._weights.exact:
+            exact = dict(store.keyword_candidates(self._question.exact, filter_of(self._query), limit=limit))
+            # Those that the other words push out of the leg.
+            keyword |= {piece: score for piece, score in exact.items() if piece not in keyword}
+        self._clock.lap("keyword")
+        if generation is None or vector is None:
+            return Legs(_ordered(keyword), exact=exact)
+        cosines: dict[int, float] = {}
+        nearest: list[int] = []
+        for allowed in self._views(cosines):
+            found = store.vector_candidates(generation.id, vector, allowed, limit=limit)
+            nearest = nearest or [piece for piece, _ in found]
+            cosines |= dict(found)
+        self._clock.lap("vector")
         cosines |= store.cosines(generation.id, vector, [piece for piece in keyword if piece not in cosines])
-        clock.lap("cosine")
-    scores = fuse(keyword, cosines, weights, hybrid=vector is not None)
-    places = {place.id: place for place in store.places(list(scores))}
-    clock.lap("places")
-    candidates = _ranked(query, scores, keyword, cosines, places, weights, now=now)
-    clock.lap("fuse")
-    # Merging and the budget can skip some; more than this many pieces never make up the hits asked for.
-    wanted = candidates[: query.max_results * 4]
-    rows = store.hits([candidate.place.id for candidate in wanted])
-    clock.lap("fetch")
-    return _hits(wanted, rows, query, weights)
+        self._clock.lap("cosine")
+        return Legs(_ordered(keyword), nearest, cosines, exact)
+
+    def _views(self, found: Mapping[int, float]) -> Iterator[Filter]:
+        """What each leg is asked for: all that is allowed; then, if that filled it, parts that would have no chance in it."""
+        allowed = filter_of(self._query)
+        yield allowed
+        if len(found) < self._weights.candidates:
+            return
+        if _is_mixed(self._query) and self._store.has_transcripts():
+            # Of all that was ever said there is always enough to fill a leg: the notes have one of their own.
+            yield replace(allowed, sources=frozenset({"memory"}))
+        if self._days is not None and allowed.since is None and allowed.until is None:
+            yield replace(allowed, since=self._days.first.isoformat(), until=self._days.last.isoformat())
+
+    # ---------------------------------------------------------------- ranks
+
+    def ranked(self, legs: Legs) -> list[int]:
+        """The candidates by relevance, best first."""
+        weights = self._weights
+        own = relevance(legs, weights)
+        self._places = {place.id: place for place in self._store.places(list(own))}
+        self._clock.lap("places")
+        own = {piece: own[piece] for piece in self._places}
+        gained = votes(own, self._places, weights)
+        best = max((legs.exact or {}).values(), default=0.0)
+        ranks: dict[int, float] = {}
+        for piece, place in self._places.items():
+            named = (legs.exact or {}).get(piece, 0.0)
+            factors = Factors(
+                relevance=own[piece],
+                votes=gained[piece],
+                exact=weights.exact * self._question.named * named / best if best > 0 else 0.0,
+                dated=1 + weights.dated if self._days and self._days.holds(place.day) else 1.0,
+                source=weights.sessions if _is_mixed(self._query) and place.source == "sessions" else 1.0,
+            )
+            self._factors[piece] = factors
+            ranks[piece] = factors.rank
+        self._clock.lap("fuse")
+        return sorted(ranks, key=lambda piece: (-ranks[piece], piece))
+
+    # ---------------------------------------------------------------- scores
+
+    def closely(
+        self, legs: Legs, ranked: Sequence[int], scale: CosineScale, generation: Generation | None
+    ) -> Iterator[tuple[Candidate, HitRow]]:
+        """The pieces that pass `min_score`, in the order asked for."""
+        query = self._query
+        if query.rank == "relevance":
+            # A few more than hits are asked for, since neighbours become one; the rest only if those do not make up the number.
+            limit = query.max_results * CLOSELY
+            step = query.max_results + query.max_results // 2 + 2
+            for start in range(0, min(limit, len(ranked)), step):
+                yield from self._scored(legs, ranked[start : min(start + step, limit)], scale, generation)
+            return
+        chosen = list(
+            self._scored(legs, ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)], scale, generation)
+        )
+        best = max((self._factors[candidate.place.id].rank for candidate, _ in chosen), default=1.0) or 1.0
+
+        def order(entry: tuple[Candidate, HitRow]) -> float:
+            candidate = entry[0]
+            if query.rank == "importance":
+                return NEUTRAL_IMPORTANCE
+            if query.rank == "recency":
+                return candidate.recency
+            is_own = candidate.place.project == query.project
+            return balanced(candidate.rank / best, candidate.recency, is_own_project=is_own, weights=self._weights)
+
+        # Sorting keeps the order by relevance among equals.
+        yield from sorted(chosen, key=lambda entry: -order(entry))
+
+    def _scored(
+        self, legs: Legs, pieces: Sequence[int], scale: CosineScale, generation: Generation | None
+    ) -> Iterator[tuple[Candidate, HitRow]]:
+        rows = self._store.hits(pieces)
+        texts = self._store.texts_around(pieces, reach=REACH)
+        self._clock.lap("fetch")
+        terms = Terms(self._question.terms)
+        lines: dict[tuple[int, int], str] = {at: stem_line(text) for at, text in texts.items()}
+        cosines = legs.cosines
+        is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
+        best = scale.of(max(cosines.values(), default=0.0)) if cosines and is_measured else None
+        today = self._today.isoformat()
+        for piece in pieces:
+            row = rows.get(piece)
+            if row is None:
+                continue
+            near = [lines.get((row.document, row.position + step), "") for step in range(-REACH, REACH + 1)]
+            share = terms.share([*near, stem_line(piece_header(row.path, row.heading))])
+            cosine = (cosines or {}).get(piece)
+            vector = scale.of(cosine) if cosine is not None and is_measured else None
+            keyword = saturate(legs.keyword.get(piece, 0.0))
+            evidence = Evidence(keyword, share, vector, best)
+            place, factors = self._places[piece], self._factors[piece]
+            factors.evidence = evidence
+            score = evidence.score if self._weights.ranking != "original" else min(1.0, factors.relevance)
+            if score < self._query.min_score:
+                continue
+            fresh = recency_of(place.day, today, self._weights)
+            yield Candidate(place, factors.rank, score, cosine, keyword, fresh), row
+        self._clock.lap("score")
+
+    # ---------------------------------------------------------------- hits
+
+    def found(self, entries: Iterator[tuple[Candidate, HitRow]], legs: Legs) -> Found:
+        """The first hits."""
+        query = self._query
+        grouping = Grouping(max_results=query.max_results, max_tokens=query.max_tokens, joined=self._weights.joined)
+        rows: dict[int, HitRow] = {}
+        for candidate, row in entries:
+            rows[row.id] = row
+            if not grouping.take(candidate, row):
+                break
+        hits = [_hit(group, rows) for group in grouping.groups]
+        self._clock.lap("group")
+        warnings = []
+        if self._days is not None:
+            warnings.append(f"'{self._days.words}' was taken for {self._days.name}: what is from then comes first")
+        explanation = None
+        if query.explain:
+            bests = [group.best.place.id for group in grouping.groups]
+            explanation = Explanation.of(self._question, self._days, legs, bests, self._factors)
+        return Found(hits, warnings, explanation)
+
+
+def _ordered(scores: Mapping[int, float]) -> dict[int, float]:
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _is_mixed(query: SearchQuery) -> bool:
@@ -216,80 +309,9 @@ def _day(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).date().isoformat()
 
 
-def _ranked(
-    query: SearchQuery,
-    scores: Mapping[int, float],
-    keyword: Mapping[int, float],
-    cosines: Mapping[int, float],
-    places: Mapping[int, Place],
-    weights: Weights,
-    *,
-    now: float,
-) -> list[Candidate]:
-    """The pieces that pass `min_score`, best first by the rank asked for."""
-    smoothed = with_neighbours(scores, places, weights)
-    if _is_mixed(query):
-        for piece, place in places.items():
-            if place.source == "sessions":
-                smoothed[piece] *= weights.sessions
-    today = datetime.fromtimestamp(now, UTC).date().isoformat()
-    recency: dict[str, float] = {}
-    found = []
-    for piece, place in places.items():
-        score = max(scores[piece], weights.vector_alone * cosines.get(piece, 0.0))
-        if score < query.min_score:
-            continue
-        if place.day not in recency:
-            recency[place.day] = recency_of(place.day, today, weights)
-        fresh = recency[place.day]
-        rank = {
-            "relevance": 0.0,
-            "balanced": _balanced(smoothed[piece], fresh, place.project == query.project, weights),
-            "importance": NEUTRAL_IMPORTANCE,
-            "recency": fresh,
-        }[query.rank]
-        vector = cosines.get(piece)
-        found.append(Candidate(place, score, vector, saturate(keyword.get(piece, 0.0), weights), fresh, rank))
-    found.sort(key=lambda candidate: (-candidate.rank, -smoothed[candidate.place.id], candidate.place.id))
-    return found
-
-
-def _balanced(score: float, recency: float, own_project: bool, weights: Weights) -> float:
-    return (
-        weights.balanced_score * score
-        + weights.balanced_recency * recency
-        + weights.balanced_importance * NEUTRAL_IMPORTANCE
-        + weights.balanced_project * own_project
-    )
-
-
-def _hits(candidates: list[Candidate], rows: Mapping[int, HitRow], query: SearchQuery, weights: Weights) -> list[Hit]:
-    """The first hits, pieces that touch made one, within the budget of tokens; the best piece is returned even if it alone is over it."""
-    groups: list[list[Candidate]] = []
-    at: dict[tuple[int, int], list[Candidate]] = {}
-    spent = 0
-    for candidate in candidates:
-        row = rows.get(candidate.place.id)
-        if row is None:
-            continue
-        if query.max_tokens is not None and groups and spent + row.tokens > query.max_tokens:
-            continue
-        place = candidate.place
-        group = at.get((place.document, place.position - 1)) or at.get((place.document, place.position + 1))
-        if group is None or len(group) == weights.joined:
-            if len(groups) == query.max_results:
-                break
-            group = []
-            groups.append(group)
-        group.append(candidate)
-        at[(place.document, place.position)] = group
-        spent += row.tokens
-    return [_hit(group, rows) for group in groups]
-
-
-def _hit(group: list[Candidate], rows: Mapping[int, HitRow]) -> Hit:
-    best = max(group, key=lambda candidate: candidate.score)
-    ordered = [rows[candidate.place.id] for candidate in sorted(group, key=lambda candidate: candidate.place.position)]
+def _hit(group: Group, rows: Mapping[int, HitRow]) -> Hit:
+    best = group.best
+    ordered = group.rows(rows)
     first = rows[best.place.id]
     return Hit(
         path=first.path,
@@ -302,26 +324,13 @@ def _hit(group: list[Candidate], rows: Mapping[int, HitRow]) -> Hit:
         recency=round(best.recency, 4),
         importance=NEUTRAL_IMPORTANCE,
         usage=0.0,
-        snippet=_snippet(ordered),
+        snippet=snippet(ordered),
         heading=first.heading,
         source=first.source,
         author=first.author,
         updated_at=iso(first.updated_at),
+        alike=group.alike,
     )
-
-
-def _snippet(rows: list[HitRow]) -> str:
-    """The text of neighbouring pieces as it stands in the document; lines that two of them share appear once."""
-    text = rows[0].text
-    for before, row in pairwise(rows):
-        shared = before.end_line - row.start_line + 1
-        if shared <= 0:
-            text += "\n" * (1 - shared) + row.text
-        elif row.start_line == row.end_line:  # slices of one long line
-            text += " " + row.text
-        else:
-            text += "".join("\n" + line for line in row.text.split("\n")[shared:])
-    return text
 
 
 def iso(moment: float) -> str:
@@ -330,7 +339,7 @@ def iso(moment: float) -> str:
 
 
 class _Clock:
-    """Milliseconds from lap to lap."""
+    """Milliseconds from lap to lap; a step that comes again is added up."""
 
     def __init__(self, timings: dict[str, float]) -> None:
         self._timings = timings
@@ -338,5 +347,5 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         moment = time.perf_counter()
-        self._timings[name] = (moment - self._since) * 1e3
+        self._timings[name] = self._timings.get(name, 0.0) + (moment - self._since) * 1e3
         self._since = moment

@@ -1,9 +1,13 @@
-"""From what a person or an agent asks to what the keyword leg looks for."""
+"""From what a person or an agent asks to what the keyword leg looks for, and what is written into the index for it beside the text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from confide_daemon.bigrams import RUN, bigrams, indexed, runs
+from confide_daemon.identifiers import COMPOUND, PLAIN, beside, is_name, parts
 
 # Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
 STOP_WORDS = frozenset(
@@ -16,29 +20,136 @@ STOP_WORDS = frozenset(
 )
 # A question has a handful of words; a pasted log has thousands, and each costs a scan.
 MOST_TERMS = 48
+QUOTED = re.compile(r'"([^"]{1,200})"')
+# How much a term says: the root of its length up to here, a name of one thing twice as much as the longest word, a pair of letters less.
+LONGEST = 8
+NAME_WEIGHT = 2 * LONGEST**0.5
+BIGRAM_WEIGHT = 2**0.5
+# A single word, or a name, is also looked for as a beginning, from this length on.
+SHORTEST_PREFIX = 3
 
-# Words joined by the marks that identifiers, paths, versions and addresses are written with.
-COMPOUND = re.compile(r"\w+(?:[.:/@#+\-]+\w+)*")
-WORD = re.compile(r"\w+")
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing that a right piece should hold: a word, the name of a thing, a pair of letters.
+
+    Attributes:
+        ways: runs of words, each of which will do: get_user_by_id is also written getUserById.
+        is_beginning: the last word of a run may go on.
+    """
+
+    ways: tuple[tuple[str, ...], ...]
+    weight: float
+    is_name: bool = False
+    is_beginning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked for.
+
+    Attributes:
+        match: the FTS5 query of the keyword leg, or "" when there is no word at all.
+        exact: the FTS5 query of what is to be found as it stands (names and quoted phrases), or "".
+        terms: what a right piece should hold.
+        named: the share of the terms' weight that `exact` has.
+    """
+
+    match: str
+    exact: str
+    terms: tuple[Term, ...]
+    named: float
 
 
 def keyword_query(text: str, keywords: Sequence[str] = ()) -> str:
-    """The FTS5 query: quoted terms joined by OR, stop words out, or "" when there is no word at all.
+    """The FTS5 query of the keyword leg, or "" when there is no word at all."""
+    return question(text, keywords).match
 
-    A quoted term is matched as a phrase of its parts, so `ERR_CONN_42`, `src/app.py` and `retry-after` are looked for as they
-    stand, beside each of their parts. What the caller put in double quotes stays one phrase. Nothing of the text can act as syntax.
+
+def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Question:
+    """What the text asks for.
+
+    Every term is quoted and they are joined by OR, so nothing of the text can act as syntax. A quoted term is matched as a phrase of
+    its parts: `ERR_CONN_42`, `src/app.py` and `retry-after` are looked for as they stand, beside each of their parts. What the caller
+    put in double quotes stays one phrase.
+
+    Args:
+        aside: words of the text that a right piece need not hold, such as "last week".
     """
-    terms: dict[str, None] = {}
-    phrases = re.findall(r'"([^"]{1,200})"', text)
-    for phrase in [*phrases, *keywords]:
-        words = WORD.findall(phrase.lower())
+    match: dict[str, None] = {}
+    exact: dict[str, None] = {}
+    terms: dict[tuple[str, ...], Term] = {}
+    for phrase in [*QUOTED.findall(text), *keywords]:
+        words = parts(RUN.sub(" ", phrase))
         if words:
-            terms[" ".join(words)] = None
-    compounds = [match.lower() for match in COMPOUND.findall(text)]
-    words = [word for compound in compounds for word in WORD.findall(compound)]
-    chosen = [word for word in words if word not in STOP_WORDS] or words
+            match[_quoted(words)] = None
+    for phrase in QUOTED.findall(text):
+        words = parts(RUN.sub(" ", phrase))
+        if len(words) > 1:
+            exact[_quoted(words)] = None
+    compounds = COMPOUND.findall(RUN.sub(" ", text))
+    plain = [word.lower() for compound in compounds for word in PLAIN.findall(compound)]
+    chosen = [word for word in plain if word not in STOP_WORDS] or plain
+    skipped = set(parts(aside))
     for compound in compounds:
-        if len(WORD.findall(compound)) > 1:
-            terms[compound] = None
-    terms.update(dict.fromkeys(chosen))
-    return " OR ".join(f'"{term}"' for term in list(terms)[:MOST_TERMS])
+        ways = _ways(compound)
+        name = is_name(compound)
+        for way in ways:
+            match[_quoted(way) + (" *" if name and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
+            if name:
+                exact[_quoted(way)] = None
+        if name:
+            terms[tuple(ways[0])] = Term(tuple(map(tuple, ways)), NAME_WEIGHT, is_name=True, is_beginning=True)
+    named = {word for term in terms.values() for way in term.ways for word in way}
+    is_single = not match and len(chosen) == 1 and len(chosen[0]) > SHORTEST_PREFIX
+    for word in chosen:
+        if word not in named and word not in skipped:
+            terms[(word,)] = Term(((word,),), min(len(word), LONGEST) ** 0.5, is_beginning=is_single)
+    if is_single:
+        match[_quoted(chosen) + " *"] = None
+    else:
+        match.update((_quoted([word]), None) for word in chosen)
+    for run in runs(text):
+        pairs = bigrams(run)
+        match[_quoted(pairs) + (" *" if len(run) == 1 else "")] = None
+        if len(run) > 1:
+            match.update((_quoted([pair]), None) for pair in pairs)
+        terms.update(((pair,), Term(((pair,),), BIGRAM_WEIGHT, is_beginning=len(run) == 1)) for pair in pairs)
+    total = sum(term.weight for term in terms.values())
+    names = sum(term.weight for term in terms.values() if term.is_name)
+    share = 1.0 if exact and not names else names / total if total else 0.0
+    return Question(_joined(match), _joined(exact), tuple(terms.values())[:MOST_TERMS], share)
+
+
+def _ways(compound: str) -> list[list[str]]:
+    """The runs of words that stand for a compound; none for a word that is only itself."""
+    words = parts(compound)
+    ways = [words] if len(words) > 1 or is_name(compound) else []
+    return ways + [other.split() for other in beside(compound)]
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return '"' + " ".join(words) + '"'
+
+
+def _joined(terms: dict[str, None]) -> str:
+    return " OR ".join(list(terms)[:MOST_TERMS])
+
+
+def index_words(text: str) -> str:
+    """What a piece's row holds beside its text, so that it is found by the parts of what FTS5 takes for one word.
+
+    The humps of camel case, versions without their v, and pairs of letters where a script puts no blanks between words. When this
+    changes, so must `ChunkSettings.name`: the rows of older documents are then written again in the background.
+    """
+    return " ".join(dict.fromkeys(_beside(text)))
+
+
+def _beside(text: str) -> Iterator[str]:
+    for compound in COMPOUND.findall(text):
+        yield from beside(compound)
+        if RUN.search(compound):
+            yield from parts(RUN.sub(" ", compound))
+    for run in runs(text):
+        # One entry for each run: its pairs must stay neighbours, or no word of three letters would be found in it.
+        yield " ".join(indexed(run))

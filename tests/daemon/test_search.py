@@ -1,4 +1,4 @@
-"""From a question to a ranking: the keyword query, the score, the neighbours."""
+"""From a question to a ranking: what each leg is asked, how the legs are joined, how neighbours vote, what a score means."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_daemon.search import Weights, fuse, recency_of, with_neighbours
+from confide_daemon.calibration import CosineScale, Evidence, Terms, saturate, stem_line
+from confide_daemon.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
 from confide_daemon.store import Place
-from confide_daemon.words import MOST_TERMS, keyword_query
+from confide_daemon.words import MOST_TERMS, index_words, keyword_query, question
 
 DATABASE = apsw.Connection(":memory:")
 DATABASE.execute("CREATE VIRTUAL TABLE t USING fts5(header, body, tokenize = 'porter unicode61')")
@@ -34,7 +35,7 @@ def test_exact_identifiers_survive(asked: str) -> None:
 
 def test_an_identifier_is_looked_for_whole_and_in_parts() -> None:
     """The phrase scores for the exact name, the parts still find its kin."""
-    assert keyword_query("retry-after header") == '"retry-after" OR "retry" OR "header"'
+    assert keyword_query("retry-after header") == '"retry after" OR "retry" OR "header"'
 
 
 def test_stop_words_are_dropped_unless_there_is_nothing_else() -> None:
@@ -56,28 +57,137 @@ def test_a_pasted_log_is_cut_short() -> None:
     assert keyword_query(" ".join(f"word{n}" for n in range(2000))).count(" OR ") == MOST_TERMS - 1
 
 
-def test_the_score_is_that_of_the_design() -> None:
-    """0.4 cosine and 0.6 saturated BM25, with the cosine of pieces that only the keywords found; a worked example."""
-    scores = fuse({1: 8.0, 2: 24.0}, {1: 0.5, 2: -0.2, 3: 0.6}, Weights(), hybrid=True)
-    assert scores == pytest.approx({1: 0.4 * 0.5 + 0.6 * 0.5, 2: 0.6 * 0.75, 3: 0.4 * 0.6})
+def test_each_leg_counts_relative_to_its_best() -> None:
+    """0.35 of the cosine between the last of its leg and the best, 0.65 of BM25 beside the best; a worked example."""
+    legs = Legs({1: 24.0, 2: 12.0}, [3, 1, 4], {3: 0.6, 1: 0.4, 4: 0.2, 2: 0.1})
+    assert relevance(legs, Weights()) == pytest.approx({1: 0.35 * 0.5 + 0.65, 2: 0.65 * 0.5, 3: 0.35, 4: 0.0})
 
 
-def test_without_a_vector_the_keyword_score_stands_alone() -> None:
-    """On the same scale, so that the same threshold serves; a piece that waits for its vector is no worse off."""
-    assert fuse({1: 8.0}, {}, Weights(), hybrid=False) == {1: 0.5}
-    assert fuse({1: 8.0, 2: 8.0}, {2: 0.9}, Weights(), hybrid=True) == pytest.approx({1: 0.5, 2: 0.66})
+def test_a_poor_best_is_not_made_a_good_one() -> None:
+    """Words that every piece has do not count as much as words that one has; nor do cosines that hardly differ."""
+    assert relevance(Legs({1: 2.0}), Weights())[1] == pytest.approx(0.25)
+    legs = Legs({}, [1, 2], {1: 0.11, 2: 0.10})
+    assert relevance(legs, Weights())[1] == pytest.approx(0.35 * 0.1)
+
+
+def test_a_piece_that_waits_for_its_vector_is_judged_by_its_words() -> None:
+    """And so are all when there is no model."""
+    assert relevance(Legs({1: 16.0, 2: 8.0}), Weights()) == pytest.approx({1: 1.0, 2: 0.5})
+    legs = Legs({1: 16.0, 2: 16.0}, [2, 3], {2: 0.5, 3: 0.1})
+    assert relevance(legs, Weights()) == pytest.approx({1: 1.0, 2: 1.0, 3: 0.0})
+
+
+def test_the_original_ranking_is_there_by_name() -> None:
+    """0.7 of the cosine and 0.3 by the rank of the keyword leg, without votes."""
+    legs = Legs({1: 9.0, 2: 8.0}, [2, 1], {1: 0.2, 2: 0.5})
+    assert relevance(legs, ORIGINAL) == pytest.approx({1: 0.7 * 0.2 + 0.3, 2: 0.7 * 0.5 + 0.3 / 2})
+    assert ORIGINAL.votes == ()
 
 
 def test_neighbours_vote() -> None:
-    """0.7 times the mean of the two before and the two after, in the same document only."""
+    """The nearer the more, in the same document only."""
     places = {
         n: Place(n, document, position, "2026-01-01", "p", "memory")
-        for n, document, position in ((1, 7, 0), (2, 7, 1), (3, 7, 3), (4, 8, 2))
+        for n, document, position in ((1, 7, 1), (2, 7, 2), (3, 7, 4), (9, 8, 3))
     }
-    smoothed = with_neighbours({1: 0.4, 2: 0.2, 3: 0.8, 4: 0.9}, places, Weights())
-    assert smoothed == pytest.approx(
-        {1: 0.4 + 0.7 * 0.2 / 4, 2: 0.2 + 0.7 * (0.4 + 0.8) / 4, 3: 0.8 + 0.7 * 0.2 / 4, 4: 0.9}
-    )
+    found = votes({1: 0.4, 2: 0.2, 3: 0.8, 9: 0.9}, places, Weights(votes=(0.2, 0.1)))
+    assert found == pytest.approx({1: 0.2 * 0.2, 2: 0.2 * 0.4 + 0.1 * 0.8, 3: 0.1 * 0.2, 9: 0.0})
+
+
+def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
+    """Each is a document of its own; those of another project or day have no say, nor has the second piece of a longer one."""
+    places = {
+        1: Place(1, 11, 0, "2026-01-01", "p", "memory"),
+        2: Place(2, 12, 0, "2026-01-01", "p", "memory"),
+        3: Place(3, 13, 0, "2026-01-02", "p", "memory"),
+        4: Place(4, 14, 0, "2026-01-02", "q", "memory"),
+        5: Place(5, 14, 1, "2026-01-02", "q", "memory"),
+    }
+    found = votes(dict.fromkeys(places, 1.0), places, Weights(votes=(0.2, 0.1)))
+    assert found == pytest.approx({1: 0.2, 2: 0.2, 3: 0.0, 4: 0.2, 5: 0.2})
+
+
+def test_a_score_says_how_likely_an_answer_is() -> None:
+    """Most when words and meaning agree; a likeness of meaning alone may pass too; little of each does not."""
+    answer = Evidence(keyword=0.7, terms=0.8, vector=0.6, best=0.6).score
+    in_other_words = Evidence(keyword=0.0, terms=0.0, vector=0.5, best=0.5).score
+    nothing = Evidence(keyword=0.4, terms=0.3, vector=0.15, best=0.25).score
+    assert answer > 0.8 > in_other_words > 0.25 > nothing
+    assert Evidence(keyword=0.6, terms=0.8).score > 0.25 > Evidence(keyword=0.3, terms=0.3).score
+
+
+@given(*(st.floats(0, 1) for _ in range(4)), st.integers(0, 3), st.floats(0, 1))
+def test_more_evidence_never_lowers_a_score(
+    keyword: float, terms: float, vector: float, best: float, index: int, more: float
+) -> None:
+    """Whatever else is known."""
+    before = [keyword, terms, vector, best]
+    after = [max(value, more) if position == index else value for position, value in enumerate(before)]
+    assert 0.0 <= Evidence(*before).score <= Evidence(*after).score <= 1.0
+    assert Evidence(*before[:2]).score <= Evidence(*after[:2]).score
+
+
+def test_cosines_of_another_model_are_brought_to_one_scale() -> None:
+    """What is unrelated for one model is near for another."""
+    scale = CosineScale(unrelated=0.72, related=0.86)
+    assert scale.of(0.72) == pytest.approx(CosineScale().unrelated)
+    assert scale.of(0.86) == pytest.approx(CosineScale().related)
+    assert scale.of(0.1) == 0.0
+    assert CosineScale().of(0.3) == pytest.approx(0.3)
+
+
+def test_saturated_bm25_stays_below_one() -> None:
+    """Half at eight, and never negative."""
+    assert [saturate(value) for value in (-1.0, 0.0, 8.0, 24.0)] == pytest.approx([0.0, 0.0, 0.5, 0.75])
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "share"),
+    [
+        ("connections failing", "the connection fails", 1.0),  # stems, as the keyword leg has them
+        ("ERR_CONN_42", "saw err_conn_42 again", 1.0),
+        ("ERR_CONN", "saw ERR_CONN_42 again", 1.0),  # the beginning of a name
+        ("getUserById", "calls get_user_by_id", 1.0),
+        ("ERR_CONN_42", "42 errors on the connection", 0.0),
+        ("数据库连接", "我们的数据库很快", 0.5),
+        ("!?", "anything", 0.0),
+    ],
+)
+def test_the_share_of_a_questions_terms(asked: str, text: str, share: float) -> None:
+    """By weight: a name counts as one thing."""
+    assert Terms(question(asked).terms).share([stem_line(text)]) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("getUserById", "def get_user_by_id(): ..."),
+        ("get_user_by_id", "the method getUserById"),
+        ("UserBy", "the method getUserById"),
+        ("ERR_CONN", "failed with ERR_CONN_42"),
+        ("d08dd9", "fixed in d08dd90c"),
+        ("1.2.3", "since v1.2.3"),
+        ("v1.2.3", "since 1.2.3"),
+        ("postgr", "we chose PostgreSQL"),
+        ("数据库", "我们的数据库连接失败"),
+        ("東京", "会議は東京駅で"),
+        ("駅", "会議は東京駅で"),
+        ("데이터", "우리데이터베이스는"),
+        ("ประเทศ", "ทุกประเทศไทย"),
+        ("python", "Python入門"),
+    ],
+)
+def test_names_and_words_are_found_inside_of_what_the_tokenizer_takes_for_one_word(asked: str, text: str) -> None:
+    """With what the index holds beside the text."""
+    database = apsw.Connection(":memory:")
+    database.execute("CREATE VIRTUAL TABLE t USING fts5(body, tokenize = 'porter unicode61')")
+    database.execute("INSERT INTO t VALUES (?)", (f"{text}\n{index_words(text)}",))
+    assert database.execute("SELECT count(*) FROM t WHERE t MATCH ?", (keyword_query(asked),)).get == 1
+
+
+def test_ordinary_text_costs_nothing_beside_itself() -> None:
+    """Only names and unspaced scripts do."""
+    assert index_words("We chose Postgres for its row-level security, on 2026-05-03 at 10:30.") == ""
 
 
 def test_recency_halves_with_the_half_life() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from confide_daemon.store.pieces import piece_header
+from confide_daemon.words import index_words
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 
@@ -20,14 +21,18 @@ MOST_SCORED = 8000
 
 def add(rows: Rows, piece: int, path: str, heading: str, text: str) -> None:
     """The row of a new piece."""
-    values = (piece, piece_header(path, heading), text)
+    values = (piece, piece_header(path, heading), _body(heading, text))
     rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", values)
 
 
 def update(rows: Rows, piece: int, path: str, heading: str, text: str) -> None:
-    """The row of a piece whose headings have changed."""
-    values = (piece_header(path, heading), text, piece)
+    """The row of a piece whose headings have changed, or that was written when rows held something else."""
+    values = (piece_header(path, heading), _body(heading, text), piece)
     rows("UPDATE keyword SET header = ?, body = ? WHERE rowid = ?", values)
+
+
+def _body(heading: str, text: str) -> str:
+    return f"{text}\n{index_words(f'{heading} {text}')}".rstrip()
 
 
 def remove(rows: Rows, pieces: Sequence[int]) -> None:

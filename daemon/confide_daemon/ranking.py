@@ -1,0 +1,136 @@
+"""Which piece stands before which: two legs made comparable, neighbours that vote, and what lifts or lowers a piece as a whole.
+
+    relevance = 0.35 * (cosine - floor) / (best cosine - floor) + 0.65 * bm25 / best bm25
+
+with the true cosine for every candidate, also for those that only the keyword leg found; the floor is the last cosine of the vector
+leg. Taking each leg relative to its best makes the two comparable whatever the model's cosines are like, and is worth four points of
+recall within 500 tokens in a large space over absolute values (bench/quality.py). Neighbours in the document add a share of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from confide_daemon.calibration import SATURATION
+from confide_daemon.store.protocol import Place
+
+RANKS = ("relevance", "balanced", "importance", "recency")
+RANKINGS = ("confide", "original")
+NEUTRAL_IMPORTANCE = 0.5  # until notes carry their own
+LEAST_SPREAD = 0.1  # of cosines: below that they tell nothing apart
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How legs and factors are weighed. The defaults are what was measured best (bench/quality.py)."""
+
+    vector: float = 0.35
+    keyword: float = 0.65
+    # "original" is the plan this began with: 0.7 * cosine + 0.3 / (1 + keyword rank), and no votes.
+    ranking: str = "confide"
+    # What the piece one, two, three, four places before or after adds of its own relevance.
+    votes: tuple[float, ...] = (0.175, 0.14, 0.105, 0.07)
+    # A name or a quoted phrase that stands in the piece as it was asked for; times its share in the question.
+    exact: float = 1.0
+    # A piece of the days that the question names ("last week") gains so much of its rank.
+    dated: float = 0.5
+    # Transcripts, where both sources are searched: what was only talked about stands behind what was noted. Many lines of talk about one
+    # thing vote for each other, up to twice their score, and a note has no such neighbours.
+    sessions: float = 0.6
+    candidates: int = 192  # of each leg
+    joined: int = 3  # pieces in a row that are made one hit at most
+    half_life_days: float = 30.0  # of recency
+    # rank "balanced", as tools.md "Scores"
+    balanced_score: float = 0.4
+    balanced_recency: float = 0.2
+    balanced_importance: float = 0.2
+    balanced_usage: float = 0.2
+    balanced_project: float = 0.1
+
+
+ORIGINAL = Weights(vector=0.7, keyword=0.3, ranking="original", votes=(), exact=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """What the two legs found: piece and score, best first. `cosines` has those of the keyword leg's pieces as well."""
+
+    keyword: Mapping[int, float]
+    vector: Sequence[int] = ()
+    cosines: Mapping[int, float] | None = None  # None: no model
+    exact: Mapping[int, float] | None = None
+
+    @property
+    def pieces(self) -> list[int]:
+        """All candidates."""
+        return sorted({*self.keyword, *(self.cosines or ())})
+
+
+def relevance(legs: Legs, weights: Weights) -> dict[int, float]:
+    """How well each piece fits, relative to the best of each leg: 0 to 1. A piece without a vector is judged by its words alone."""
+    if weights.ranking == "original":
+        return _original(legs, weights)
+    best = max(max(legs.keyword.values(), default=0.0), SATURATION)
+    cosines = legs.cosines or {}
+    top = max(cosines.values(), default=0.0)
+    floor = cosines[legs.vector[-1]] if legs.vector else 0.0
+    spread = max(top - floor, LEAST_SPREAD)
+    both = weights.vector + weights.keyword
+    found = {}
+    for piece in legs.pieces:
+        words = max(0.0, legs.keyword.get(piece, 0.0)) / best
+        cosine = cosines.get(piece)
+        meaning = words if cosine is None else max(0.0, cosine - floor) / spread
+        found[piece] = (weights.vector * meaning + weights.keyword * words) / both if both else 0.0
+    return found
+
+
+def _original(legs: Legs, weights: Weights) -> dict[int, float]:
+    cosines = legs.cosines or {}
+    found = {piece: weights.vector * max(0.0, cosines.get(piece, 0.0)) for piece in legs.pieces}
+    for rank, piece in enumerate(legs.keyword):
+        found[piece] += weights.keyword / (1 + rank)
+    return found
+
+
+def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Weights) -> dict[int, float]:
+    """What each piece gains from those around it: what stands among good pieces is likely right.
+
+    The neighbours of a short note that is a document of its own are the notes of the same project and day that were stored just before
+    and after it (pieces are numbered as they come).
+    """
+    at = {(place.document, place.position): scores[piece] for piece, place in places.items()}
+    found = {}
+    for piece, place in places.items():
+        gained = 0.0
+        for distance, weight in enumerate(weights.votes, 1):
+            for step in (-distance, distance):
+                gained += weight * at.get((place.document, place.position + step), 0.0)
+                if place.position == 0:
+                    gained += weight * _beside(places.get(piece + step), place, scores)
+        found[piece] = gained
+    return found
+
+
+def _beside(other: Place | None, place: Place, scores: Mapping[int, float]) -> float:
+    if other is None or other.position or other.document == place.document:
+        return 0.0
+    return scores[other.id] if (other.day, other.project) == (place.day, place.project) else 0.0
+
+
+def recency_of(day: str, today: str, weights: Weights) -> float:
+    """1 today, 0.5 after the half-life."""
+    age = (datetime.fromisoformat(today) - datetime.fromisoformat(day)).days
+    return float(0.5 ** (max(0, age) / weights.half_life_days))
+
+
+def balanced(similarity: float, recency: float, *, is_own_project: bool, weights: Weights) -> float:
+    """The rank "balanced"; usage counts nothing until notes carry it."""
+    return (
+        weights.balanced_score * similarity
+        + weights.balanced_recency * recency
+        + weights.balanced_importance * NEUTRAL_IMPORTANCE
+        + weights.balanced_project * is_own_project
+    )
