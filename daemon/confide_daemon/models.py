@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from confide_daemon.chunks import ChunkSettings
 from confide_daemon.config import AUTO, DaemonConfig, EmbeddingConfig
 from confide_daemon.embed import Embedder, EmbedderHandle, providers
@@ -13,11 +15,12 @@ from confide_daemon.search import Weights
 def index_settings(config: DaemonConfig) -> IndexSettings:
     """How every space of this daemon is cut and searched."""
     return IndexSettings(
-        chunks=ChunkSettings(config.index.chunk_tokens, config.index.overlap_tokens),
+        chunks=ChunkSettings.named(config.index.chunks),
         weights=Weights(vector=config.search.vector_weight, keyword=config.search.keyword_weight),
     )
 
 
+TRY_OUT_S = 15.0
 # The original plan's order, best first.
 ORDER = ("voyage", "openai", "local")
 
@@ -48,14 +51,19 @@ def load(settings: EmbeddingConfig, name: str | None = None) -> Embedder:
 
 
 def try_out(settings: EmbeddingConfig, name: str) -> None:
-    """Loads the model of a provider and embeds a word with it, in the time of a question.
+    """Loads the model of a provider and embeds a word with it.
 
     Raises:
         EmbedderError: why it cannot be used, or does not answer now.
     """
+    own = settings.sections.get(name)
+    if isinstance(own, RemoteSettings):
+        # A server that still has to load its model takes longer than a question may; a minute is too long for who looks on.
+        own = replace(own, timeout_s=min(own.timeout_s, TRY_OUT_S))
+        settings = replace(settings, sections={**settings.sections, name: own})
     embedder = load(settings, name)
     try:
-        embedder.embed_query("hello")
+        embedder.embed_documents(["hello"])
     finally:
         if (close := getattr(embedder, "close", None)) is not None:
             close()
