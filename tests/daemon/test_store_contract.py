@@ -15,6 +15,7 @@ from confide_daemon.chunks import ChunkSettings, Piece, cut
 from confide_daemon.documents import text_hash
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.store import Filter, Generation, OperationRow, Store, TranscriptRow
+from confide_daemon.store.generations import CACHED_S, CACHED_VECTORS
 from confide_daemon.store.operations import KEPT_S
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
@@ -295,6 +296,86 @@ def test_a_new_generation_takes_over_in_one_step(store: Store, backend: Backend)
     (piece, cosine), *_ = reader.vector_candidates(second.id, asked, Filter(), limit=1)
     assert reader.hits([piece])[piece].path == "b.md"
     assert cosine == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_generation_before_can_be_kept_beside(store: Store, backend: Backend) -> None:
+    """With its vectors, and swapped in again as it is; pieces that come and go are counted in both."""
+    put(store, "p", "a.md", "alpha pool\n")
+    first = live(store)
+    embed_all(store, first)
+    with store.writing():
+        second = store.add_generation("hashed", "other", 64, live=False, now=NOW)
+    embed_all(store, second, HashedEmbedder(64, model="other"))
+    with store.writing():
+        store.make_live(second.id, now=NOW, keep=True)
+    assert [(one.id, one.live) for one in store.generations()] == [(first.id, False), (second.id, True)]
+    put(store, "p", "b.md", "beta lake\n")
+    assert [store.waiting_count(one.id) for one in store.generations()] == [1, 1]
+    with store.writing():
+        store.make_live(first.id, now=NOW, keep=True)
+    assert [one.live for one in store.generations()] == [True, False]
+    assert vector(store, first, "alpha pool") == ["a.md"]
+    with contextlib.suppress(InterruptedError), store.writing():
+        store.make_live(second.id, now=NOW)
+        raise InterruptedError
+    assert [one.live for one in backend.connection(writer=False).generations()] == [True, False]
+
+
+def test_vectors_of_a_dropped_generation_are_known_to_the_next_unless_it_is_to_be_fresh(store: Store) -> None:
+    """So that a change that is taken back costs nothing, and one that is asked for is made."""
+    put(store, "p", "a.md", "alpha pool\n")
+    put(store, "p", "b.md", "beta lake\n")
+    digests = [piece.hash for piece in store.waiting(live(store).id, after=0, limit=9)]
+    with store.writing():
+        other = store.add_generation("hashed", "other", 64, live=False, now=NOW)
+    embed_all(store, other, HashedEmbedder(64, model="other"))
+    with store.writing():
+        store.drop_generation(other.id, now=NOW)
+        again = store.add_generation("hashed", "other", 64, live=False, now=NOW)
+    assert set(store.known_vectors(again, digests)) == set(digests)
+    with store.writing():
+        store.drop_generation(again.id, now=NOW)
+        fresh = store.add_generation("hashed", "other", 64, live=False, now=NOW, fresh=True)
+    assert store.known_vectors(fresh, digests) == {}
+    kept = EMBEDDER.embed_query("beta lake")
+    with store.writing():
+        store.keep_vectors(fresh, [(digests[1], kept)], now=NOW)
+    np.testing.assert_allclose(store.known_vectors(fresh, digests)[digests[1]], kept, atol=1e-6)
+
+
+def test_the_cache_is_bounded_in_number_and_in_age(store: Store) -> None:
+    """The oldest go first; what nobody has asked for in 90 days goes as well."""
+    generation = live(store)
+    vector_of = EMBEDDER.embed_query("alpha")
+    digests = [number.to_bytes(16, "big") for number in range(CACHED_VECTORS + 10)]
+    with store.writing():
+        store.keep_vectors(generation, [(digest, vector_of) for digest in digests[:5]], now=NOW)
+        store.keep_vectors(generation, [(digest, vector_of) for digest in digests[5:]], now=NOW + 9)
+    assert not store.known_vectors(generation, digests[:10])
+    assert len(store.known_vectors(generation, digests)) == CACHED_VECTORS
+    with store.writing():
+        store.keep_vectors(generation, [(b"new", vector_of)], now=NOW + 9 + CACHED_S + 1)
+    assert list(store.known_vectors(generation, [*digests, b"new"])) == [b"new"]
+
+
+def test_tokens_are_counted_by_month_and_model(store: Store) -> None:
+    """What is taken back never makes less than nothing; a transaction that fails counts nothing."""
+    with store.writing():
+        store.count_tokens("2026-11", "voyage", "voyage-3-large", 100)
+        store.count_tokens("2026-11", "voyage", "voyage-3-large", 20)
+        store.count_tokens("2026-11", "openai", "text-embedding-3-small", 7)
+        store.count_tokens("2026-12", "voyage", "voyage-3-large", 1)
+    with contextlib.suppress(InterruptedError), store.writing():
+        store.count_tokens("2026-11", "voyage", "voyage-3-large", 1000)
+        raise InterruptedError
+    assert store.tokens_used("2026-11") == [
+        ("openai", "text-embedding-3-small", 7),
+        ("voyage", "voyage-3-large", 120),
+    ]
+    with store.writing():
+        store.count_tokens("2026-12", "voyage", "voyage-3-large", -5)
+    assert store.tokens_used("2026-12") == [("voyage", "voyage-3-large", 0)]
+    assert store.tokens_used("2027-01") == []
 
 
 def test_reader_and_writer_agree_on_vectors_after_many_changes(store: Store, backend: Backend) -> None:
