@@ -42,7 +42,9 @@ def is_name(compound: str) -> bool:
         return "." in compound or len(pieces) > 2
     if "." in compound:
         return len(pieces) > 2 or all(len(part) > 1 and not part.isdigit() for part in pieces)
-    return len(humps(compound)) > 2
+    found = humps(compound)
+    # GitHub and iPhone are names of another kind, which a text also writes otherwise.
+    return len(found) > 2 or (len(found) == 2 and compound[:2].islower())
 
 
 def beside(compound: str) -> list[str]:

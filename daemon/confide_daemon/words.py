@@ -93,7 +93,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     skipped = set(parts(aside))
     for compound in compounds:
         ways = _ways(compound)
-        name = is_name(compound)
+        name = is_name(compound) or (len(compounds) == 1 and bool(ways))
         for way in ways:
             match[_quoted(way) + (" *" if name and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
             if name:
@@ -124,8 +124,9 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
 def _ways(compound: str) -> list[list[str]]:
     """The runs of words that stand for a compound; none for a word that is only itself."""
     words = parts(compound)
-    ways = [words] if len(words) > 1 or is_name(compound) else []
-    return ways + [other.split() for other in beside(compound)]
+    others = [other.split() for other in beside(compound)]
+    ways = [words] if len(words) > 1 or others or is_name(compound) else []
+    return ways + others
 
 
 def _quoted(words: Sequence[str]) -> str:
