@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import __version__, auditing, config, invitation, machines, paths
+from confide_daemon import __version__, auditing, config, health_commands, invitation, machines, paths
 from confide_daemon.daemonkey import key_app
-from confide_daemon.options import Config, Data, Json, opened, say, show
+from confide_daemon.options import Config, Data, Json, say, show
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
@@ -149,68 +149,9 @@ app.add_typer(invitation.invite_app, name="invite")
 app.command()(machines.revoke)
 app.add_typer(machines.callers_app, name="callers")
 app.command()(auditing.audit)
-
-
-@app.command()
-def reindex(
-    config_file: Config = None,
-    data: Data = None,
-    reembed: Annotated[bool, typer.Option("--reembed", help="Compute all vectors anew as well.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Rebuild the index of every space from its documents; the daemon must not be running."""
-    found = paths.find(config=config_file, data=data)
-    settings = config.load(found.config, must_exist=config_file is not None)
-    lock = _take(found.data, on_demand=False)
-    from confide_daemon import service
-
-    done = service.reindex(found.data, settings, reembed=reembed, progress=None if as_json else say)
-    lock.release()
-    if as_json:
-        show(done)
-    for row in [] if as_json else done:
-        typer.echo(
-            f"{row['space']}: {row['chunksAdded']} added, {row['chunksUpdated']} updated, {row['chunksRemoved']} removed"
-        )
-
-
-@app.command()
-def status(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
-    """Show whether the daemon runs, and what it holds."""
-    from confide_daemon import health
-    from confide_daemon.rotation import clock
-
-    with opened(config_file, data) as state:
-        facts = health.facts(state)
-    if as_json:
-        show(facts)
-        return
-    typer.echo(f"confided {facts['version']}: {'serves at ' + facts['url'] if facts['running'] else 'is not running'}")
-    typer.echo(f"data: {facts['data']}  ({facts['sizeBytes'] / 1e6:.1f} MB)")
-    typer.echo(f"machines: {facts['callers']}  spaces: {', '.join(facts['spaces']) or 'none'}")
-    if facts["oldKeyUntil"]:
-        typer.echo(f"key: rotated; the old one answers until {clock(facts['oldKeyUntil'])}")
-
-
-@app.command()
-def doctor(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
-    """Check the configuration, the data folder, its keys and databases, and the model; ends with 1 if something is wrong."""
-    from confide_daemon import health
-
-    found = paths.find(config=config_file, data=data)
-    checks = health.examine(found, must_have_config=config_file is not None)
-    if as_json:
-        show(
-            [{"check": check.name, "ok": check.is_ok, "problem": check.problem, "hint": check.hint} for check in checks]
-        )
-    for check in [] if as_json else checks:
-        typer.echo(
-            f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{': ' + check.problem if check.problem else ''}"
-        )
-        if check.hint:
-            say(f"hint: {check.hint}")
-    if not all(check.is_ok for check in checks):
-        raise typer.Exit(1)
+app.command()(health_commands.reindex)
+app.command()(health_commands.status)
+app.command()(health_commands.doctor)
 
 
 @app.command(hidden=True)

@@ -18,6 +18,7 @@
     ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
     ├── BadNameError                a name, a time or an address in a command that is none
+    ├── JobError                    what a running daemon was asked to do, and has not done
     ├── ListenError                 the socket cannot be bound
     ├── DescriptorsError            the process may open too few files to serve anybody
     ├── AlreadyServedError          another process serves this data folder
@@ -181,6 +182,12 @@ class BadNameError(ConfideError):
     """A name that callers and spaces cannot have, or another short text of a command that is not what it should be."""
 
     exit_code = 7
+
+
+class JobError(ConfideError):
+    """What a command has asked of the running daemon is not done."""
+
+    exit_code = 1
 
 
 class ListenError(ConfideError):

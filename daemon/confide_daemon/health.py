@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,23 @@ from urllib.parse import urlsplit
 
 from confide_crypto.errors import ConfideError
 from confide_daemon import __version__, address, config
+from confide_daemon.errors import DamagedError
 from confide_daemon.paths import Paths
 from confide_daemon.state import State, open_state
+from confide_daemon.store.connection import migrations
+from confide_daemon.store.health import LOSSES
+from confide_daemon.store.sqlite import SqliteStore
 
 HEALTH_DEADLINE_S = 2.0
+MAX_ANSWER = 4096
+# Looked through for one that is not healed; more are not kept.
+BREACHES = 1000
+LOST_HINT = (
+    "machines that have the files send them again when they next compare (confide sync); the rest is in a backup, or in the damaged file "
+    "beside the database; then confided doctor --fix"
+)
+
+Follow = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +47,40 @@ class Check:
 
 
 def answers(address_file: Path) -> bool:
-    """Whether the daemon that wrote this file answers `GET /health`; a killed one leaves its file behind."""
+    """Whether the daemon that wrote this file answers, healthy or not."""
+    return answer(address_file) is not None
+
+
+def answer(address_file: Path) -> str | None:
+    """What the daemon that wrote this file says of its health; None where none answers: a killed one leaves its file behind."""
     found = address.read(address_file)
     if found is None:
-        return False
+        return None
     where = urlsplit(found.url)
     connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=HEALTH_DEADLINE_S)
     try:
         connection.request("GET", "/health")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
+        response = connection.getresponse()
+        if response.status not in (http.HTTPStatus.OK, http.HTTPStatus.SERVICE_UNAVAILABLE):
+            return None
+        said = json.loads(response.read(MAX_ANSWER))
+        reason = f" ({said['reason']})" if "reason" in said else ""
+        return f"{said['status']}{reason}"
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        return None
     finally:
         connection.close()
 
 
 def facts(state: State) -> dict[str, Any]:
     """What `confided status` shows."""
-    is_running = answers(state.folder.address)
-    found = address.read(state.folder.address) if is_running else None
+    said = answer(state.folder.address)
+    found = address.read(state.folder.address) if said else None
     files = [path for path in state.folder.root.rglob("*") if path.is_file()]
     return {
         "version": __version__,
-        "running": is_running,
+        "running": said is not None,
+        "health": said,
         "url": found.url if found else None,
         "pid": found.pid if found else None,
         "data": str(state.folder.root),
@@ -65,30 +91,83 @@ def facts(state: State) -> dict[str, Any]:
     }
 
 
-def examine(found: Paths, *, must_have_config: bool) -> list[Check]:
-    """Every check of `confided doctor`; a later one is left out where an earlier one it stands on has failed."""
+def examine(
+    found: Paths,
+    *,
+    must_have_config: bool,
+    space: str | None = None,
+    follow: Follow = lambda _step, _done, _total: None,
+) -> list[Check]:
+    """Every check of `confided doctor`; a later one is left out where an earlier one it stands on has failed.
+
+    Args:
+        space: only this space's database.
+        follow: told of the step.
+
+    Raises:
+        BadNameError: there is no such space.
+    """
     checks = [_check("configuration", lambda: config.load(found.config, must_exist=must_have_config))]
     checks.append(_check("data folder and keys", lambda: open_state(found.data).close()))
     if checks[-1].is_ok:
-        checks += _databases(found)
+        from confide_daemon.health_commands import spaces_of
+
+        for name, space_id in spaces_of(found, space).items():
+            follow(f"{name}: checking", 0, 0)
+            checks.append(_database(found, name, space_id))
     if checks[0].is_ok:
+        follow("trying the embedding model", 0, 0)
         checks += _models(found)
-    running = answers(found.data.address)
-    checks.append(Check("daemon answers" if running else "daemon is not running"))
+    said = answer(found.data.address)
+    if said is None:
+        checks.append(Check("daemon is not running"))
+    elif said == "ok":
+        checks.append(Check("daemon answers"))
+    else:
+        checks.append(Check("daemon answers", f"it says: {said}", "what is wrong stands above, or in its log"))
     return checks
 
 
-def _databases(found: Paths) -> Iterator[Check]:
-    from confide_daemon.store.connection import connect
-
+def _database(found: Paths, name: str, space_id: str) -> Check:
+    """Reads all of a space's database through a connection of its own; the daemon that has it open goes on."""
     state = open_state(found.data)
+    key = state.master.space_key(space_id)
+    state.close()
+    what = f"database of {name}"
     try:
-        for name, space_id in state.registry.spaces().items():
-            path, key = found.data.space(space_id), state.master.space_key(space_id)
-            if path.exists():
-                yield _check(f"database of {name}", lambda path=path, key=key: connect(path, key, writer=False).close())  # type: ignore[misc]
+        wrong = inspect(found.data.space(space_id), key)
+    except DamagedError as error:
+        return Check(what, str(error), "confided doctor --fix rebuilds it from what can be read; or restore a backup")
+    except ConfideError as error:
+        return Check(what, str(error), error.hint)
+    if not wrong:
+        return Check(what)
+    lost = any(breach in LOSSES for breach in wrong)
+    hint = LOST_HINT if lost else "the daemon puts it right by itself; confided doctor --fix does it now"
+    return Check(what, ", ".join(f"{count} {breach}" for breach, count in sorted(wrong.items())), hint)
+
+
+def inspect(path: Path, key: bytes) -> Counter[str]:
+    """Everything that is wrong with a space's database: how many of what. Reads only.
+
+    Raises:
+        StorageError: it cannot be opened.
+        DamagedError: nor read.
+    """
+    store = SqliteStore.open(path, key, writer=False, now=0.0)
+    try:
+        wrong: Counter[str] = Counter()
+        if store.schema_version() < migrations()[-1][0]:
+            return wrong  # of an older version: it is upgraded when it is opened, and looked at then
+        for found in store.examine():
+            for breach in found:
+                wrong[breach.what] = max(wrong[breach.what], breach.rows)
+        for breach in store.breaches(limit=BREACHES):
+            if breach.healed_at is None and breach.what in LOSSES:
+                wrong[breach.what] = max(wrong[breach.what], breach.rows)
+        return wrong
     finally:
-        state.close()
+        store.close()
 
 
 def _models(found: Paths) -> Iterator[Check]:

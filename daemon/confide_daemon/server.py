@@ -1,7 +1,7 @@
 """The daemon: one port, and behind it a session for every connection that has proven an enrolled key.
 
-`GET /health` is the only thing answered to strangers, and says no more than that the daemon lives and which version it is. Everything
-else is a websocket that begins with the handshake.
+`GET /health` is the only thing answered to strangers, and says no more than that the daemon lives, which version it is, and which part of
+it does not work as it should, if one does not. Everything else is a websocket that begins with the handshake.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from confide_daemon.session import Session
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State
 from confide_daemon.strangers import GuardedConnection, Refusals, Strangers, limit_http
+from confide_daemon.upkeep import LOOK_S
+from confide_daemon.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,7 @@ class Daemon:
         self._rates = Rates()
         self._audit = AuditLog(state.registry)
         self._leaving: set[asyncio.Task[None]] = set()
+        self._work = Work(state.registry, spaces)
         self._callers = Callers(
             state.registry,
             state.folder.authorized,
@@ -115,6 +118,8 @@ class Daemon:
         server = await self._listen(listen)
         url = _url(server)
         auditing = asyncio.create_task(self._audit.run())
+        looking = asyncio.create_task(self._look_at_spaces())
+        self._work.begin()
         try:
             await self._write_address(url)
             log.info("confided %s listens on %s", __version__, url.removeprefix("confide://"))
@@ -128,6 +133,9 @@ class Daemon:
             await self._close_sessions()
             self._strangers.cut_all()
             await server.wait_closed()
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+            await self._work.close()
             await self._spaces.close()
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
@@ -157,7 +165,7 @@ class Daemon:
                 self._handle,
                 listen.host,
                 listen.port,
-                process_request=_answer_http,
+                process_request=self._answer_http,
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,
                 create_connection=self._strangers.connection_class(),
@@ -177,6 +185,25 @@ class Daemon:
             with socket.fromfd(listener.fileno(), listener.family, listener.type) as same:
                 same.listen(MAX_WAITING_CONNECTIONS)  # asyncio has one number for both
         return server
+
+    def _answer_http(self, _connection: ServerConnection, request: Request) -> Response | None:
+        """Answer plain HTTP; None lets a websocket pass on to its handshake."""
+        path = request.path.partition("?")[0]
+        if "websocket" in request.headers.get("Upgrade", "").lower():
+            return None
+        # websockets before 16 knows no other method than GET.
+        is_get = getattr(request, "method", "GET") in ("GET", "HEAD")
+        if is_get and path.rstrip("/").endswith("/health"):
+            return self._health()
+        return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
+
+    def _health(self) -> Response:
+        """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
+        ailments = sorted(self._spaces.ailments())
+        if not ailments:
+            return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
+        body = {"status": "degraded", "reason": ", ".join(ailments), "version": __version__}
+        return _response(http.HTTPStatus.SERVICE_UNAVAILABLE, body)
 
     async def _handle(self, ws: ServerConnection) -> None:
         assert isinstance(ws, GuardedConnection)
@@ -301,15 +328,25 @@ class Daemon:
             if now != version:
                 version = now
                 self._apply_registry()
+                self._work.look()
             self._end_expired()
             self._refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
-            if self._open:
+            if self._open or self._work.is_busy:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
                 return
+
+    async def _look_at_spaces(self) -> None:
+        """Health is not "ok" over a space that nobody has used since the start."""
+        while True:
+            try:
+                await self._spaces.look_at_all()
+            except ConfideError as error:
+                log.error("the spaces could not be looked at: %s", error)
+            await asyncio.sleep(LOOK_S)
 
     async def _follow_keys(self, url: str) -> None:
         """Take up a rotation that was begun or ended; sessions that are open stay, they were proven with the key of their time."""
@@ -366,18 +403,6 @@ class Daemon:
 
 async def _ignore(_message: bytes) -> None:
     """No agent's session runs where the space cannot be used."""
-
-
-def _answer_http(_connection: ServerConnection, request: Request) -> Response | None:
-    """Answer plain HTTP; None lets a websocket pass on to its handshake."""
-    path = request.path.partition("?")[0]
-    if "websocket" in request.headers.get("Upgrade", "").lower():
-        return None
-    # websockets before 16 knows no other method than GET.
-    is_get = getattr(request, "method", "GET") in ("GET", "HEAD")
-    if is_get and path.rstrip("/").endswith("/health"):
-        return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
-    return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
 
 
 def _response(status: http.HTTPStatus, body: dict[str, str]) -> Response:

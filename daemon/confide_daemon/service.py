@@ -6,16 +6,19 @@ import asyncio
 import gc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from confide_daemon import models
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.descriptors import make_room
 from confide_daemon.errors import BadNameError
+from confide_daemon.jobs import Kind
 from confide_daemon.paths import DataFolder
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State, create, open_state
+from confide_daemon.work import perform
 
 LOOPBACK = "127.0.0.1"
 
@@ -36,15 +39,23 @@ def run(
     asyncio.run(_serve(folder, config, where))
 
 
-def reindex(
-    folder: DataFolder, config: DaemonConfig, *, reembed: bool, progress: Callable[[str], None] | None
-) -> list[dict[str, Any]]:
-    """Rebuild the index of every space; what changed in each.
+def work(
+    folder: DataFolder,
+    config: DaemonConfig,
+    kind: Kind,
+    spaces: dict[str, str],
+    follow: Callable[[str, str, int, int], None],
+) -> dict[str, dict[str, Any]]:
+    """Do a job in spaces while no daemon runs; what it came to in each.
+
+    Args:
+        spaces: their ids by their names.
+        follow: told of the space, the step, how much of that is done, and how much there is.
 
     Raises:
         ConfideError: a space cannot be opened or written.
     """
-    return asyncio.run(_reindex(folder, config, reembed, progress))
+    return asyncio.run(_work(folder, config, kind, spaces, follow))
 
 
 async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen) -> None:
@@ -61,26 +72,20 @@ async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen) -> Non
         state.close()
 
 
-async def _reindex(
-    folder: DataFolder, config: DaemonConfig, reembed: bool, progress: Callable[[str], None] | None
-) -> list[dict[str, Any]]:
+async def _work(
+    folder: DataFolder,
+    config: DaemonConfig,
+    kind: Kind,
+    names: dict[str, str],
+    follow: Callable[[str, str, int, int], None],
+) -> dict[str, dict[str, Any]]:
     state = open_state(folder)
     spaces = _spaces(state, config)
-    done = []
+    done = {}
     try:
-        for name, space_id in state.registry.spaces().items():
-            if progress:
-                progress(f"rebuilding {name}")
+        for name, space_id in names.items():
             space = await spaces.get(space_id)
-            result = await space.rebuild(reembed=reembed)
-            done.append(
-                {
-                    "space": name,
-                    "chunksAdded": result.chunks_added,
-                    "chunksUpdated": result.chunks_updated,
-                    "chunksRemoved": result.chunks_removed,
-                }
-            )
+            done[name] = await perform(space, kind, partial(follow, name), is_cancelled=lambda: False)
     finally:
         await spaces.close()
         state.close()

@@ -25,7 +25,7 @@ from confide_daemon.history import DELETED_DAYS, History
 from confide_daemon.index import Indexer, IndexSettings, Progress
 from confide_daemon.indexing import report
 from confide_daemon.indexing.budget import Budget
-from confide_daemon.indexing.plan import holdings
+from confide_daemon.indexing.plan import Condition, holdings
 from confide_daemon.indexing.provider import Provider
 from confide_daemon.indexing.serving import Asked, Choice, Serving
 from confide_daemon.projects import Projects
@@ -46,7 +46,7 @@ from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.threads import StoreThreads
 from confide_daemon.upkeep import Upkeep, mark_closed
 from confide_daemon.words import keyword_query
-from confide_daemon.writes import Operation, Writer, compare_states, states
+from confide_daemon.writes import LOST_HINT, Operation, Writer, compare_states, states
 
 __all__ = [
     "Clash",
@@ -490,13 +490,45 @@ class Space:
         with store.reading():
             return self._indexer.progress(store)
 
-    async def rebuild(self, *, reembed: bool) -> RebuildResult:
-        """Cuts every document again; with `reembed` a new generation of vectors is built beside the live one as well."""
-        result = await self._threads.write(lambda _store: self._writer.recut_all())
+    async def rebuild(
+        self,
+        *,
+        reembed: bool,
+        progress: Callable[[int, int], None] | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> RebuildResult:
+        """Cuts every document again; with `reembed` a new generation of vectors is built beside the live one as well.
+
+        One transaction a document, so that others write meanwhile; cancelled, it ends between two.
+        """
+        documents = await self._threads.read(lambda store: [row.id for row in store.documents(None) if not row.deleted])
+        added = kept = removed = 0
+        for number, document in enumerate(documents):
+            if is_cancelled():
+                return RebuildResult(added, kept, removed)
+            if progress is not None:
+                progress(number, len(documents))
+            one = await self._threads.write(lambda _store: self._writer.recut(document))  # noqa: B023 - awaited here
+            added, kept, removed = added + one.chunks_added, kept + one.chunks_updated, removed + one.chunks_removed
         if reembed:
             self._indexer.renew()
         self._indexer.forgive()
-        return result
+        return RebuildResult(added, kept, removed)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is being indexed: all is done, or cannot be now."""
+        return self._indexer.idle and not self._indexer.is_loading
+
+    def ailments(self) -> set[str]:
+        """What of it does not work as it should, in words that tell nothing of what it holds: storage, index, embedding."""
+        state = self.upkeep.health().state
+        found = {"storage"} if state == "damaged" else {"index"} if state == "healing" else set()
+        if self._indexer.failure is not None:
+            found.add("index")
+        if all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self._indexer.standings()):
+            found.add("embedding")
+        return found
 
 
 def read_document(store: Store, project: str, path: str, revision: int | None) -> DocumentText:
@@ -506,6 +538,8 @@ def read_document(store: Store, project: str, path: str, revision: int | None) -
         if row is None or (row.deleted and revision is None):
             raise NotFoundError("no such document", hint=near_names(store, project, path))
         found = store.revision(row.id, row.revision if revision is None else revision)
+    if found is None and (revision is None or revision == row.revision):
+        raise DamagedError("the newest text of the document is lost", hint=LOST_HINT)
     if found is None:
         raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
     if found.text is None:

@@ -310,13 +310,23 @@ def note_salvage(store: Store, lost: int, *, now: float) -> None:
 
 
 def open_marked(store: Store, *, now: float) -> bool:
-    """Marks the space as open; whether the last one that had it open did not close it."""
+    """Marks the space as open; whether the last one that had it open did not close it.
+
+    Raises:
+        DamagedError: it cannot be read.
+    """
     crashed = bool(store.mark(OPEN))
-    # Nothing else can begin without these.
-    with store.writing_derived():
-        if strays := store.mend(VECTOR_TABLES, limit=MENDED):
-            store.note_breach(Breach(VECTOR_TABLES, strays, now, now))
-    _set_mark(store, OPEN, 1.0)
+    try:
+        with store.writing_derived():
+            store.set_mark(OPEN, 1.0)
+            # Nothing else can begin without these.
+            if strays := store.mend(VECTOR_TABLES, limit=MENDED):
+                store.note_breach(Breach(VECTOR_TABLES, strays, now, now))
+    except DamagedError:
+        raise
+    except StorageError as error:
+        # On a full disk it can still be read and searched.
+        log.warning("the space is open, but nothing can be written down of that: %s", error)
     return crashed
 
 

@@ -10,7 +10,7 @@ from confide_crypto.states import bucket_of
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon import documents
 from confide_daemon.chunks import cut
-from confide_daemon.errors import NotFoundError, OperationError
+from confide_daemon.errors import DamagedError, NotFoundError, OperationError
 from confide_daemon.index import IndexSettings
 from confide_daemon.indexing.plan import holdings
 from confide_daemon.line_ends import in_style_of
@@ -18,6 +18,9 @@ from confide_daemon.results import Comparison, PutResult, RebuildResult, RemoveR
 from confide_daemon.store import DocumentRow, OperationRow, Store
 from confide_daemon.threeway import Merge, merge_texts
 
+LOST_HINT = (
+    "a machine that has the file sends it again when it next compares (confide sync); confide history lists older texts"
+)
 # Revisions among which the last other text of a document is looked for.
 MOST_LOOKED_BACK = 1000
 
@@ -46,7 +49,8 @@ class Writer:
         """The text as a machine has it, made from revision `base` (0: from none)."""
         with self._store.writing():
             row = self._store.document(project, path)
-            if row is None or row.deleted:
+            # A blank hash: the newest text is lost, and every text is better.
+            if row is None or row.deleted or not row.hash:
                 return self._keep(row, project, path, text, author=author)
             if row.hash == documents.text_hash(text):
                 return self._result(row, text, changed=False)
@@ -155,18 +159,16 @@ class Writer:
                 if row is not None and not row.deleted and row.revision == base and row.source != "sessions":
                     self._tombstone(row, author)
 
-    def recut_all(self) -> RebuildResult:
-        """Cuts every document again; pieces whose text stays the same keep their ids and vectors."""
-        added = kept = removed = 0
-        for row in self._store.documents(None):
-            if row.deleted:
-                continue
-            pieces = cut(self._text(row), self._settings.chunks)
-            # One transaction a document: other writes of this space are asked for meanwhile, and the whole is repeatable.
-            with self._store.writing_derived():
-                changes = self._store.replace_pieces(row, pieces, chunking=self._settings.chunks.name, now=time.time())
-            added, kept, removed = added + changes.added, kept + changes.kept, removed + changes.removed
-        return RebuildResult(added, kept, removed)
+    def recut(self, document: int) -> RebuildResult:
+        """Cuts one document again, if it is there; pieces whose text stays the same keep their ids and vectors."""
+        with self._store.writing_derived():
+            row = next((one for one in self._store.documents_by_id([document]) if not one.deleted), None)
+            revision = self._store.revision(row.id, row.revision) if row is not None else None
+            if row is None or revision is None or revision.text is None:
+                return RebuildResult(0, 0, 0)  # deleted meanwhile, or its text is lost, which the upkeep tells
+            pieces = cut(revision.text, self._settings.chunks)
+            changes = self._store.replace_pieces(row, pieces, chunking=self._settings.chunks.name, now=time.time())
+        return RebuildResult(changes.added, changes.kept, changes.removed)
 
     def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
         now = time.time()
@@ -258,8 +260,8 @@ class Writer:
 
     def _text(self, row: DocumentRow) -> str:
         revision = self._store.revision(row.id, row.revision)
-        assert revision is not None
-        assert revision.text is not None
+        if revision is None or revision.text is None:
+            raise DamagedError("the newest text of the document is lost", hint=LOST_HINT)
         return revision.text
 
 

@@ -131,7 +131,6 @@ def test_a_listen_address_that_is_none(ready: Confided) -> None:
 def test_a_second_daemon_on_the_same_folder(ready: Confided) -> None:
     ready.serve()
     assert "another confided serves" in ready.run("serve", "--listen", "127.0.0.1:0", code=5).stderr
-    assert "another confided serves" in ready.run("reindex", code=5).stderr
 
 
 def test_health_and_status(ready: Confided) -> None:

@@ -223,6 +223,9 @@ class Store(Protocol):
     def documents(self, projects: frozenset[str] | None) -> list[DocumentRow]:
         """Deleted ones included."""
 
+    def documents_by_id(self, identities: Sequence[int]) -> list[DocumentRow]:
+        """Those of them that there are."""
+
     def revision(self, document: int, number: int) -> RevisionRow | None: ...
     def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
         """A new revision of the document; None deletes it."""

@@ -176,6 +176,11 @@ class SqliteStore:
         sql = f"{DOCUMENT} WHERE p.name IN (SELECT value FROM json_each(?)) ORDER BY p.name, d.path"
         return [_document(row) for row in self._rows(sql, (names,))]
 
+    def documents_by_id(self, identities: Sequence[int]) -> list[DocumentRow]:
+        """Those of them that there are."""
+        sql = f"{DOCUMENT} WHERE d.id IN (SELECT value FROM json_each(?))"
+        return [_document(row) for row in self._rows(sql, (json.dumps(list(identities)),))]
+
     def revision(self, document: int, number: int) -> RevisionRow | None:
         """One revision of a document."""
         sql = "SELECT number, hash, text, author, created_at FROM revision WHERE document = ? AND number = ?"
@@ -515,6 +520,10 @@ class SqliteStore:
     def heal(self) -> Healed:
         """Puts all right that a glance finds."""
         return mending.heal(self._rows, self._drop_pieces)
+
+    def schema_version(self) -> int:
+        """The newest migration that was made."""
+        return int(self._one("SELECT max(version) FROM migration") or 0)
 
     def glance(self) -> list[Breach]:
         """What the ids tell."""

@@ -77,6 +77,13 @@ DEFINITION = Definition(
                     }
                 ),
             },
+            "health": record(
+                {
+                    "state": {"type": "string", "enum": ["ok", "healing", "damaged"]},
+                    "breaches": {"type": "array", "items": record({"what": TEXT, "rows": COUNT})},
+                    "healed": {**COUNT, "description": "Faults of the index that were found and put right"},
+                }
+            ),
             "warnings": TEXTS,
         }
     ),
@@ -131,6 +138,11 @@ def _structured(context: ToolContext, status: SpaceStatus, backlog: Mapping[str,
         ],
         "generations": [asdict(generation) for generation in status.generations],
         "providers": [_provider(provider) for provider in status.providers],
+        "health": {
+            "state": status.health.state,
+            "breaches": [{"what": what, "rows": rows} for what, rows in status.health.breaches],
+            "healed": status.health.healed,
+        },
         "warnings": [*status.warnings, *_clash_warning(status.clashes), *_refusals(_count(backlog.get("deadLetters")))],
     }
 

@@ -1,0 +1,99 @@
+"""Upkeep that an operator asks a running daemon for: checking a space, rebuilding its index, computing its vectors anew.
+
+A command writes a row into the registry, as every other command does that changes what a running daemon does; the daemon sees within a
+moment that the registry has changed, works through what is asked one after the other, and writes into the row how far it is. Whoever can
+write the registry is the owner of the data folder and has its master key, so nothing else is asked of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from confide_daemon.registry import Registry
+
+Kind = Literal["fix", "reindex", "reembed"]
+ENDED: Final = ("done", "failed", "cancelled")
+KEPT: Final = 100
+_COLUMNS: Final = "id, kind, space, state, step, done, total, outcome"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One piece of work that was asked for. `state`: asked, running, done, failed, cancelled."""
+
+    id: int
+    kind: Kind
+    space_id: str
+    state: str
+    step: str
+    done: int
+    total: int
+    outcome: dict[str, Any]  # what it came to, or {"error": …, "hint": …}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state in ENDED
+
+
+class Jobs:
+    """The jobs in the registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def ask(self, kind: Kind, space_id: str) -> int:
+        """Ask for a job; its id."""
+        with self._registry.transaction() as database:
+            database.execute("DELETE FROM jobs WHERE id <= (SELECT max(id) FROM jobs) - ?", (KEPT,))
+            sql = "INSERT INTO jobs (kind, space, asked_at) VALUES (?, ?, ?) RETURNING id"
+            return int(database.execute(sql, (kind, space_id, self._registry.clock())).fetchall()[0][0])  # type: ignore[arg-type]
+
+    def get(self, identity: int) -> Job | None:
+        """The job as it is now."""
+        return self._first("WHERE id = ?", identity)
+
+    def next(self) -> Job | None:
+        """The one that was asked for first and not begun."""
+        return self._first("WHERE state = 'asked' ORDER BY id LIMIT 1")
+
+    def first_open(self) -> int | None:
+        """The one that is worked on, or would be next."""
+        found = self._first("WHERE state IN ('asked', 'running') ORDER BY id LIMIT 1")
+        return found.id if found is not None else None
+
+    def cancel(self, identity: int) -> None:
+        """Whoever asked does not wait any more."""
+        self._write("UPDATE jobs SET state = 'cancelled' WHERE id = ? AND state IN ('asked', 'running')", identity)
+
+    def begin(self, identity: int) -> None:
+        """It is being worked on."""
+        self._write("UPDATE jobs SET state = 'running' WHERE id = ? AND state = 'asked'", identity)
+
+    def tell(self, identity: int, step: str, done: int, total: int) -> None:
+        """How far it is."""
+        self._write("UPDATE jobs SET step = ?, done = ?, total = ? WHERE id = ?", step, done, total, identity)
+
+    def end(self, identity: int, state: str, outcome: dict[str, Any]) -> None:
+        """It has ended; a cancelled one stays cancelled."""
+        sql = "UPDATE jobs SET state = ?, outcome = ? WHERE id = ? AND state = 'running'"
+        self._write(sql, state, json.dumps(outcome), identity)
+
+    def end_all(self) -> None:
+        """None of those from before is worked on any more: their daemon has ended."""
+        outcome = json.dumps({"error": "the daemon ended before it was done", "hint": "ask again"})
+        self._write("UPDATE jobs SET state = 'failed', outcome = ? WHERE state IN ('asked', 'running')", outcome)
+
+    def _write(self, sql: str, *values: Any) -> None:
+        with self._registry.transaction() as database:
+            database.execute(sql, values)
+
+    def _first(self, where: str, *values: Any) -> Job | None:
+        with self._registry.reading() as database:
+            rows: list[Any] = database.execute(f"SELECT {_COLUMNS} FROM jobs {where}", values).fetchall()  # noqa: S608 - ours
+        if not rows:
+            return None
+        identity, kind, space_id, state, step, done, total, outcome = rows[0]
+        return Job(identity, kind, space_id, state, step, done, total, json.loads(outcome))

@@ -1,0 +1,139 @@
+"""The upkeep that an operator asks for (`jobs`), done: in a running daemon, or in the command itself where none runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.jobs import Job, Jobs, Kind
+from confide_daemon.registry import Registry
+from confide_daemon.space import Space
+from confide_daemon.spaces import Spaces
+
+log = logging.getLogger(__name__)
+
+Follow = Callable[[str, int, int], None]
+"""Told of the step (a few words), how much of it is done, and how much there is."""
+
+# A row is written no more often than this: each write wakes whoever watches the registry.
+TOLD_EVERY_S: Final = 0.5
+# A model may take a day for all vectors; a command that waits can be interrupted.
+VECTORS_S: Final = 7 * 86_400.0
+
+
+async def perform(space: Space, kind: Kind, follow: Follow, *, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+    """Does the work of a job; what it came to.
+
+    Cancelled, it ends after the transaction that is under way, and what was done stays: the index is whole at every moment.
+
+    Raises:
+        ConfideError: what keeps it from being done.
+    """
+    follow("checking", 0, 0)
+    found = await space.upkeep.check(accept_losses=kind == "fix")
+    outcome: dict[str, Any] = {"found": dict(found), "health": space.upkeep.health().state}
+    if kind == "fix":
+        await space.upkeep.give_back()
+        return outcome
+    changes = await space.rebuild(
+        reembed=kind == "reembed",
+        progress=lambda done, total: follow("cutting documents", done, total),
+        is_cancelled=is_cancelled,
+    )
+    outcome |= {
+        "chunksAdded": changes.chunks_added,
+        "chunksUpdated": changes.chunks_updated,
+        "chunksRemoved": changes.chunks_removed,
+    }
+    deadline = time.monotonic() + VECTORS_S
+    outcome["indexed"] = False
+    while not is_cancelled() and time.monotonic() < deadline:
+        if await space.wait_indexed(
+            timeout_s=1.0, progress=lambda done, total: follow("computing vectors", done, total)
+        ):
+            outcome["indexed"] = True
+            break
+        if space.is_at_rest:
+            break
+    return outcome
+
+
+class Work:
+    """What the running daemon does about the jobs: one after the other."""
+
+    def __init__(self, registry: Registry, spaces: Spaces) -> None:
+        self._jobs = Jobs(registry)
+        self._spaces = spaces
+        self._task: asyncio.Task[None] | None = None
+        self._has_ended = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether one is being worked on."""
+        return self._task is not None and not self._task.done()
+
+    def begin(self) -> None:
+        """The daemon starts."""
+        # On a disk that cannot be written to it still serves what it has.
+        with contextlib.suppress(ConfideError):
+            self._jobs.end_all()
+
+    def look(self) -> None:
+        """The registry has changed: is there something to do?"""
+        if not self.is_busy and not self._has_ended and self._jobs.next() is not None:
+            self._task = asyncio.create_task(self._run(), name="confide-jobs")
+
+    async def close(self) -> None:
+        """End what is being worked on."""
+        self._has_ended = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        with contextlib.suppress(ConfideError):
+            await asyncio.to_thread(self._jobs.end_all)
+
+    async def _run(self) -> None:
+        while (job := await asyncio.to_thread(self._jobs.next)) is not None:
+            try:
+                await self._do(job)
+            except ConfideError as error:
+                log.error("job %d could not be written down: %s", job.id, error)
+                return
+
+    async def _do(self, job: Job) -> None:
+        jobs = self._jobs
+        await asyncio.to_thread(jobs.begin, job.id)
+        now: list[Any] = ["opening", 0, 0]
+        cancelled = asyncio.Event()
+
+        def follow(step: str, done: int, total: int) -> None:
+            now[:] = step, done, total
+
+        async def tell() -> None:
+            told: list[Any] = []
+            while True:
+                await asyncio.sleep(TOLD_EVERY_S)
+                current = await asyncio.to_thread(jobs.get, job.id)
+                if current is None or current.has_ended:
+                    cancelled.set()
+                if now != told:
+                    told = list(now)
+                    await asyncio.to_thread(jobs.tell, job.id, *told)
+
+        telling = asyncio.create_task(tell())
+        log.info("job %d: %s of space %s", job.id, job.kind, job.space_id)
+        try:
+            space = await self._spaces.get(job.space_id)
+            state, outcome = "done", await perform(space, job.kind, follow, is_cancelled=cancelled.is_set)
+        except ConfideError as error:
+            state, outcome = "failed", {"error": str(error), "hint": error.hint}
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+        await asyncio.to_thread(jobs.end, job.id, state, outcome)
+        log.info("job %d: %s", job.id, state)
