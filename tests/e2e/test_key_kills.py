@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.forked import Program
+from tests.support.key_keeping import WORDS, choose_keyring, seal, seal_key
 from tests.support.programs import CONFIDE, Daemon, Machine, running_daemon, wait_until
 from tests.support.runtime import runtime_folder
 from tests.support.wire import Wire
@@ -29,8 +32,8 @@ from confide_proxy.identity import Form
 from confide_proxy.key_rotation import MachineKeys, exclusive
 from confide_proxy.paths import Paths
 
-KEYRINGS = Path(__file__).parents[1] / "support" / "keyrings"
-WORDS = "correct horse battery staple"
+# The command is killed so often at each moment; every step is cut in this process besides. `make chaos` takes the long form.
+ATTEMPTS = 10 if os.environ.get("CONFIDE_EVERY_FAULT") else 1
 STEPS = [("server", step) for step in ("written", "named", "used", "adopted")]
 STEPS += [("on demand", step) for step in ("written", "used")]
 
@@ -63,8 +66,10 @@ def cut_short(paths: Paths, after: str, passphrase: str | None = None) -> tuple[
     new = Identity.generate()
 
     async def steps() -> None:
-        form = Form.FILE if passphrase is None else Form.PASSPHRASE
-        identities.write(paths.next_identity, new, form, passphrase=passphrase)
+        if passphrase is None:
+            identities.write(paths.next_identity, new, Form.FILE)
+        else:
+            seal(paths.next_identity, new, passphrase)
         if after == "written":
             return
         with exclusive(paths, wait_s=1):
@@ -105,7 +110,7 @@ def test_cut_short_anywhere_the_machine_gets_in(daemon: Daemon, machine: Machine
     old, new = cut_short(paths, after)
     expected = old if after == "written" else new
     programs = [
-        subprocess.Popen([CONFIDE, "search", "herons"], cwd=machine.project, env=machine.env, stdout=-1, stderr=-2)
+        Program([CONFIDE, "search", "herons"], cwd=machine.project, env=machine.env, stdout=-1, stderr=-2)
         for _ in range(4)
     ]
     said = [program.communicate(timeout=60)[0].decode() for program in programs]
@@ -140,7 +145,7 @@ def test_unlocking_opens_both_keys_of_a_rotation_that_was_cut_short(
     machine.run("join", daemon.invite(f"sealed-{after}"))
     with runtime_folder() as runtime:
         machine.env["XDG_RUNTIME_DIR"] = str(runtime)
-        machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+        seal_key(machine)
         old, new = cut_short(paths_of(machine), after, WORDS)
         assert "is locked" in machine.run("status", code=4)
         assert "not finished" in machine.run("key", "passphrase", stdin=f"{WORDS}\n{WORDS} two\n", code=4)
@@ -152,10 +157,9 @@ def test_unlocking_opens_both_keys_of_a_rotation_that_was_cut_short(
 
 def test_a_keyring_is_left_with_one_key_by_a_rotation_that_was_killed(daemon: Daemon, machine: Machine) -> None:
     machine.run("join", daemon.invite("killed-in-keyring"))
-    entries = machine.home / "keyring.json"
-    machine.env |= {"PYTHONPATH": str(KEYRINGS), "PYTHON_KEYRING_BACKEND": "filed.Filed", "KEYRING_FILE": str(entries)}
+    entries = choose_keyring(machine)
     machine.run("key", "move", "keyring")
-    process = subprocess.Popen([CONFIDE, "key", "rotate"], cwd=machine.project, env=machine.env, stdout=-1, stderr=-2)
+    process = Program([CONFIDE, "key", "rotate"], cwd=machine.project, env=machine.env, stdout=-1, stderr=-2)
     wait_until("the next key", lambda: paths_of(machine).next_identity.exists() or process.poll() is not None)
     process.kill()
     process.communicate()
@@ -203,10 +207,10 @@ def test_the_command_itself_is_killed(daemon: Daemon, machine: Machine, moment: 
     """kill -9 as soon as the next key is on the disk, and behind it; a few times each, since nobody can see every step from outside."""
     machine.run("join", daemon.invite(f"killed-{moment.replace(' ', '-')}"))
     paths = paths_of(machine)
-    for attempt in range(2):
+    for attempt in range(ATTEMPTS):
         before = words(machine)
         noted = daemon.log.read_text().count("will have a new key")
-        process = subprocess.Popen(
+        process = Program(
             [CONFIDE, "key", "rotate"], cwd=machine.project, env=machine.env, stdout=subprocess.DEVNULL, stderr=-1
         )
         following = None
@@ -217,6 +221,7 @@ def test_the_command_itself_is_killed(daemon: Daemon, machine: Machine, moment: 
                     break
             elif paths.next_identity.exists():
                 break
+            time.sleep(0.0005)
         if moment == "the daemon stands still":
             daemon.signal(signal.SIGSTOP)
             time.sleep(0.1)

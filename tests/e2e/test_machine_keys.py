@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.key_keeping import WORDS, choose_keyring, seal_key
 from tests.support.programs import Daemon, Machine, running_daemon, wait_until
 from tests.support.runtime import runtime_folder
 from tests.support.wire import Wire
 
-KEYRINGS = Path(__file__).parents[1] / "support" / "keyrings"
-WORDS = "correct horse battery staple"
 LOCKED = "this machine's key is locked"
 
 
@@ -36,18 +35,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.stop_local_daemon()
 
 
-def with_keyring(machine: Machine, backend: str) -> Path:
-    entries = machine.home / "keyring.json"
-    machine.env |= {"PYTHONPATH": str(KEYRINGS), "PYTHON_KEYRING_BACKEND": backend, "KEYRING_FILE": str(entries)}
-    return entries
-
-
 @contextmanager
 def sealed(machine: Machine) -> Iterator[None]:
     """With the machine's key under a passphrase, and a place to keep it unlocked."""
     with runtime_folder() as runtime:
         machine.env["XDG_RUNTIME_DIR"] = str(runtime)
-        machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+        seal_key(machine)
         yield
 
 
@@ -97,12 +90,12 @@ def test_the_daemon_of_this_machine_is_started_once_the_key_is_unlocked(machine:
 
 def test_a_keyring_that_waits_for_somebody_does_not_hang_the_agent(daemon: Daemon, machine: Machine) -> None:
     machine.run("join", daemon.invite("keyring"))
-    entries = with_keyring(machine, "filed.Filed")
+    entries = choose_keyring(machine, "filed.Filed")
     machine.run("key", "move", "keyring")
     with Wire(machine) as agent:
         agent.open()
         assert told(agent) == ""
-    with_keyring(machine, "filed.Silent")
+    choose_keyring(machine, "filed.Silent")
     away = entries.with_suffix(".away")
     entries.rename(away)
     with Wire(machine) as agent:
@@ -121,7 +114,7 @@ def test_a_key_is_rotated_under_an_agent_s_session(daemon: Daemon, machine: Mach
     stolen = Machine(tmp_path, "stolen")
     shutil.copytree(machine.home / "proxy", stolen.home / "proxy")
     stolen.run("status")
-    entries = with_keyring(machine, "filed.Filed")
+    entries = choose_keyring(machine, "filed.Filed")
     with sealed(machine) if form == "passphrase" else runtime_folder():
         if form == "passphrase":
             unlock(machine)

@@ -20,14 +20,13 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
+from tests.support.key_keeping import WORDS, choose_keyring, seal_key
 from tests.support.programs import CONFIDE, Machine
 from tests.support.runtime import runtime_folder
 
 from confide_crypto.keys import Identity, parse_public_key, write_private_file
+from confide_proxy import identity as identities
 from confide_proxy import system_keyring
-
-KEYRINGS = Path(__file__).parents[1] / "support" / "keyrings"
-WORDS = "correct horse battery staple"
 
 
 @pytest.fixture
@@ -38,13 +37,6 @@ def machine(tmp_path: Path) -> Machine:
     made.env.pop("XDG_RUNTIME_DIR", None)
     made.env.pop("DBUS_SESSION_BUS_ADDRESS", None)
     return made
-
-
-def with_keyring(machine: Machine, backend: str = "filed.Filed") -> Path:
-    """Choose a keyring; returns the file where the test's own ones keep their entries."""
-    entries = machine.home / "keyring.json"
-    machine.env |= {"PYTHONPATH": str(KEYRINGS), "PYTHON_KEYRING_BACKEND": backend, "KEYRING_FILE": str(entries)}
-    return entries
 
 
 def key_file(machine: Machine) -> Path:
@@ -64,7 +56,7 @@ def test_show_tells_the_key_and_how_it_is_kept(machine: Machine) -> None:
 
 
 def test_to_the_keyring_and_back(machine: Machine) -> None:
-    entries = with_keyring(machine)
+    entries = choose_keyring(machine)
     before = shown(machine)
     seed = key_file(machine).read_text().splitlines()[-1]
     machine.run("key", "move", "keyring")
@@ -90,7 +82,7 @@ def test_a_machine_without_a_keyring_says_so_and_keeps_its_file(machine: Machine
         ("filed.Forgetful", "keyring"),
         ("filed.NoSuchClass", "cannot be used"),
     ):
-        with_keyring(machine, backend)
+        choose_keyring(machine, backend)
         told = machine.run("key", "move", "keyring", code=4)
         assert why in told
         assert "hint:" in told
@@ -98,7 +90,7 @@ def test_a_machine_without_a_keyring_says_so_and_keeps_its_file(machine: Machine
 
 
 def test_a_keyring_s_own_failure_quotes_no_secret(machine: Machine) -> None:
-    with_keyring(machine, "filed.Failing")
+    choose_keyring(machine, "filed.Failing")
     machine.run("key", "show")
     told = machine.run("key", "move", "keyring", code=4)
     assert "RuntimeError" in told
@@ -106,7 +98,7 @@ def test_a_keyring_s_own_failure_quotes_no_secret(machine: Machine) -> None:
 
 
 def test_a_keyring_that_does_not_answer_is_given_up_in_seconds(machine: Machine) -> None:
-    with_keyring(machine, "filed.Silent")
+    choose_keyring(machine, "filed.Silent")
     machine.run("key", "show")
     before = key_file(machine).read_bytes()
     started = time.monotonic()
@@ -132,7 +124,7 @@ def test_sessions_of_one_process_wait_together_for_a_keyring_that_was_stuck(monk
 
 
 def test_an_entry_that_is_gone_or_another_s_is_named(machine: Machine) -> None:
-    entries = with_keyring(machine)
+    entries = choose_keyring(machine)
     machine.run("key", "show")
     machine.run("key", "move", "keyring")
     (name,) = json.loads(entries.read_text())
@@ -158,6 +150,11 @@ def test_under_a_passphrase_locked_unlocked_and_back(machine: Machine) -> None:
         machine.env["XDG_RUNTIME_DIR"] = str(runtime)
         machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
         assert seed not in key_file(machine).read_text()
+        sealed = identities.read(key_file(machine)).sealed
+        assert sealed is not None
+        assert (sealed.opslimit, sealed.memlimit_kib) == (3, 256 * 1024), (
+            "what a guess costs: other tests' files are cheap"
+        )
         assert shown(machine) == {**before, "kept": "passphrase", "unlockedUntil": None}
         told = machine.run("status", code=4)
         assert "this machine's key is locked" in told
@@ -184,7 +181,7 @@ def test_an_unlocked_key_ends_by_itself(machine: Machine) -> None:
     machine.run("key", "show")
     with runtime_folder() as runtime:
         machine.env["XDG_RUNTIME_DIR"] = str(runtime)
-        machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+        seal_key(machine)
         machine.run("key", "unlock", stdin=f"{WORDS}\n")
         (copy,) = (runtime / "confide").iterdir()
         record = json.loads(copy.read_text())
@@ -207,7 +204,7 @@ def test_an_unlocked_key_ends_by_itself(machine: Machine) -> None:
 
 def test_an_unlocked_key_is_kept_in_memory_only(machine: Machine, tmp_path: Path) -> None:
     machine.run("key", "show")
-    machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+    seal_key(machine)
     on_disk = tmp_path / "runtime"
     on_disk.mkdir(mode=0o700)
     with runtime_folder() as runtime:
@@ -240,7 +237,7 @@ def test_unlock_and_lock_say_where_there_is_nothing_to_do(machine: Machine) -> N
 
 def test_the_passphrase_can_be_changed(machine: Machine) -> None:
     before = shown(machine)
-    machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+    seal_key(machine)
     machine.run("key", "passphrase", stdin=f"not it at all\n{WORDS} two\n", code=4)
     machine.run("key", "passphrase", stdin=f"{WORDS}\n{WORDS} two\n")
     machine.run("key", "move", "file", stdin=f"{WORDS}\n", code=4)
@@ -325,12 +322,12 @@ def test_what_cannot_be_imported_says_why(machine: Machine, tmp_path: Path) -> N
 def test_an_identity_file_of_another_machine_can_be_imported(machine: Machine, tmp_path: Path) -> None:
     """A plain one and a sealed one, which stays sealed; the marker of another machine's keyring is no key."""
     other = Machine(tmp_path, "other")
-    with_keyring(other)
+    choose_keyring(other)
     before = shown(other)
     machine.run("key", "import", str(key_file(other)))
     assert shown(machine)["words"] == before["words"]
     key_file(machine).unlink()
-    other.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
+    seal_key(other)
     machine.run("key", "import", str(key_file(other)))
     assert (shown(machine)["words"], shown(machine)["kept"]) == (before["words"], "passphrase")
     key_file(machine).unlink()
