@@ -66,8 +66,8 @@ SINGLE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 """As `confided` sets them itself before it loads anything."""
 FOR_NATIVE_CODE: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "MKL_")
 """How the variables begin that the interpreter and native libraries read."""
-HARMLESS: Final = {"HOME", *SINGLE_THREAD}
-"""Read while loading, to no effect: `sysconfig` names the folder of a user's own packages, which a virtual environment leaves out."""
+HARMLESS: Final = {"HOME", "PYTHONPATH", "PYTHON_KEYRING_BACKEND", *SINGLE_THREAD}
+"""May differ: of HOME `sysconfig` makes the folder of a user's own packages, which a virtual environment leaves out."""
 PLAIN: Final[dict[str, Any]] = {
     "executable": None,
     "preexec_fn": None,
@@ -100,7 +100,7 @@ class Zygote:
         atexit.register(self.close)
         said = self._control.recv(MAX_REQUEST_BYTES)
         assert said, f"the zygote of {program} has ended with {self._process.wait()}"
-        self._read = frozenset(json.loads(said)) - HARMLESS
+        self._read = frozenset(json.loads(said))
 
     def close(self) -> None:
         """End it; what it has forked goes on."""
@@ -110,7 +110,10 @@ class Zygote:
     def suits(self, env: Mapping[str, str]) -> bool:
         """Whether the modules would have been loaded the same in `env`."""
         names = self._read.union(name for name in self._env.keys() | env.keys() if name.startswith(FOR_NATIVE_CODE))
-        return all(self._env.get(name) == env.get(name) for name in names)
+        # What stands there is searched by a fork as well, but a module of this name would have changed the interpreter's start.
+        if any((Path(folder) / "sitecustomize.py").exists() for folder in env.get("PYTHONPATH", "").split(os.pathsep)):
+            return False
+        return all(self._env.get(name) == env.get(name) for name in names - HARMLESS)
 
     def fork(self, start: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[int, socket.socket]:
         """The id of a new process, and the socket that says how it ended."""

@@ -113,8 +113,13 @@ def _become(start: dict[str, Any], descriptors: Sequence[int]) -> list[str]:
         os.setsid()
     os.umask(start["umask"])
     os.chdir(start["cwd"])
+    known = os.environ.get("PYTHONPATH", "")
     os.environ.clear()
     os.environ.update(start["env"])
+    if known != os.environ.get("PYTHONPATH", ""):
+        # Behind the script's own folder, as the interpreter has it.
+        others = [folder for folder in sys.path[1:] if folder not in known.split(os.pathsep)]
+        sys.path[1:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *others]
     return list(start["argv"])
 
 
