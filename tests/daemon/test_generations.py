@@ -5,19 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.support.generations import MarkedEmbedder, handle, model_of
+from tests.support.provider_server import KEY as KEY_OF_PROVIDER
+from tests.support.provider_server import ProviderServer, error
 
+from confide_daemon.config import EmbeddingConfig
 from confide_daemon.embed import EmbedderHandle, Limits
 from confide_daemon.errors import ProviderDownError, QuotaError
 from confide_daemon.indexing.plan import Patience
+from confide_daemon.models import start
 from confide_daemon.space import IndexSettings, SearchQuery, Space, SpaceStatus
 from confide_daemon.store import Store
+from confide_daemon.tokens import count_tokens
 
 AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))
 KEY = os.urandom(32)
@@ -380,6 +387,43 @@ async def test_questions_are_counted_and_kept_within_the_budget_too(tmp_path: Pa
         assert 80 < tokens <= 100
     async with opened(tmp_path / "s.db", handles) as space:
         assert (await space.status(None)).providers[0].tokens == tokens
+
+
+async def test_a_quota_over_a_real_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the configuration to the ranking: OpenAI's answer 429 insufficient_quota is asked for once, the next model serves, and when
+    somebody has acted the first goes on with what it has."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY_OF_PROVIDER)
+    with ProviderServer("openai") as server:
+        default = EmbeddingConfig()
+        openai = replace(default.section("openai"), base_url=server.url, timeout_s=10.0)
+        config = EmbeddingConfig("openai", ("hashed",), sections={**default.sections, "openai": openai})
+        handles = start(config)
+        async with opened(tmp_path / "s.db", handles) as space:
+            await fill(space, 20)
+            assert await space.wait_indexed(timeout_s=30)
+            status = await space.status(None)
+            assert (status.provider, status.providers[0].state) == ("openai", "ready")
+            assert status.providers[0].tokens == sum(
+                count_tokens(text) for body in server.asked for text in body["input"]
+            )
+            server.always(error(429, "insufficient_quota"))
+            await fill(space, 5, start=20)
+            await until(space, lambda status: status.provider == "hashed" and status.queued == 0)
+            asked = len(server.asked)
+            for number in range(5):
+                result = await space.search(SearchQuery(f"pool number{number}"))
+                assert result.mode == "hybrid"
+                assert result.hits[0].path == f"memory/{number}.md"
+            assert len(server.asked) == asked
+            server.always(None)
+            await space.rebuild(reembed=False)
+            await until(space, lambda status: status.provider == "openai" and status.queued == 0)
+            embedded = Counter(
+                text for body in server.asked[: asked - 1] + server.asked[asked:] for text in body["input"]
+            )
+            assert all(embedded[f"note number{number} about the pool"] == 1 for number in range(25))
+        for one in handles:
+            one.close()
 
 
 async def test_no_write_waits_for_a_provider_and_none_of_its_vectors_is_lost_when_its_generation_goes(
