@@ -33,7 +33,7 @@ class EmbedderHandle:
     Attributes:
         name: the provider, as the configuration calls it.
         breaker: refuses calls at once while the model keeps failing; `query_vector` and `embed_documents` go through it.
-        monthly_tokens: the budget of each space for documents, 0 for none. The indexer keeps to it.
+        monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing/budget.py`).
         price_per_million: US dollars for a million tokens, None where it is not known; 0.0 for what runs on this machine.
     """
 

@@ -29,7 +29,7 @@ class RemoteSettings:
         key_env: the variable of the daemon's environment with the key, where there is no such file and no systemd credential.
         timeout_s: for embedding one batch of documents, retries included. Questions have 1.5 s.
         price_per_million: US dollars for a million tokens; -1 takes the documented one, where it is known.
-        monthly_tokens: what the documents of one space may cost in a month; 0 is no limit.
+        monthly_tokens: that one space may have embedded in a month, documents and questions; 0 is no limit.
     """
 
     PRICES: ClassVar[Mapping[str, float]] = {}
