@@ -10,7 +10,8 @@ COMPOUND = re.compile(r"\w+(?:[.:/\\@#+\->]+\w+)*")
 PLAIN = re.compile(r"[^\W_]+")
 _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*|[0-9]+")
 _HUMP = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
-_VERSION = re.compile(r"v(\d+(?:\.\d+)+)", re.IGNORECASE)
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_VERSION = re.compile(r"\b[vV](\d+(?:\.\d+)+)")
 _ORDINAL = re.compile(r"\d+(st|nd|rd|th|s|k|m|am|pm|x|h|d)", re.IGNORECASE)
 SHORTEST_MIXED = 4  # of letters with digits: `s01` says little, `utf8` names something
 
@@ -50,9 +51,19 @@ def is_name(compound: str) -> bool:
 def beside(compound: str) -> list[str]:
     """Other ways to write the same, as runs of words: the humps of camel case, a version without its v, a note without its ending."""
     others = [" ".join(found) for word in PLAIN.findall(compound) if (found := humps(word))]
-    if compound.endswith(".md"):
-        others.append(" ".join(parts(compound)[:-1]))
     version = _VERSION.fullmatch(compound)
     if version:
         others.append(" ".join(parts(version[1])))
+    if compound.endswith(".md"):
+        others.append(" ".join(parts(compound)[:-1]))
     return others
+
+
+def others_in(text: str) -> list[str]:
+    """The other ways to write the names in a text, as runs of words."""
+    # Most words end here, which matters: a search looks through the texts of a hundred pieces.
+    uneven = [
+        word for word in _ASCII_WORD.findall(text) if not (word[1:].islower() or word.islower() or word.isdigit())
+    ]
+    others = [" ".join(found) for word in uneven if (found := humps(word))]
+    return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]

@@ -102,14 +102,17 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
     and after it (pieces are numbered as they come).
     """
     at = {(place.document, place.position): scores[piece] for piece, place in places.items()}
+    steps = [(step * sign, weight) for step, weight in enumerate(weights.votes, 1) for sign in (-1, 1)]
     found = {}
     for piece, place in places.items():
+        document, position = place.document, place.position
         gained = 0.0
-        for distance, weight in enumerate(weights.votes, 1):
-            for step in (-distance, distance):
-                gained += weight * at.get((place.document, place.position + step), 0.0)
-                if place.position == 0:
-                    gained += weight * _beside(places.get(piece + step), place, scores)
+        for step, weight in steps:
+            score = at.get((document, position + step))
+            if score is not None:
+                gained += weight * score
+        if not position:
+            gained += sum(weight * _beside(places.get(piece + step), place, scores) for step, weight in steps)
         found[piece] = gained
     return found
 

@@ -130,6 +130,7 @@ class _Search:
         self._today = datetime.fromtimestamp(now, UTC).date()
         self._days: Days | None = days_of(query.text, self._today) if weights.dated else None
         self._question: Question = question(query.text, query.keywords, aside=self._days.words if self._days else "")
+        self._terms = Terms(self._question.terms)
         self._clock = _Clock(timings)
         self._timings = timings
         self._places: dict[int, Place] = {}
@@ -237,7 +238,6 @@ class _Search:
         rows = self._store.hits(pieces)
         texts = self._store.texts_around(pieces, reach=REACH)
         self._clock.lap("fetch")
-        terms = Terms(self._question.terms)
         lines: dict[tuple[int, int], str] = {at: stem_line(text) for at, text in texts.items()}
         cosines = legs.cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
@@ -248,7 +248,7 @@ class _Search:
             if row is None:
                 continue
             near = [lines.get((row.document, row.position + step), "") for step in range(-REACH, REACH + 1)]
-            share = terms.share([*near, stem_line(piece_header(row.path, row.heading))])
+            share = self._terms.share([*near, stem_line(piece_header(row.path, row.heading))])
             cosine = (cosines or {}).get(piece)
             vector = scale.of(cosine) if cosine is not None and is_measured else None
             keyword = saturate(legs.keyword.get(piece, 0.0))

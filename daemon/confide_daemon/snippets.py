@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -52,7 +51,7 @@ class Grouping:
         self._max_tokens = max_tokens
         self._joined = joined
         self._at: dict[tuple[int, int], Group] = {}
-        self._said: list[tuple[Counter[str], HitRow, Group]] = []
+        self._said: list[tuple[frozenset[str], HitRow, Group]] = []
         self._spent = 0
         self.groups: list[Group] = []
 
@@ -62,7 +61,7 @@ class Grouping:
         The first is taken even if it alone is over the budget; a later one that does not fit is passed over.
         """
         place = candidate.place
-        words = Counter(_WORD.findall(row.text.lower()))
+        words = frozenset(_WORD.findall(row.text.lower()))
         # Kept apart from the budget: what is not shown costs nothing, and it is good to know how often the same was noted.
         for said, other, group in self._said:
             if (other.project, other.source) == (row.project, row.source) and _alike(said, words):
@@ -83,13 +82,14 @@ class Grouping:
         return True
 
 
-def _alike(one: Counter[str], other: Counter[str]) -> bool:
-    if one == other:
-        return True
-    smaller, larger = sorted((one.total(), other.total()))
-    if not larger or smaller / larger < ALIKE or (one & other).total() / (one | other).total() < ALIKE:
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    smaller, larger = sorted((len(one), len(other)))
+    if smaller < ALIKE * larger:
         return False
-    return not any(character.isdigit() for word in (one - other) + (other - one) for character in word)
+    differing = one ^ other
+    if len(differing) > (1 - ALIKE) * len(one | other):
+        return False
+    return not any(character.isdigit() for word in differing for character in word)
 
 
 def snippet(rows: list[HitRow]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from confide_daemon.bigrams import RUN, bigrams, indexed, runs
-from confide_daemon.identifiers import COMPOUND, PLAIN, beside, is_name, parts
+from confide_daemon.identifiers import COMPOUND, PLAIN, beside, is_name, others_in, parts
 
 # Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
 STOP_WORDS = frozenset(
@@ -147,8 +147,10 @@ def index_words(text: str) -> str:
 
 
 def _beside(text: str) -> Iterator[str]:
+    yield from others_in(text)
+    if not RUN.search(text):
+        return
     for compound in COMPOUND.findall(text):
-        yield from beside(compound)
         if RUN.search(compound):
             yield from parts(RUN.sub(" ", compound))
     for run in runs(text):
