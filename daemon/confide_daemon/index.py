@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.chunks import ChunkSettings, cut
-from confide_daemon.errors import EmbedderError
+from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.filling import Filling, in_thread
 from confide_daemon.indexing.plan import Condition, Patience, Plan, Standing, decide, holdings
@@ -300,8 +300,14 @@ class Indexer:
             return 0
         with store.writing():
             for document in documents:
-                revision = store.revision(document.id, document.revision)
-                text = revision.text if revision is not None and revision.text is not None else ""
-                pieces = cut(text, self._settings.chunks)
+                try:
+                    revision = store.revision(document.id, document.revision)
+                except DamagedError:
+                    revision = None
+                if revision is None or revision.text is None:
+                    # Its text is lost: its pieces, by which it is still found, may be all that there is of it.
+                    store.leave_uncut(document.id, chunking=chunking)
+                    continue
+                pieces = cut(revision.text, self._settings.chunks)
                 store.replace_pieces(document, pieces, chunking=chunking, now=time.time())
         return len(documents)

@@ -16,7 +16,7 @@ from confide_daemon.registry import Registry
 Kind = Literal["fix", "reindex", "reembed"]
 ENDED: Final = ("done", "failed", "cancelled")
 KEPT: Final = 100
-_COLUMNS: Final = "id, kind, space, state, step, done, total, outcome"
+_COLUMNS: Final = "id, kind, space, asked_at, state, step, done, total, outcome"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Job:
     id: int
     kind: Kind
     space_id: str
+    asked_at: float  # seconds since 1970
     state: str
     step: str
     done: int
@@ -95,5 +96,5 @@ class Jobs:
             rows: list[Any] = database.execute(f"SELECT {_COLUMNS} FROM jobs {where}", values).fetchall()  # noqa: S608 - ours
         if not rows:
             return None
-        identity, kind, space_id, state, step, done, total, outcome = rows[0]
-        return Job(identity, kind, space_id, state, step, done, total, json.loads(outcome))
+        identity, kind, space_id, asked_at, state, step, done, total, outcome = rows[0]
+        return Job(identity, kind, space_id, asked_at, state, step, done, total, json.loads(outcome))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -84,8 +85,9 @@ async def _work(
     done = {}
     try:
         for name, space_id in names.items():
+            since = time.time()
             space = await spaces.get(space_id)
-            done[name] = await perform(space, kind, partial(follow, name), is_cancelled=lambda: False)
+            done[name] = await perform(space, kind, partial(follow, name), since=since, is_cancelled=lambda: False)
     finally:
         await spaces.close()
         state.close()

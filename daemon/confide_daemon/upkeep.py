@@ -129,6 +129,11 @@ class Upkeep:
                 await self._look_up()
             return found
 
+    async def found_since(self, moment: float) -> Counter[str]:
+        """What was found since then, by anybody; of each the most at one time."""
+        noted = await self._threads.examine(lambda store: store.breaches(limit=_SHOWN))
+        return Counter({one.what: one.rows for one in noted if one.found_at >= moment})
+
     async def give_back(self) -> int:
         """Merges the full text and cuts off free pages; how many bytes the file has lost."""
         async with self._lock:

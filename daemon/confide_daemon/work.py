@@ -26,16 +26,22 @@ TOLD_EVERY_S: Final = 0.5
 VECTORS_S: Final = 7 * 86_400.0
 
 
-async def perform(space: Space, kind: Kind, follow: Follow, *, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+async def perform(
+    space: Space, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
+) -> dict[str, Any]:
     """Does the work of a job; what it came to.
 
     Cancelled, it ends after the transaction that is under way, and what was done stays: the index is whole at every moment.
+
+    Args:
+        since: when it was asked for (seconds since 1970); what the upkeep has found by itself since then is told as well.
 
     Raises:
         ConfideError: what keeps it from being done.
     """
     follow("checking", 0, 0)
-    found = await space.upkeep.check(accept_losses=kind == "fix")
+    await space.upkeep.check(accept_losses=kind == "fix")
+    found = await space.upkeep.found_since(since)
     outcome: dict[str, Any] = {"found": dict(found), "health": space.upkeep.health().state}
     if kind == "fix":
         await space.upkeep.give_back()
@@ -129,7 +135,10 @@ class Work:
         log.info("job %d: %s of space %s", job.id, job.kind, job.space_id)
         try:
             space = await self._spaces.get(job.space_id)
-            state, outcome = "done", await perform(space, job.kind, follow, is_cancelled=cancelled.is_set)
+            state, outcome = (
+                "done",
+                await perform(space, job.kind, follow, since=job.asked_at, is_cancelled=cancelled.is_set),
+            )
         except ConfideError as error:
             state, outcome = "failed", {"error": str(error), "hint": error.hint}
         finally:

@@ -284,6 +284,9 @@ class Store(Protocol):
     ) -> PieceChanges:
         """Makes these the pieces of the document; those with unchanged text keep their ids and vectors."""
 
+    def leave_uncut(self, document: int, *, chunking: str) -> None:
+        """Notes settings with a document that keeps the pieces it has, since its text is lost."""
+
     def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
         """Documents whose pieces were cut by other settings, or not yet."""
 

@@ -19,8 +19,9 @@ def text_again(rows: Rows, document: int) -> bool:
 
     A blank hash is no text's, so that a machine that has the file sends it at its next comparison, as if it had changed.
     """
-    found = rows("SELECT revision, hash, author, updated_at FROM document WHERE id = ?", (document,))
-    number, content, author, updated_at = found[0]
+    ((number, content, author, updated_at),) = rows(
+        "SELECT revision, hash, author, updated_at FROM document WHERE id = ?", (document,)
+    )
     text = _joined(rows, document, content) if content else None
     if text is None:
         rows("UPDATE document SET hash = '' WHERE id = ?", (document,))

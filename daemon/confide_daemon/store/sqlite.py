@@ -348,6 +348,10 @@ class SqliteStore:
         self._rows("DELETE FROM chunk WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(pieces)),))
         self._after_commit.append(lambda: self._scan.remove(pieces))
 
+    def leave_uncut(self, document: int, *, chunking: str) -> None:
+        """It keeps the pieces it has."""
+        self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (chunking, document))
+
     def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
         """Living documents that were cut by other settings, or not yet."""
         sql = f"{DOCUMENT} WHERE d.deleted = 0 AND d.chunking IS NOT ? LIMIT ?"
