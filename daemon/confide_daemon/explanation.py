@@ -73,6 +73,17 @@ class Explanation:
         days_name = None if days is None else days.name
         return cls(asked.match, asked.exact, days_name, len(legs.keyword), len(legs.vector), hits)
 
+    def wire(self) -> dict[str, Any]:
+        """As `memory_search` answers it: `hits` in the order of the results."""
+        return {
+            "matched": self.matched,
+            "exact": self.exact,
+            "days": self.days,
+            "keywordCandidates": self.keyword_candidates,
+            "vectorCandidates": self.vector_candidates,
+            "hits": self.hits,
+        }
+
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)

@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.keys import fingerprint_words, parse_daemon_key
-from confide_proxy import history_commands, joined, project_commands, projects, setup
+from confide_proxy import explained, history_commands, joined, project_commands, projects, setup
 from confide_proxy import identity as identities
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
@@ -223,11 +223,16 @@ def search(
         float | None, typer.Option("--min-score", min=0, max=1, help="Leave out what scores less.")
     ] = None,
     everywhere: Annotated[bool, typer.Option("--all-projects", help="Search every project of the space.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what was looked for, and why each hit stands where it does.")
+    ] = False,
     project: ProjectDir = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Find the right lines."""
     arguments: dict[str, Any] = {"query": query, "maxResults": limit}
+    if explain:
+        arguments["explain"] = True
     if min_score is not None:
         arguments["minScore"] = min_score
     if everywhere:
@@ -246,6 +251,8 @@ def search(
             out.print(f"    {line}", markup=False)
     if not result["results"]:
         err.print("nothing found", markup=False)
+    if explain:
+        explained.show(result)
 
 
 @app.command()

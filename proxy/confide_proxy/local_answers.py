@@ -265,6 +265,7 @@ def _hit(match: Match) -> dict[str, Any]:
         "source": "memory",
         "author": "this machine",
         "updatedAt": updated,
+        "alike": 0,
     }
 
 
