@@ -25,9 +25,13 @@ NO_MODEL = '[embedding]\nprovider = "hashed"\n'
 def wait_until(what: str, condition: Any, deadline_s: float = DEADLINE_S) -> Any:
     """The first true value of `condition()`; fails the test with `what` when the deadline passes."""
     end = time.monotonic() + deadline_s
+    asked = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < end, f"waited {deadline_s:.0f} s for {what}"
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < end, f"waited {deadline_s:.0f} s for {what}"
+        # A condition that asks a program or a daemon must not keep the machine busy that it waits for.
+        time.sleep(min(max(0.02, 2 * (now - asked)), 0.2))
+        asked = time.monotonic()
     return value
 
 
