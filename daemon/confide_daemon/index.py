@@ -20,7 +20,7 @@ from confide_daemon.chunks import ChunkSettings, cut
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.filling import Filling, in_thread
-from confide_daemon.indexing.plan import Condition, Patience, Plan, Standing, decide, holdings
+from confide_daemon.indexing.plan import Condition, Patience, Plan, Standing, decide, holdings, successor
 from confide_daemon.indexing.provider import Provider
 from confide_daemon.search import Weights
 from confide_daemon.store import Store
@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 # Documents cut again in one transaction after a change of settings.
 RECUT = 8
+# Vectors taken out of a generation that goes in one transaction: some 20 ms.
+RETIRED = 1000
 # After a failure of the database (disk full) the work is tried again, though nobody asked.
 RETRY_S = 30.0
 # How often a model that is down is looked at when another one could take its place, and how often the calendar.
@@ -157,8 +159,7 @@ class Indexer:
         names = [model.name for model in models]
         # Where it is not decided which model should serve, it is the wanted one that is waited for.
         towards = names[0 if plan.target is None else plan.target]
-        beside = [one for one in held if not one.generation.live]
-        building = next((one for one in reversed(beside) if one.generation.name == towards), None)
+        building = successor(held, towards)
         current = building or live
         if current is None:
             return Progress(0, total, None, building=False)
@@ -201,6 +202,9 @@ class Indexer:
             return
         if not plan.fill:
             self.failure = None
+        if plan.drop:
+            await self._write(lambda store: self._retire(store, plan.drop[0]))
+            self._wake.set()
         for place in plan.probe:
             self._start((0, place), self._probe(self._providers[place]))
         for generation, place in plan.fill:
@@ -218,8 +222,6 @@ class Indexer:
                 break
             now = time.time()
             with store.writing():
-                for generation in plan.drop:
-                    store.drop_generation(generation, now=now)
                 if plan.add is not None:
                     embedder = self._providers[plan.add].handle.embedder
                     assert embedder is not None
@@ -232,10 +234,22 @@ class Indexer:
                         fresh=self._renew,
                     )
                 if plan.swap is not None:
-                    store.make_live(plan.swap, now=now, keep=plan.keep)
+                    store.make_live(plan.swap, now=now, keep=True)
             if plan.add is not None:
                 self._renew = False
         return plan
+
+    def _retire(self, store: Store, identity: int) -> None:
+        """Lets a generation go, a step at a time. Its vectors are kept where there is no newer one of its model."""
+        held = store.generations()
+        generation = next((one for one in held if one.id == identity), None)
+        if generation is None or generation.live:
+            return
+        keep = not any(one.name == generation.name and one.id > identity for one in held)
+        now = time.time()
+        with store.writing_derived():
+            if store.retire_vectors(generation, limit=RETIRED, keep=keep, now=now) < RETIRED:
+                store.drop_generation(identity, now=now)
 
     def _start(self, key: tuple[int, int], work: Awaitable[None]) -> None:
         async def run() -> None:

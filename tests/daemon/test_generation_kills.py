@@ -110,7 +110,9 @@ def test_killed_at_any_step_no_search_mixes_models_and_nothing_is_embedded_again
 
     note(told)
     count(told, was_killed=False)
-    for point in range(1, POINTS + 1):
+    for point in range(1, 2 * POINTS + 10):
+        if killed == POINTS:
+            break
         order = chance.choice(ORDERS)
         code, told = writer.run(**common, seed=point, order=order, crash_at=chance.randint(1, steps))
         assert code in (0, -signal.SIGKILL), writer.errors()
@@ -124,5 +126,5 @@ def test_killed_at_any_step_no_search_mixes_models_and_nothing_is_embedded_again
         count(told, was_killed=False)
         swaps += sum(entry["event"] == "swapped" for entry in told)
     print(f"{killed} kills, {swaps} swaps, {embedded} texts embedded, {again} of them again (seed {SEED})")
-    assert killed >= POINTS // 2
+    assert killed == POINTS
     assert swaps

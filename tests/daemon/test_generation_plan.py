@@ -29,14 +29,11 @@ class World:
         self.held.append(Held(Generation(self.made, provider, model, int(dimensions), live), missing))
 
     def apply(self, plan: Plan, models: list[Standing]) -> None:
-        self.held = [one for one in self.held if one.generation.id not in plan.drop]
         if plan.add is not None:
             name = models[plan.add].name
             assert name is not None
             self.add(name, live=plan.add_live, missing=self.pieces)
         if plan.swap is not None:
-            before = [one for one in self.held if one.generation.live]
-            self.held = [one for one in self.held if plan.keep or one not in before]
             self.held = [
                 replace(one, generation=replace(one.generation, live=one.generation.id == plan.swap))
                 for one in self.held
@@ -45,6 +42,7 @@ class World:
     def settle(self, models: list[Standing], *, renew: bool = False) -> Plan:
         for _ in range(8):
             plan = decide(self.held, models, renew=renew, patience=PATIENCE)
+            self.held = [one for one in self.held if one.generation.id not in plan.drop]
             if not plan.changes:
                 return plan
             self.apply(plan, models)

@@ -161,7 +161,7 @@ async def test_all_vectors_computed_anew_come_from_the_model(tmp_path: Path) -> 
         await space.rebuild(reembed=True)
         assert await space.wait_indexed(timeout_s=30)
         assert set(model.embedded.values()) == {2}
-        assert len((await space.status(None)).generations) == 1
+        await until(space, lambda status: len(status.generations) == 1)
 
 
 async def test_calls_are_as_large_and_as_many_at_once_as_the_model_takes(tmp_path: Path) -> None:

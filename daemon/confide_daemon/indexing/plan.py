@@ -80,9 +80,9 @@ class Plan:
 
     Attributes:
         target: the model whose generation should serve; None: to be seen.
-        drop: generations of models that are not configured any more.
+        drop: generations that nobody needs any more.
         add: the model that needs a new generation; `add_live`: there is none that serves.
-        swap: the generation to make live; `keep`: the one before stays beside it.
+        swap: the generation to make live; the one before stays beside it, until it is dropped.
         fill: (generation, model) that lack vectors, the first first.
         probe: models that are down and are to be asked whether they are back.
     """
@@ -92,14 +92,13 @@ class Plan:
     add: int | None = None
     add_live: bool = False
     swap: int | None = None
-    keep: bool = True
     fill: tuple[tuple[int, int], ...] = ()
     probe: tuple[int, ...] = ()
 
     @property
     def changes(self) -> bool:
-        """Whether generations come, go or change places."""
-        return bool(self.drop) or self.add is not None or self.swap is not None
+        """Whether a generation comes or goes live."""
+        return self.add is not None or self.swap is not None
 
 
 def decide(
@@ -111,21 +110,13 @@ def decide(
         renew: a new generation of the model that should serve was asked for.
     """
     target = _target(models, patience)
-    live = next((one for one in held if one.generation.live), None)
-    beside = [one for one in held if not one.generation.live]
-    newest = {one.generation.name: one for one in beside}
-    names = {model.name for model in models}
-    is_known = None not in names  # else a generation may belong to a model that is not loaded yet
-    drop = [one for one in beside if newest[one.generation.name] is not one]
-    if is_known:
-        drop += [one for one in beside if one not in drop and one.generation.name not in names]
     wanted = None if target is None else models[target].name
-    if renew and wanted is not None and wanted in newest:
-        drop.append(newest.pop(wanted))
-    building = None if wanted is None else newest.get(wanted)
+    live = next((one for one in held if one.generation.live), None)
+    building = None if renew else successor(held, wanted)
     add = target if wanted is not None and building is None and (renew or _name(live) != wanted) else None
-    swap = building if building is not None and building.missing == 0 and add is None else None
+    swap = building if building is not None and building.missing == 0 else None
     serving = building or (live if _name(live) == wanted else None)
+    drop = list(_left_over(held, {model.name for model in models}))
     fill = tuple(_fill([one for one in held if one not in drop], models, live, serving))
     return Plan(
         target=target,
@@ -133,10 +124,25 @@ def decide(
         add=add,
         add_live=live is None,
         swap=swap.generation.id if swap else None,
-        keep=live is not None and _name(live) != wanted and (not is_known or _name(live) in names),
         fill=fill,
         probe=tuple(_probe(models, {place for _, place in fill})),
     )
+
+
+def successor(held: Sequence[Held], name: str | None) -> Held | None:
+    """The generation of this name that is to take the live one's place: the newest, unless that is the live one itself."""
+    newest = next((one for one in reversed(held) if one.generation.name == name), None)
+    return None if newest is None or newest.generation.live else newest
+
+
+def _left_over(held: Sequence[Held], names: set[str | None]) -> Iterable[Held]:
+    """Generations that have a newer one of the same model, or whose model is not configured."""
+    newest = {one.generation.name: one for one in held}
+    for one in held:
+        # While a model is not loaded, any of them may be its own.
+        is_strange = None not in names and one.generation.name not in names
+        if not one.generation.live and (is_strange or newest[one.generation.name] is not one):
+            yield one
 
 
 def _name(held: Held | None) -> str | None:

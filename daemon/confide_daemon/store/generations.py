@@ -83,6 +83,16 @@ def drop(rows: Rows, generation: int, *, now: float) -> None:
             rows("DELETE FROM generation WHERE id = ?", (generation,))
 
 
+def retire(rows: Rows, generation: Generation, *, limit: int, keep: bool, now: float) -> int:
+    """Takes some vectors out of a generation, the newest first, into the cache or for good; how many."""
+    table = f"vector_{generation.id}"
+    last = rows(f"SELECT chunk FROM {table} ORDER BY chunk DESC LIMIT 1 OFFSET ?", (limit - 1,))
+    first = int(last[0][0]) if last else 0
+    if keep:
+        _keep(rows, generation, "c.id >= ?", (first,), now=now)
+    return len(rows(f"DELETE FROM {table} WHERE chunk >= ? RETURNING chunk", (first,)))
+
+
 def remove_pieces(rows: Rows, pieces: Sequence[int], *, now: float) -> None:
     """Drops the vectors of pieces that are about to go; they stay in the cache."""
     gone = json.dumps(list(pieces))
@@ -187,9 +197,10 @@ def nearest(
 
 def cosines(rows: Rows, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
     """The true cosine of each piece that has a vector: 3 us each at 384 dimensions."""
-    sql = f"""SELECT chunk, vec_distance_l2(embedding, ?) FROM vector_{generation}
-              WHERE chunk IN (SELECT value FROM json_each(?))"""
-    found = rows(sql, (vector.tobytes(), json.dumps(list(pieces))))
+    # In order, so that pieces on one page are read from it together.
+    sql = f"""SELECT v.chunk, vec_distance_l2(v.embedding, ?) FROM json_each(?) j
+              CROSS JOIN vector_{generation} v ON v.chunk = j.value"""
+    found = rows(sql, (vector.tobytes(), json.dumps(sorted(pieces))))
     return {piece: _cosine(distance) for piece, distance in found}
 
 

@@ -303,6 +303,9 @@ class Store(Protocol):
     def drop_generation(self, generation: int, *, now: float) -> None:
         """Its newest vectors stay in the cache."""
 
+    def retire_vectors(self, generation: Generation, *, limit: int, keep: bool, now: float) -> int:
+        """Takes some out, into the cache or for good; how many. So that a large generation goes in steps before it is dropped."""
+
     def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
         """Pieces without a vector in the generation, by id, from above `after`."""
 

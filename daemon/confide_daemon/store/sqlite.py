@@ -377,6 +377,10 @@ class SqliteStore:
         """Drops the generation; its newest vectors stay in the cache."""
         generations.drop(self._rows, generation, now=now)
 
+    def retire_vectors(self, generation: Generation, *, limit: int, keep: bool, now: float) -> int:
+        """Takes some vectors out of a generation."""
+        return generations.retire(self._rows, generation, limit=limit, keep=keep, now=now)
+
     def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
         """Pieces without a vector, by id."""
         return generations.waiting(self._rows, generation, after=after, limit=limit)
@@ -557,6 +561,7 @@ class SqliteStore:
                 salvage.swap(self._path, self._key)
             finally:
                 self._db = connect(self._path, self._key, writer=True)
+                self._remembered.forget()
             migrate(self._db, now=time.time())
 
     def note_breach(self, breach: Breach) -> None:
