@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import random
 import zlib
 from pathlib import Path
 
@@ -329,3 +331,47 @@ async def test_an_old_database_is_rewritten_once_when_nobody_uses_it(
     connection = damaging.connect(path, damaging.KEY, writer=False)
     assert connection.pragma("auto_vacuum") == 2
     connection.close()
+
+
+def heal_and_be_killed(path: Path, after_s: float) -> None:
+    """Heals the space in a process that is killed in the middle of it, somewhere."""
+
+    async def heal() -> None:
+        space = await open_space(path)
+        await space.upkeep.check()
+        await asyncio.sleep(60)
+
+    process = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(heal()))
+    process.start()
+    # The moment of the kill is the one thing here that is meant to be a matter of time.
+    process.join(after_s)
+    process.kill()
+    process.join(10)
+    process.close()
+
+
+@pytest.mark.parametrize("name", ["rows", "keyword_data", "chunk"])
+def test_killed_while_it_heals_it_heals_after_that(path: Path, name: str) -> None:
+    """kill -9 at any moment: while rows are mended, the new file is made, or it takes the place of the old one."""
+    if name == "rows":
+        run(
+            path,
+            "DELETE FROM keyword WHERE rowid > 0",
+            "DELETE FROM vector_1",
+            "UPDATE chunk SET text = '' WHERE id < 50",
+        )
+    else:
+        damaging.flip(path, damaging.pages_of(path, name)[0])
+    chance = random.Random(7)
+    for _ in range(6):
+        heal_and_be_killed(path, chance.uniform(0.02, 0.4))
+
+    async def last() -> None:
+        space = await open_space(path)
+        await space.upkeep.check()
+        await whole(space)
+        assert space.upkeep.health().state == "ok"
+        await space.close()
+
+    asyncio.run(last())
+    damaging.sound(path)
