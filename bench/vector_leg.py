@@ -3,12 +3,12 @@
     python -m bench.vector_leg [--questions 60] [--only 384 1024 million] [--json]
 
 The vectors are of real text (bench/texts.py: 20,000 pieces of documentation, and questions on it, by the packaged model), extended by
-copies that were perturbed to a cosine of 0.9. There is no local model of 1,024 dimensions: those vectors are the real ones of a piece and both its
-neighbours put together and projected by one fixed random matrix, and a question's is its own three times. Everything is read from an
-encrypted database through the product's own store; recall is against the exact product of all vectors in float32.
+copies that were perturbed to a cosine of 0.9. There is no local model of 1,024 dimensions: those vectors are the real ones of a piece
+and both its neighbours put together and projected by one fixed random matrix, and a question's is its own three times. Everything is
+read from an encrypted database through the product's own store; recall is against the exact product of all vectors in float32.
 
 The reference is asked the same questions in turn, in the same process: at 100,000 pieces sqlite-vec's exact `vec0` search of the same
-vectors in the same database, at 1,000,000 numpy's product of a float32 matrix in memory (which needs 1.5 GB where the codes need what is printed).
+vectors in the same database, at 1,000,000 numpy's product of a float32 matrix in memory (1.5 GB, where the codes need what is printed).
 """
 
 from __future__ import annotations

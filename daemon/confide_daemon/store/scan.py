@@ -1,8 +1,8 @@
 """The codes of the live generation in memory, for searching at memory speed.
 
 They are a copy: filled from the database in slices, in step with what is committed, and a search goes to the database whenever they
-are not there (being loaded, too large, another generation). They are in memory only while the space is open: 60 bytes for a piece
-at 384 dimensions, 144 at 1,024. Searches take no lock: they go on with the value they began with while a newer one takes its place.
+are not there (being loaded, too large, another generation). They are in memory only while the space is open: 60 to 80 bytes for a piece
+at 384 dimensions, 144 to 180 at 1,024. Searches take no lock: they go on with the value they began with while a newer one takes its place.
 """
 
 from __future__ import annotations

@@ -57,8 +57,9 @@ from confide_daemon.store.protocol import (
 from confide_daemon.store.remembered import Remembered
 from confide_daemon.store.scan import SLICE, VectorScan
 
-# Candidates of the codes whose true cosines are read (store/codes.py has the recall that gives).
+# Candidates of the codes whose true cosines are read, more in a large space (store/codes.py has the recall that gives).
 RESCORED = 512
+RESCORED_SHARE = 2000
 DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
     FROM document d JOIN project p ON p.id = d.project"""
 
@@ -75,6 +76,7 @@ class SqliteStore:
         self._key = key
         self._damage = damage or Damage()
         self._after_commit: list[Callable[[], None]] = []
+        self._waits_after: dict[int, int] = {}  # generation: pieces up to there have vectors
         self._remembered = Remembered()
 
     @classmethod
@@ -391,7 +393,10 @@ class SqliteStore:
 
     def oldest_waiting(self, generation: int) -> float | None:
         """When the piece that waits longest was added."""
-        found = self.waiting(generation, after=0, limit=1)
+        # Every search during indexing asks this, and what is below the first that waited the last time has its vector by now.
+        found = self.waiting(generation, after=self._waits_after.get(generation, 0), limit=1)
+        found = found or self.waiting(generation, after=0, limit=1)
+        self._waits_after[generation] = found[0].id - 1 if found else 0
         return found[0].added_at if found else None
 
     def known_vectors(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
@@ -451,7 +456,7 @@ class SqliteStore:
         with self._leg(VECTORS):
             if codes is None:
                 return generations.nearest(self._rows, generation, vector, documents, limit=limit)
-            pieces = codes.nearest(vector, max(RESCORED, 2 * limit), documents).tolist()
+            pieces = codes.nearest(vector, max(RESCORED + len(codes) // RESCORED_SHARE, 2 * limit), documents).tolist()
             found = generations.cosines(self._rows, generation, vector, pieces)
         # Ties in the order of the pieces, so that the same question always gets the same answer.
         return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit]
