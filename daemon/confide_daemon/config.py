@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from confide_crypto.limits import LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S
+from confide_daemon.chunks import ChunkSettings
 from confide_daemon.embed import providers
 from confide_daemon.errors import ConfigError
 
 DEFAULT_PORT = 7733
+RANKINGS = ("confide", "original")
 # For `fallback`: what is configured besides the first, in the order of the original plan.
 AUTO = "auto"
 
@@ -53,20 +55,27 @@ class SearchConfig:
     """How a search ranks, and what it uses where the agent says nothing.
 
     Attributes:
-        vector_weight, keyword_weight: of the two legs in the score; 0.7 and 0.3 are the original plan's.
+        ranking: `confide`, or `original`: the original plan's 0.7 of the cosine and 0.3 by the rank of the keyword leg.
+        vector_weight, keyword_weight: of the two legs in the ranking `confide`.
+        reranker: the folder of a cross-encoder (`model.onnx` and `tokenizer.json`) that looks at the best hits again; "" for none.
     """
 
     min_score: float = 0.25
-    vector_weight: float = 0.4
-    keyword_weight: float = 0.6
+    ranking: str = "confide"
+    vector_weight: float = 0.35
+    keyword_weight: float = 0.65
+    reranker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexConfig:
-    """How documents are cut: tokens in a piece, and tokens repeated from the piece before (400 and 80 are the original plan's)."""
+    """How documents are cut.
 
-    chunk_tokens: int = 48
-    overlap_tokens: int = 0
+    Attributes:
+        chunks: tokens in a piece and tokens repeated from the piece before, as `48/0`, or by name: `small` (48/0), `original` (400/80).
+    """
+
+    chunks: str = "small"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +226,15 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         raise ConfigError(
             path, "has a wrong value for 'server.public_url'", hint="it begins with confide:// or confides://"
         )
+    try:
+        ChunkSettings.named(index.chunks)
+    except ValueError as error:
+        raise ConfigError(path, "has a wrong value for 'index.chunks'", hint=str(error)) from None
+    if search.ranking not in RANKINGS:
+        raise ConfigError(path, "has a wrong value for 'search.ranking'", hint=f"it is one of {', '.join(RANKINGS)}")
+    if not search.vector_weight + search.keyword_weight:
+        hint = "at least one of the two is above 0"
+        raise ConfigError(path, "has a wrong value for 'search.vector_weight' and 'search.keyword_weight'", hint=hint)
     _check_embedding(path, embedding)
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
@@ -227,8 +245,6 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "search.min_score": (search.min_score, 0, 1),
         "search.vector_weight": (search.vector_weight, 0, 1),
         "search.keyword_weight": (search.keyword_weight, 0, 1),
-        "index.chunk_tokens": (index.chunk_tokens, 16, 2000),
-        "index.overlap_tokens": (index.overlap_tokens, 0, index.chunk_tokens // 2),
         "embedding.threads": (embedding.threads, 1, 256),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
     }

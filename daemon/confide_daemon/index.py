@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.chunks import ChunkSettings, cut
@@ -24,6 +24,9 @@ from confide_daemon.indexing.plan import Condition, Patience, Plan, Standing, de
 from confide_daemon.indexing.provider import Provider
 from confide_daemon.search import Weights
 from confide_daemon.store import Store
+
+if TYPE_CHECKING:
+    from confide_daemon.embed.rerank import Reranker
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,6 +53,7 @@ class IndexSettings:
     chunks: ChunkSettings = field(default_factory=ChunkSettings)
     weights: Weights = field(default_factory=Weights)
     patience: Patience = field(default_factory=Patience)
+    reranker: Reranker | None = None
 
 
 @dataclass(frozen=True, slots=True)

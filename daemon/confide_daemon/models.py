@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from confide_daemon.chunks import ChunkSettings
-from confide_daemon.config import AUTO, DaemonConfig, EmbeddingConfig
+from confide_daemon.config import AUTO, DaemonConfig, EmbeddingConfig, SearchConfig
 from confide_daemon.embed import Embedder, EmbedderHandle, providers
 from confide_daemon.embed.settings import RemoteSettings
 from confide_daemon.index import IndexSettings
+from confide_daemon.ranking import ORIGINAL
 from confide_daemon.search import Weights
+
+if TYPE_CHECKING:
+    from confide_daemon.embed.rerank import Reranker
 
 
 def index_settings(config: DaemonConfig) -> IndexSettings:
     """How every space of this daemon is cut and searched."""
     return IndexSettings(
         chunks=ChunkSettings.named(config.index.chunks),
-        weights=Weights(vector=config.search.vector_weight, keyword=config.search.keyword_weight),
+        weights=_weights(config.search),
+        reranker=_reranker(config),
     )
+
+
+def _weights(settings: SearchConfig) -> Weights:
+    if settings.ranking == "original":
+        return ORIGINAL
+    return Weights(vector=settings.vector_weight, keyword=settings.keyword_weight)
+
+
+def _reranker(config: DaemonConfig) -> Reranker | None:
+    if not config.search.reranker:
+        return None
+    # Imported late: it brings numpy's weight.
+    from confide_daemon.embed.rerank import Reranker
+
+    return Reranker(Path(config.search.reranker).expanduser(), threads=config.embedding.threads)
 
 
 TRY_OUT_S = 15.0

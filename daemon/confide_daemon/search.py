@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from confide_daemon.calibration import CosineScale, Evidence, Terms, saturate, stem_line
 from confide_daemon.dates import Days, days_of
@@ -21,12 +22,17 @@ from confide_daemon.store.pieces import piece_header
 from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
 from confide_daemon.words import Question, question
 
+if TYPE_CHECKING:
+    from confide_daemon.embed.rerank import Reranker
+
 __all__ = ["RANKS", "Found", "Hit", "SearchQuery", "SearchResult", "Weights", "filter_of", "iso", "run"]
 
 # The best by relevance are looked at closely: their texts are read and their scores worked out. Of so many times the hits asked for,
 # and as many at least, when they are then put in another order.
 CLOSELY = 4
 CLOSELY_AT_LEAST = 64
+# How many of the best a reranker looks at.
+FIRST = 20
 # The question's terms may stand in the pieces around.
 REACH = 2
 # A model that only compares words says nothing that the keyword leg does not.
@@ -105,6 +111,7 @@ def run(
     now: float,
     timings: dict[str, float],
     scale: CosineScale | None = None,
+    reranker: Reranker | None = None,
 ) -> Found:
     """The hits of the query. The caller holds one view of the store (`Store.reading`) around it.
 
@@ -112,10 +119,13 @@ def run(
         generation: the vectors to use, with `vector`, the question's own; None for keywords alone.
         timings: gets the milliseconds of each step.
         scale: what the cosines of this model mean; None: as those of the packaged one.
+        reranker: looks at the best again.
     """
     search = _Search(store, query, weights, now, timings)
     legs = search.legs(generation, vector)
     ranked = search.ranked(legs)
+    if reranker is not None:
+        ranked = search.reranked(ranked, reranker)
     closely = search.closely(legs, ranked, scale or CosineScale(), generation)
     return search.found(closely, legs)
 
@@ -135,6 +145,7 @@ class _Search:
         self._timings = timings
         self._places: dict[int, Place] = {}
         self._factors: dict[int, Factors] = {}
+        self._warnings: list[str] = []
 
     # ---------------------------------------------------------------- candidates
 
@@ -200,6 +211,16 @@ class _Search:
             ranks[piece] = factors.rank
         self._clock.lap("fuse")
         return sorted(ranks, key=lambda piece: (-ranks[piece], piece))
+
+    def reranked(self, ranked: list[int], reranker: Reranker) -> list[int]:
+        """The candidates with the first of them in the order that the reranker gives them."""
+        rows = self._store.hits(ranked[:FIRST])
+        first = [piece for piece in ranked[:FIRST] if piece in rows]
+        order = reranker.order(self._query.text, [f"{rows[piece].heading}\n{rows[piece].text}" for piece in first])
+        if reranker.failure is not None:
+            self._warnings.append(f"{reranker.failure}; ranked without it")
+        self._clock.lap("rerank")
+        return [first[index] for index in order] + ranked[FIRST:]
 
     # ---------------------------------------------------------------- scores
 
@@ -275,7 +296,7 @@ class _Search:
                 break
         hits = [_hit(group, rows) for group in grouping.groups]
         self._clock.lap("group")
-        warnings = []
+        warnings = list(self._warnings)
         if self._days is not None:
             warnings.append(f"'{self._days.words}' was taken for {self._days.name}: what is from then comes first")
         explanation = None

@@ -374,6 +374,7 @@ class Space:
                 weights=self._settings.weights,
                 now=now,
                 timings=timings,
+                reranker=self._settings.reranker,
             )
             live = _live(store)
         warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings]

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from confide_daemon import config, models, paths
+from confide_daemon.chunks import ChunkSettings
 from confide_daemon.errors import ConfigError
 from confide_daemon.index import IndexSettings
+from confide_daemon.ranking import ORIGINAL, RANKINGS, Weights
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "daemon.toml"
 
@@ -45,6 +47,20 @@ def test_the_defaults_are_those_of_the_index() -> None:
     assert models.index_settings(config.DaemonConfig()) == IndexSettings()
 
 
+@pytest.mark.parametrize(("text", "size", "overlap"), [("original", 400, 80), ("small", 48, 0), ("300/60", 300, 60)])
+def test_chunks_are_chosen_by_name_or_by_numbers(tmp_path: Path, text: str, size: int, overlap: int) -> None:
+    loaded = config.load(written(tmp_path, f"[index]\nchunks = '{text}'\n"))
+    assert models.index_settings(loaded).chunks == ChunkSettings(size, overlap)
+
+
+def test_rankings_are_chosen_by_name_and_their_names_are_those_of_the_search(tmp_path: Path) -> None:
+    """The original plan's weights come with its name, whatever the others say."""
+    assert config.RANKINGS == RANKINGS
+    chosen = config.load(written(tmp_path, '[search]\nranking = "original"\nvector_weight = 0.5\n'))
+    assert models.index_settings(chosen).weights == ORIGINAL
+    assert models.index_settings(config.DaemonConfig()).weights == Weights()
+
+
 def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
     loaded = config.load(written(tmp_path, '[server]\nlisten = "0.0.0.0:80"\n[search]\nmin_score = 0\n'))
     assert loaded.server.listen == "0.0.0.0:80"
@@ -67,6 +83,11 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
         ("[server]\nlisten = '::1'", "wrong value for 'server.listen'", "brackets"),
         ("[server]\npublic_url = 'https://x'", "wrong value for 'server.public_url'", "confide://"),
         ("[search]\nmin_score = nan", "wrong value for 'search.min_score'", "at least 0"),
+        ('[search]\nranking = "best"', "wrong value for 'search.ranking'", "one of confide, original"),
+        ("[search]\nvector_weight = 0\nkeyword_weight = 0", "'search.keyword_weight'", "above 0"),
+        ("[index]\nchunks = 'large'", "wrong value for 'index.chunks'", "small or original"),
+        ("[index]\nchunks = '48/40'", "wrong value for 'index.chunks'", "at most half"),
+        ("[index]\nchunk_tokens = 400", "unknown option 'index.chunk_tokens'", "chunks"),
         (
             "[embedding]\nprovider = 'gpt'",
             "wrong value for 'embedding.provider'",

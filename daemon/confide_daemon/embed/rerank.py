@@ -1,0 +1,114 @@
+"""A cross-encoder that looks at the best pieces again, together with the question: slower than anything else here, and optional.
+
+It is a folder with `model.onnx` and `tokenizer.json` as Hugging Face lays out a sequence classifier (`ms-marco-MiniLM-L6-v2` and its
+like): the question and a text go in as a pair, one logit comes out, higher for a better answer. None is packaged. It has a fixed time;
+pieces that it did not come to stay behind those it did, in the order they had.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.errors import EmbedderError
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 0.3
+PAIRS = 4  # in one run: between two runs the clock is looked at
+TOKENS = 512
+INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+
+
+class CrossEncoder:
+    """A loaded model."""
+
+    def __init__(self, folder: Path, *, threads: int) -> None:
+        """Loads the folder. Raises EmbedderError when a file is missing or cannot be used."""
+        # Imported late, as everything that brings onnxruntime.
+        from confide_daemon.embed.local import _read, _session, _tokenizer
+
+        weights, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
+        if not weights.is_file() or not tokenizer.is_file():
+            raise EmbedderError(
+                f"cannot load the reranker in {folder}: it needs model.onnx and tokenizer.json",
+                hint='leave search.reranker = "" in daemon.toml to go without',
+            )
+        self._tokenizer = _tokenizer(_read(tokenizer), TOKENS)
+        self._session = _session(_read(weights), threads)
+        self._inputs = {entry.name for entry in self._session.get_inputs()}
+        if not self._inputs <= INPUTS:
+            raise EmbedderError("cannot use the reranker: it asks for inputs that are not text")
+        self.scores("a", ["b"], deadline=float("inf"))
+
+    def scores(self, question: str, texts: Sequence[str], *, deadline: float) -> list[float]:
+        """The scores of the first texts, as many as the time allows (`time.monotonic`), at least of one batch. Raises EmbedderError."""
+        found: list[float] = []
+        for start in range(0, len(texts), PAIRS):
+            if found and time.monotonic() >= deadline:
+                break
+            found += self._run([(question, text) for text in texts[start : start + PAIRS]])
+        return found
+
+    def _run(self, pairs: list[tuple[str, str]]) -> list[float]:
+        encoded = self._tokenizer.encode_batch(pairs)
+        feed: dict[str, Any] = {
+            "input_ids": np.array([entry.ids for entry in encoded], dtype=np.int64),
+            "attention_mask": np.array([entry.attention_mask for entry in encoded], dtype=np.int64),
+            "token_type_ids": np.array([entry.type_ids for entry in encoded], dtype=np.int64),
+        }
+        try:
+            output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
+        except Exception as error:  # onnxruntime raises classes of its own, all below Exception
+            raise EmbedderError(f"the reranker failed: {type(error).__name__}") from None
+        logits = np.asarray(output, dtype=np.float64).reshape(len(pairs), -1)
+        if logits.shape[1] == 0 or not np.isfinite(logits).all():
+            raise EmbedderError("the reranker gave no usable scores")
+        # Of two classes the second is "relevant".
+        found: list[float] = (logits[:, -1] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]).tolist()
+        return found
+
+
+class Reranker:
+    """A cross-encoder that may still be loading, or that failed. Nobody waits for it."""
+
+    def __init__(self, folder: Path, *, threads: int = 2, deadline_s: float = DEADLINE_S) -> None:
+        self._deadline_s = deadline_s
+        self._model: CrossEncoder | None = None
+        self.failure: ConfideError | None = None
+        self._settled = threading.Event()
+        threading.Thread(target=self._load, args=(folder, threads), name="confide-rerank-load", daemon=True).start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until loading has ended, well or not."""
+        return self._settled.wait(timeout_s)
+
+    def order(self, question: str, texts: Sequence[str]) -> list[int]:
+        """The indexes of the texts, best first; as they came while there is no model, or when it fails."""
+        model = self._model
+        if model is None or len(texts) < 2:
+            return list(range(len(texts)))
+        try:
+            scores = model.scores(question, texts, deadline=time.monotonic() + self._deadline_s)
+        except EmbedderError as error:
+            self.failure, self._model = error, None
+            log.warning("%s; hits stay as they were ranked", error)
+            return list(range(len(texts)))
+        looked_at = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
+        return looked_at + list(range(len(scores), len(texts)))
+
+    def _load(self, folder: Path, threads: int) -> None:
+        try:
+            self._model = CrossEncoder(folder, threads=threads)
+        except ConfideError as error:
+            self.failure = error
+        except Exception as error:  # a broken library must not end in silence
+            self.failure = EmbedderError(f"cannot load the reranker: {type(error).__name__}")
+        self._settled.set()
