@@ -34,6 +34,8 @@ class HostileDaemon:
         self._answers = answers
         self.connections: asyncio.Queue[Connection] = asyncio.Queue()
         self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.session: psutil.Process | None = None
+        """The `confide mcp` that came last."""
 
     async def handle(self, ws: ServerConnection) -> None:
         connection = await accept(ws, HOST, self._door)
@@ -73,6 +75,7 @@ async def hostile(tmp_path: Path, answers: Answers) -> AsyncIterator[tuple[Hosti
 async def served(daemon: HostileDaemon, machine: Machine, act: Callable[[], Awaitable[None]]) -> None:
     """Run a session while `act` goes on; at the end it must still answer."""
     wire = await asyncio.to_thread(Wire, machine)
+    daemon.session = psutil.Process(wire.process.pid)
     try:
         await asyncio.to_thread(wire.open)
         async with asyncio.timeout(20):
@@ -205,23 +208,15 @@ async def test_a_comparison_that_names_everything_there_is(tmp_path: Path, compa
             nonlocal peak
             for _ in range(6):
                 await daemon.asked.get()
-            (process,) = [each for each in psutil.process_iter() if is_session(each, machine)]
+            assert daemon.session is not None
             for _ in range(20):
-                peak = max(peak, process.memory_info().rss)
+                peak = max(peak, daemon.session.memory_info().rss)
                 await asyncio.sleep(0.1)
 
         await served(daemon, machine, act)
         assert peak < 512 * 2**20
         assert (machine.project / "memory/a.md").read_text() == "mine\n"
         assert sum(1 for _ in machine.project.rglob("*.md")) < 1000
-
-
-def is_session(process: psutil.Process, machine: Machine) -> bool:
-    """Whether a process is this machine's `confide mcp`."""
-    try:
-        return process.cmdline()[-1:] == ["mcp"] and process.cwd() == str(machine.project)
-    except psutil.Error:
-        return False
 
 
 async def test_a_revision_without_end_is_refused(tmp_path: Path) -> None:
