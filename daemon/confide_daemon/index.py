@@ -40,6 +40,7 @@ RETRY_S = 30.0
 # How often a model that is down is looked at when another one could take its place, and how often the calendar.
 OUTAGE_LOOK_S = 10.0
 CALENDAR_LOOK_S = 3600.0
+SHORTEST_PAUSE_S = 0.05
 # Closing waits so long for calls that are under way; what comes later is embedded again after the next start.
 CLOSE_S = 5.0
 # One decision may lead to another (drop, add, fill from nothing, swap), but not for ever.
@@ -301,10 +302,11 @@ class Indexer:
             condition = provider.standing().condition
             if provider.is_spent:
                 waits.append(CALENDAR_LOOK_S)
-            elif condition is Condition.DOWN and has_others:
+                continue
+            if condition is Condition.DOWN and has_others:
                 waits.append(OUTAGE_LOOK_S)
             if condition in (Condition.DOWN, Condition.REFUSED) and (has_others or provider.name in self._lacking):
-                waits += [max(0.02, provider.retry_in_s)] if provider.retry_in_s is not None else []
+                waits += [max(SHORTEST_PAUSE_S, provider.retry_in_s)] if provider.retry_in_s is not None else []
         return min(waits, default=None)
 
     async def _tell(self) -> None:

@@ -80,7 +80,12 @@ class Serving:
             tried.append(name)
             before = provider.standing().condition
             try:
-                vector = await asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
+                if provider.handle.remembers(text):
+                    vector = provider.query_vector(text)
+                else:
+                    vector = await asyncio.get_running_loop().run_in_executor(
+                        self._threads, provider.query_vector, text
+                    )
             except EmbedderError as error:
                 failures.append(str(error))
                 vector = None
