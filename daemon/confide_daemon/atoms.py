@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import accumulate, chain
 
 from confide_daemon.markdown import structure
-from confide_daemon.packing import BLOCK, GLUE, HARD, LINE, NESTED, SENTENCE, TOKEN, WORD
+from confide_daemon.packing import GLUE, HARD, LOOSE, TOKEN, WORD
 from confide_daemon.tokens import count_tokens, token_ends
 
 # Between sentences, also where no blank follows: Chinese and Japanese have none.
@@ -76,7 +76,7 @@ class Source:
         headings = 0  # tokens of the headings that wait for text to stand with
         for first, last in self._runs():
             is_heading = self.is_heading(first)
-            bond = GLUE if headings else HARD if is_heading else self._bond(first)
+            bond = GLUE if headings else HARD if is_heading else LOOSE
             # A heading that is a piece of its own would be found without saying anything: what follows is cut so that its beginning fits.
             room = self.limit if is_heading else max(self.limit // 2, self.limit - headings)
             self._add_run(first, last, bond, room)
@@ -102,10 +102,6 @@ class Source:
             yield first, last
             first = end
 
-    def _bond(self, line: int) -> int:
-        block = self._blocks.get(line)
-        return NESTED if block is not None and block.nested else BLOCK
-
     def _end(self, line: int) -> int:
         return self.offsets[line] + len(self._lines[line])
 
@@ -124,7 +120,7 @@ class Source:
             line = self._lines[number]
             if line and not line.isspace():
                 self._add_line(self.offsets[number], line, bond, room)
-                bond, room = LINE, self.limit
+                bond, room = LOOSE, self.limit
 
     def _add_line(self, begin: int, line: str, bond: int, room: int) -> None:
         if self.count(begin, begin + len(line)) <= room:
@@ -135,7 +131,7 @@ class Source:
                 self._add(begin + start, begin + end, bond)
             else:
                 self._add_words(begin + start, line[start:end], bond, room)
-            bond, room = SENTENCE, self.limit
+            bond, room = LOOSE, self.limit
 
     def _add_words(self, begin: int, sentence: str, bond: int, room: int) -> None:
         """The words of a sentence without an end in sight; what is too long for a word by its tokens."""
@@ -152,23 +148,33 @@ class Source:
         for index in range(bisect_right(self.ends, begin), bisect_left(self.ends, end)):
             place = self.ends[index]
             since += 1
+            if place <= start:
+                continue
             before, after = text[place - 1], text[place]
-            chosen = before in GOOD_ENDS or (31 * ord(before) + 17 * ord(after)) % SPARSE == 0 or since >= MOST_TOKENS
-            if chosen and place > start and may_part(text, place, most=place - start):
+            if before in GOOD_ENDS or (31 * ord(before) + 17 * ord(after)) % SPARSE == 0 or since >= MOST_TOKENS:
+                # Tokens can end in the middle of what a person calls a character.
+                while place < end and not may_part(text, start, place):
+                    place += 1
+                if place == end:
+                    break
                 self._add(start, place, bond)
-                bond = WORD if before in GOOD_ENDS else TOKEN
+                bond = WORD if text[place - 1] in GOOD_ENDS else TOKEN
                 start, since = place, 0
         self._add(start, end, bond)
 
 
-def may_part(text: str, place: int, *, most: int) -> bool:
-    """Whether a cut there parts no character from its marks and no parts of an emoji; `most` is what stands before it uncut."""
-    if ord(text[place]) < 0x300 or most > MOST_CLINGING:
-        return True
+def may_part(text: str, start: int, place: int) -> bool:
+    """Whether a cut at `place` parts no character from its marks and no parts of an emoji; `start` is where the part before it begins."""
     after, before = text[place], text[place - 1]
-    if before == JOINER or unicodedata.category(after) in CLINGING:
-        return False
-    return not (ord(after) in FLAGS and ord(before) in FLAGS)
+    if ord(after) < 0x300:
+        return True
+    if ord(after) in FLAGS and ord(before) in FLAGS:
+        # Two make a flag.
+        first = place - 1
+        while first > start and ord(text[first - 1]) in FLAGS:
+            first -= 1
+        return (place - first) % 2 == 0
+    return place - start > MOST_CLINGING or (before != JOINER and unicodedata.category(after) not in CLINGING)
 
 
 def _between(marks: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from confide_daemon.markdown import Heading
 from confide_daemon.tokens import count_tokens
 
 if TYPE_CHECKING:
     from confide_daemon.atoms import Source
+    from confide_daemon.markdown import Heading
     from confide_daemon.packing import Atoms
 
 # What a configuration can say in place of two numbers: tokens in a piece, tokens of overlap.
@@ -30,14 +30,26 @@ TITLE_CHARACTERS = 160
 
 @dataclass(frozen=True, slots=True)
 class ChunkSettings:
-    """How documents are cut. `ChunkSettings(*NAMED["original"])` is the original plan's way."""
+    """How documents are cut."""
 
     size: int = 48  # tokens at most; LoCoMo recall within 500 tokens: 48 80.8, 56 77.3, 64 75.2, 80 70.3, 100 67.7
     overlap: int = 0  # tokens repeated from the piece before, at most
 
     def __post_init__(self) -> None:
         if not 16 <= self.size <= 2000 or not 0 <= self.overlap <= self.size // 2:
-            raise ValueError(f"chunk size must be 16 to 2000 tokens and overlap at most half of it, not {self}")
+            raise ValueError(
+                f"a chunk size is 16 to 2000 tokens and an overlap at most half of it, not {self.size}/{self.overlap}"
+            )
+
+    @classmethod
+    def named(cls, name: str) -> ChunkSettings:
+        """Settings by name (`small`, `original`) or as `48/0`. Raises ValueError, with a sentence, where they make no sense."""
+        if name in NAMED:
+            return cls(*NAMED[name])
+        size, slash, overlap = name.partition("/")
+        if not (slash and size.isdecimal() and overlap.isdecimal() and len(name) < 12):
+            raise ValueError(f"it is {' or '.join(NAMED)}, or two numbers such as 48/0")
+        return cls(int(size), int(overlap))
 
     @property
     def name(self) -> str:

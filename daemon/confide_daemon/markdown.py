@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from confide_daemon.documents import front_matter_lines
 from confide_daemon.line_ends import MARK
@@ -40,9 +39,6 @@ class Block:
 
     line: int
     kind: str  # heading, paragraph, item, fence, row, front, other
-    nested: bool = (
-        False  # belongs to what stands before it: a row of a table, a further paragraph or a list inside an item
-    )
 
 
 # Our names for the parser's tokens; everything else starts no part of its own.
@@ -89,14 +85,8 @@ def structure(text: str) -> tuple[list[Block], list[Heading]]:
         # An item and its first paragraph begin on the same line: the outer one names the part.
         if line not in seen:
             seen.add(line)
-            blocks.append(Block(line, kind, _is_nested(tokens, index)))
+            blocks.append(Block(line, kind))
     return blocks, headings
-
-
-def _is_nested(tokens: list[Token], index: int) -> bool:
-    """Whether the block belongs to the one before it."""
-    token = tokens[index]
-    return token.level >= 2 and tokens[index - 1].type != "thead_open"
 
 
 def _plain_headings(lines: list[str], front: int) -> Iterator[Heading]:

@@ -1,11 +1,12 @@
 """Which neighbouring atoms of a text make a piece together: decided by the text around each seam alone.
 
 Filling pieces from the front would be simpler, but in rows of like length (tables, lists, logs) one row more moves every seam after it,
-and everything after it would be embedded again. Here neighbours are merged wherever they fit together, in an order that the text at their
-seams gives (a hash of it), as in locally consistent parsing (Mehlhorn, Sundar, Uhrig 1997; Cormode, Muthukrishnan 2007): whether a
-seam stays depends on its surroundings alone, so a change moves the seams near it and no others. No two pieces that are left would fit
-into one. Of 700 changed lines in seven kinds of text 97 in a hundred made at most three new pieces, none more than five; merging the
-smallest pairs first made up to seven, and filling from the front up to all.
+and everything after it would be embedded again. Here neighbours are merged wherever they fit together, those that fill a piece well first,
+then in an order that the text at their seams gives (a hash of it), as in locally consistent parsing (Mehlhorn, Sundar, Uhrig 1997;
+Cormode, Muthukrishnan 2007): whether a seam stays depends on its surroundings alone, so a change moves the seams near it and no others.
+No two pieces that are left would fit into one. Of 700 changed lines in seven kinds of text 95 in a hundred made at most three new
+pieces, none more than six; filled from the front, all that followed. Search finds as much in them (over several hashes, LoCoMo recall
+within 500 / 1,000 tokens 80.7 / 87.9; filled from the front, over several sizes, 81.1 / 86.9; by the hash alone 80.2 / 87.3).
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint64]
 
 # How firmly an atom holds to the one before it: lower seams are closed before higher ones are looked at, HARD ones never.
-GLUE, TOKEN, WORD, SENTENCE, LINE, NESTED, BLOCK, HARD = range(8)
+# Sentences, lines and paragraphs are all LOOSE: closing the seams of sentences before those of paragraphs found no more.
+GLUE, TOKEN, WORD, LOOSE, HARD = range(5)
+
+# Pairs are merged in so many bands, by how well they fill a piece. More bands fill a little better, and a change reaches further.
+BANDS = 3
+_BAND_BITS = np.uint64(2)
 
 _NEVER = np.uint64(2**64 - 1)
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads the bits (Knuth, volume 3, 6.4)
@@ -56,7 +62,7 @@ class Atoms:
         own = np.array([crc32(text[s:e].encode()) for s, e in zip(*spans[:2], strict=True)], dtype=np.uint64)
         mix = (own * _ODD) ^ np.roll(own, 1)
         mix = (mix ^ (mix >> np.uint64(31))) * _ODD
-        return cls(start, end, first, last, bond, mix >> np.uint64(1))
+        return cls(start, end, first, last, bond, mix >> _BAND_BITS)
 
     def part(self, begin: int, stop: int) -> Atoms:
         """The atoms from `begin` up to `stop`."""
@@ -90,7 +96,8 @@ def _closed(atoms: Atoms, begins: Whole, bond: int, limit: int) -> Whole:
     may = (atoms.bond[right] <= bond) & (tokens <= limit)
     if not may.any():
         return np.empty(0, dtype=np.int64)
-    key = np.where(may, atoms.mix[right], _NEVER)
+    band = (np.maximum(limit - tokens, 0) * BANDS // limit).astype(np.uint64)
+    key = np.where(may, band << (np.uint64(64) - _BAND_BITS) | atoms.mix[right], _NEVER)
     # Where the same lines repeat, keys are equal for long: of such a run every second seam closes, counted from its beginning.
     changes = np.flatnonzero(key[1:] != key[:-1]) + 1
     heads = np.concatenate([np.zeros(1, dtype=np.int64), changes])
