@@ -296,14 +296,14 @@ async def test_a_deleted_space_gives_its_room_back_while_it_is_searched(tmp_path
     """The file itself gets smaller, and what was deleted is in no page of it any more."""
     path = tmp_path / "s.db"
     space = await open_space(path)
-    filler = " ".join(f"filler{number}" for number in range(2500))
-    for number in range(60):
+    filler = " ".join(f"filler{number}" for number in range(1200))
+    for number in range(20):
         await space.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
     await space.put("p", "3.md", text_of(3), base=0, author="a")
     await space.wait_indexed(timeout_s=120)
     await space.upkeep.give_back()
     before = path.stat().st_size
-    for number in range(60):
+    for number in range(20):
         await space.remove("p", f"big{number}.md", base=1, author="a")
     await space._threads.write(lambda store: store.forget_deleted(9e12, limit=1000))
     giving: asyncio.Task[int] = asyncio.create_task(space.upkeep.give_back())

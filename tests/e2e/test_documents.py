@@ -72,8 +72,6 @@ class Reader:
         if command.startswith("confided serve"):
             self._serve()
             return
-        if command.startswith("confided reindex"):
-            self._stop()
         if command.startswith("confide join"):
             command = f"confide join {shlex.quote(self._invite)}"
         said = self._run(command + (" --no-wait" if command.startswith("confided invite") else ""))

@@ -29,7 +29,8 @@ NEW: Final = ".new"
 DAMAGED: Final = ".damaged"
 _DERIVED: Final = re.compile(r"chunk|vector_\w+|breach|mark")
 _BATCH: Final = 512
-# Where pages are unreadable, row ids are tried one by one, 15 us each; so many without a row are the end.
+# Where pages are unreadable, row ids are tried one by one, 15 us each, up to the highest that was ever given; where nobody knows that, so
+# many without a row are the end.
 _BARREN: Final = 65_536
 
 
@@ -121,7 +122,7 @@ def _fill_table(source: apsw.Connection, target: apsw.Connection, name: str) -> 
     columns = [row[1] for row in source.execute(f"PRAGMA table_info({name})")]
     fields = ", ".join(f'"{column}"' for column in columns)
     insert = f"INSERT OR IGNORE INTO {name} ({fields}) VALUES ({', '.join('?' * len(columns))})"
-    reader = _Reader(source, name, fields)
+    reader = _Reader(source, name, fields, _highest_id(source))
     for rows in reader.batches():
         with transaction(target):
             target.executemany(insert, rows)
@@ -131,10 +132,11 @@ def _fill_table(source: apsw.Connection, target: apsw.Connection, name: str) -> 
 class _Reader:
     """All rows of a table that can be read, in the order of their row ids."""
 
-    def __init__(self, source: apsw.Connection, table: str, fields: str) -> None:
+    def __init__(self, source: apsw.Connection, table: str, fields: str, highest: int | None) -> None:
         self._source = source
         self._table = table
         self._fields = fields
+        self._highest = highest
         self._has_rowid = not source.execute("SELECT wr FROM pragma_table_list WHERE name = ?", (table,)).get
         self.lost = 0
 
@@ -170,7 +172,7 @@ class _Reader:
         """What can be read of the next ids, one by one, up to a batch; up to where that was, and whether it was the end."""
         found: list[Any] = []
         barren = 0
-        while barren < _BARREN and len(found) < _BATCH:
+        while not self._is_end(after, barren) and len(found) < _BATCH:
             after += 1
             try:
                 rows = self._read("rowid = ?", after)
@@ -180,8 +182,21 @@ class _Reader:
             barren = 0 if rows else barren + 1
             found += rows
         # Behind the last row every id lies on the last page: how many of them were rows, nobody knows.
-        self.lost += 1 if barren >= _BARREN else barren
-        return found, after, barren >= _BARREN
+        is_last = self._is_end(after, barren)
+        self.lost += 1 if is_last and barren else barren
+        return found, after, is_last
+
+    def _is_end(self, after: int, barren: int) -> bool:
+        return barren >= _BARREN if self._highest is None else after >= self._highest
+
+
+def _highest_id(source: apsw.Connection) -> int | None:
+    """No row of any table has a higher id than this, if it can be read: pieces and revisions are counted, and nothing is without either."""
+    try:
+        highest = source.execute("SELECT max(seq) FROM sqlite_sequence WHERE name IN ('chunk', 'revision')").get
+    except apsw.CorruptError:
+        return None
+    return int(highest) if isinstance(highest, int) else None
 
 
 def _continue_ids(source: apsw.Connection, target: apsw.Connection) -> None:
