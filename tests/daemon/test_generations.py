@@ -17,6 +17,7 @@ from tests.support.generations import MarkedEmbedder, handle, model_of
 from tests.support.provider_server import KEY as KEY_OF_PROVIDER
 from tests.support.provider_server import ProviderServer, error
 
+from confide_daemon import index
 from confide_daemon.config import EmbeddingConfig
 from confide_daemon.embed import EmbedderHandle, Limits
 from confide_daemon.errors import ProviderDownError, QuotaError
@@ -292,8 +293,11 @@ async def test_a_complete_generation_answers_at_once_when_the_live_one_cannot_be
         assert (await space.status(None)).provider == "provider-0"
 
 
-async def test_a_model_that_is_down_from_the_start_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Stores and searches answer while its calls hang; closing does not wait for them either."""
+async def test_a_model_that_hangs_from_the_start_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores and searches answer while its calls hang; closing gives them up after a while."""
+    monkeypatch.setattr(index, "CLOSE_S", 0.3)
     first, second = models()
     first.open.clear()
     started = time.monotonic()
