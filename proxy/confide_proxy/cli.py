@@ -101,16 +101,21 @@ class _TakesListItems(TyperCommand):
         return super().parse_args(ctx, [*others, "--", *items] if items else others)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"confide {VERSION}")
+        raise typer.Exit
+
+
 @app.callback()
 def _global(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option("--config", help="The configuration file.", dir_okay=False)] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
 ) -> None:
     global _here
-    if version:
-        out.print(f"confide {VERSION}")
-        raise typer.Exit
     paths = places.find(config)
     context.obj = _here = Here(paths, load_config(paths.config))
 

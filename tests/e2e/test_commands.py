@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.programs import Daemon, Machine, running_daemon
+from tests.support.programs import CONFIDED, Daemon, Machine, running_daemon
+
+from confide_daemon import __version__
+from confide_proxy.version import VERSION
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +154,11 @@ def test_plausible_mistakes_get_a_hint(machine: Machine) -> None:
     assert "search" in machine.run("serach", "x", code=2)
     assert "not a folder" in machine.run("search", "x", "--project", "/no/where", code=2)
     assert "confide join" in machine.run("status", code=5)
+
+
+def test_both_programs_tell_their_version(machine: Machine) -> None:
+    assert machine.run("--version") == f"confide {VERSION}\n"
+    assert machine.run("--version", program=CONFIDED) == f"confided {__version__}\n"
 
 
 def test_every_command_has_help_and_is_documented(machine: Machine) -> None:
