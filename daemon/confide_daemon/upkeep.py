@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 LOOK_S = 600.0
 RETRY_S = 60.0
 DAY_S = 86_400.0
+# A damaged file may hold what can be had nowhere else, and what was meant to be deleted.
+DAMAGED_DAYS = 30
 # Rows mended in one transaction: some 20 ms of the writer.
 MENDED = 64
 # After each slice of examining, so many times its time is spent resting.
@@ -172,6 +174,7 @@ class Upkeep:
             await self._heal(found)
             await self._threads.maintain(lambda store: _set_mark(store, CHECKED_AT, self._clock()))
             self._is_due = False
+            await self._threads.maintain(lambda store: store.forget_damaged(self._clock() - DAMAGED_DAYS * DAY_S))
             await self._give_back(merge=True)
         await self._give_back(merge=False)
 

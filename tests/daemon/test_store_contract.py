@@ -14,7 +14,7 @@ import pytest
 from confide_daemon.chunks import ChunkSettings, Piece, cut
 from confide_daemon.documents import text_hash
 from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.store import Filter, Generation, OperationRow, Store, TranscriptRow
+from confide_daemon.store import Breach, Filter, Generation, OperationRow, Store, TranscriptRow
 from confide_daemon.store.generations import CACHED_S, CACHED_VECTORS
 from confide_daemon.store.operations import KEPT_S
 from confide_daemon.store.scan import VectorScan
@@ -485,7 +485,55 @@ def test_a_sound_store_needs_no_healing(store: Store) -> None:
     embed_all(store, live(store))
     with store.writing():
         assert not store.heal()
+    assert store.glance() == []
+    assert [found for found in store.examine() if found] == []
     assert keyword(store, "alpha") == ["a.md"]
+
+
+def test_a_breach_is_written_down_once_until_it_is_healed(store: Store) -> None:
+    """The largest count of it stays, and what comes back after it was healed is another one."""
+    with store.writing():
+        for rows, found_at in ((3, NOW), (7, NOW + 1), (2, NOW + 2)):
+            store.note_breach(Breach("something", rows, found_at))
+        store.note_breach(Breach("another", 1, NOW))
+    assert store.breaches(limit=10) == [Breach("another", 1, NOW), Breach("something", 7, NOW)]
+    with store.writing():
+        store.settle_breaches(["something", "unheard of"], now=NOW + 9)
+        store.note_breach(Breach("something", 1, NOW + 10))
+    found = store.breaches(limit=2)
+    assert [(one.what, one.rows, one.healed_at) for one in found] == [("something", 1, None), ("another", 1, None)]
+    assert store.breaches(limit=10)[-1] == Breach("something", 7, NOW, NOW + 9)
+
+
+def test_a_mark_is_kept(backend: Backend) -> None:
+    """Other connections see it; one that was never set is nothing."""
+    store = backend.connection(writer=True)
+    assert store.mark("open") == 0.0
+    with store.writing():
+        store.set_mark("open", 1.0)
+        store.set_mark("checked_at", NOW)
+    other = backend.connection(writer=False)
+    assert (other.mark("open"), other.mark("checked_at")) == (1.0, NOW)
+
+
+def test_room_is_given_back_in_steps(store: Store) -> None:
+    """Until it is not worth more; what is left is found as before."""
+    put(store, "p", "a.md", "alpha\n")
+    put(store, "p", "big.md", "\n\n".join(os.urandom(400).hex() for _ in range(2500)))
+    with store.writing():
+        row = store.save("p", "big.md", None, author="a", now=NOW)
+        store.replace_pieces(row, [], chunking=CHUNKING.name, now=NOW)
+    with store.writing():
+        store.forget_deleted(NOW + 1, limit=10)
+    assert not store.is_old()
+    given = 0
+    while step := store.give_back():
+        given += step
+    assert given > 500_000
+    assert store.fold_log()
+    assert store.merge_words(begin=True) in (True, False)
+    assert keyword(store, "alpha") == ["a.md"]
+    assert store.glance() == []
 
 
 @pytest.mark.parametrize("match", ['"a" OR "b"', '"src/app.py"', '"' + "x" * 5000 + '"', '"数据库"', '"é"'])

@@ -154,6 +154,7 @@ class Place:
     day: str
     project: str
     source: str
+    pieces: int | None = None  # of its document; None: nobody has counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +382,9 @@ class Store(Protocol):
 
     def swap_copy(self) -> None:
         """Goes on with that copy, which nobody has written to since. No other connection may be open."""
+
+    def forget_damaged(self, before: float) -> bool:
+        """Removes what was kept of a damaged database, if it is from before then (seconds since 1970); whether it was."""
 
     def note_breach(self, breach: Breach) -> None:
         """Writes down what was found, once until it is healed."""

@@ -79,6 +79,19 @@ def swap(path: Path, key: bytes) -> None:
     _sync(path.parent)
 
 
+def forget_damaged(path: Path, before: float) -> bool:
+    """Removes the damaged file that was kept beside this one, if it is from before then; whether it was."""
+    kept = path.with_name(path.name + DAMAGED)
+    try:
+        # It keeps the time of its last change; when it was put aside, its link tells (ctime).
+        if kept.stat().st_ctime >= before:
+            return False
+        kept.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _copy(path: Path, key: bytes, new: Path) -> int:
     source = connect(path, key, writer=False, damaged=True)
     try:

@@ -482,7 +482,7 @@ class SqliteStore:
 
     def places(self, pieces: Sequence[int]) -> list[Place]:
         """Where the pieces stand."""
-        sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source FROM chunk c JOIN document d ON d.id = c.document
+        sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM chunk c JOIN document d ON d.id = c.document
                  JOIN project p ON p.id = d.project WHERE c.id IN (SELECT value FROM json_each(?))"""
         return [Place(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))]
 
@@ -568,6 +568,10 @@ class SqliteStore:
                 self._db = connect(self._path, self._key, writer=True)
                 self._remembered.forget()
             migrate(self._db, now=time.time())
+
+    def forget_damaged(self, before: float) -> bool:
+        """Removes the damaged file beside this one."""
+        return salvage.forget_damaged(self._path, before)
 
     def note_breach(self, breach: Breach) -> None:
         """Writes down what was found."""

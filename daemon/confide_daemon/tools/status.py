@@ -206,7 +206,7 @@ def _text(told: dict[str, Any]) -> str:
         f"{told['totalFiles']} files in {told['totalChunks']} pieces, projects: {', '.join(told['projects']) or 'none'}",
         f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
         *_model_lines(told),
-        f"database: {told['dbSize'] / 1e6:.1f} MB, {told['atRest']}",
+        f"database: {told['dbSize'] / 1e6:.1f} MB, {told['atRest']}, health: {told['health']['state']}",
         f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
         f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",
     ]
