@@ -11,7 +11,10 @@ import ctypes
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +37,12 @@ FOLDER_TOKENS = 512  # for a folder that does not say: what BERT-like models can
 BATCH = 4
 # Long texts go alone: four of 256 word pieces at once take 130 MiB that are never given back, and gain nothing.
 BATCH_CHARACTERS = 2400
-# Model runs share the machine with the agent's own work; more threads than this gain little on pieces of 60 tokens.
+# Model runs share the machine with the agent's own work; more threads than this gain little on pieces of 60 tokens. Each runs batches
+# of its own: two threads on one batch take a tenth more CPU time and are slower, and a question would wait for both.
 THREADS = 2
+# Documents give way to searches, and to the agent: a question asked meanwhile takes as long as in peace, not twice to three times. Not the
+# least there is, since such a thread may hold Python's lock on a machine that is busy with other things.
+NICE = 10
 
 
 def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> OnnxEmbedder:
@@ -133,7 +140,8 @@ class OnnxEmbedder:
         self._document_prefix = document_prefix
         self._use_first_token = use_first_token
         self._tokenizer = _tokenizer(tokenizer, max_tokens)
-        self._session = _session(weights, threads)
+        self._session = _session(weights, 1)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="confide-model", initializer=_give_way)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         if not self._inputs <= {"input_ids", "attention_mask", "token_type_ids"}:
             raise EmbedderError("cannot use the embedding model: it asks for inputs that are not text")
@@ -149,16 +157,10 @@ class OnnxEmbedder:
         if self._document_prefix:
             texts = [self._document_prefix + text for text in texts]
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        start = 0
-        while start < len(order):
-            size = BATCH
-            # The last of a batch is its longest, and padding makes them all as long.
-            while size > 1 and size * len(texts[order[min(start + size, len(order)) - 1]]) > BATCH_CHARACTERS:
-                size -= 1
-            batch = order[start : start + size]
-            vectors[batch] = self._run([texts[index] for index in batch])
-            start += size
+        batches = list(_batches(texts))
+        runs = self._pool.map(self._run, ([texts[index] for index in batch] for batch in batches))
+        for batch, rows in zip(batches, runs, strict=True):
+            vectors[batch] = rows
         return vectors
 
     def _run(self, texts: list[str]) -> Vectors:
@@ -179,6 +181,26 @@ class OnnxEmbedder:
             return output[:, 0]
         weight = mask[..., None].astype(np.float32)
         return np.asarray((output * weight).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0), dtype=np.float32)
+
+
+def _give_way() -> None:
+    """Lowers the priority of this thread; on Linux a thread has its own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[int]]:
+    """The places of texts of like length, as many as go well together."""
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    start = 0
+    while start < len(order):
+        size = BATCH
+        # The last of a batch is its longest, and padding makes them all as long.
+        while size > 1 and size * len(texts[order[min(start + size, len(order)) - 1]]) > BATCH_CHARACTERS:
+            size -= 1
+        yield order[start : start + size]
+        start += size
 
 
 def _tokenizer(data: bytes, max_tokens: int) -> Tokenizer:
