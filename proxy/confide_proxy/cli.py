@@ -101,7 +101,7 @@ class _TakesListItems(TyperCommand):
         return super().parse_args(ctx, [*others, "--", *items] if items else others)
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         out.print(f"confide {VERSION}")
         raise typer.Exit
@@ -111,8 +111,8 @@ def _version(wanted: bool) -> None:
 def _global(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option("--config", help="The configuration file.", dir_okay=False)] = None,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
     global _here
