@@ -18,6 +18,7 @@
     ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
     ├── BadNameError                a name, a time or an address in a command that is none
+    ├── QuestionsError              a file of questions that cannot be used
     ├── JobError                    what a running daemon was asked to do, and has not done
     ├── ListenError                 the socket cannot be bound
     ├── DescriptorsError            the process may open too few files to serve anybody
@@ -180,6 +181,12 @@ class TakenError(ConfideError):
 
 class BadNameError(ConfideError):
     """A name that callers and spaces cannot have, or another short text of a command that is not what it should be."""
+
+    exit_code = 7
+
+
+class QuestionsError(ConfideError):
+    """The questions of a benchmark cannot be read, or there are none."""
 
     exit_code = 7
 
