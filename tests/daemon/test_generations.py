@@ -12,10 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import jsonschema
 import pytest
 from tests.support.generations import MarkedEmbedder, handle, model_of
 from tests.support.provider_server import KEY as KEY_OF_PROVIDER
 from tests.support.provider_server import ProviderServer, error
+from tests.support.serving import machine, serving
 
 from confide_daemon import index
 from confide_daemon.config import EmbeddingConfig
@@ -26,6 +28,7 @@ from confide_daemon.models import start
 from confide_daemon.space import IndexSettings, SearchQuery, Space, SpaceStatus
 from confide_daemon.store import Store
 from confide_daemon.tokens import count_tokens
+from confide_daemon.tools.catalogue import definitions
 
 AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))
 KEY = os.urandom(32)
@@ -428,6 +431,38 @@ async def test_a_quota_over_a_real_socket(tmp_path: Path, monkeypatch: pytest.Mo
             assert all(embedded[f"note number{number} about the pool"] == 1 for number in range(25))
         for one in handles:
             one.close()
+
+
+async def test_what_an_agent_reads_of_models_and_what_they_cost(tmp_path: Path) -> None:
+    """`memory_status` and `memory_search` while the wanted model is down: structured, within the schema, and in few lines of text."""
+    first, second = models()
+    handles = [handle(first, price=100.0, monthly_tokens=1000, pause_s=60), handle(second)]
+    async with serving(tmp_path / "data", embedder=handles) as daemon, machine(daemon) as laptop:
+        await laptop.attach("proj", "global")
+        async with laptop.mcp() as client:
+            await client.call_tool("memory_store", {"content": "the pool was empty"})
+            await client.call_tool("memory_sync", {})
+            first.failure = DOWN
+            found = await client.call_tool("memory_search", {"query": "was the pool empty"})
+            status = await client.call_tool("memory_status", {})
+    for result, name in ((found, "memory_search"), (status, "memory_status")):
+        schema = next(one.output for one in definitions(["core"]) if one.name == name)
+        jsonschema.validate(result.structured_content, schema)
+    assert found.structured_content["searchMode"] == "keyword"
+    assert any("cannot reach the provider" in warning for warning in found.structured_content["warnings"])
+    told = status.structured_content
+    wanted, spare = told["providers"]
+    assert (wanted["name"], wanted["state"], wanted["monthlyTokens"]) == ("provider-0", "down", 1000)
+    assert 0 < wanted["tokensThisMonth"] < 20
+    assert wanted["costThisMonth"] == pytest.approx(wanted["tokensThisMonth"] * 100 / 1e6)
+    assert wanted["retryIn"] > 10
+    assert (spare["state"], spare["tokensThisMonth"], spare["costThisMonth"]) == ("ready", None, None)
+    assert [(one["provider"], one["state"], one["done"], one["total"]) for one in told["generations"]] == [
+        ("provider-0", "live", 1, 1)
+    ]
+    text = status.content[0].text
+    assert f"provider-0 (down): {wanted['tokensThisMonth']} of 1,000 tokens this month, $0.00" in text
+    assert len(text.splitlines()) < 10
 
 
 async def test_no_write_waits_for_a_provider_and_none_of_its_vectors_is_lost_when_its_generation_goes(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -113,7 +113,7 @@ async def serving(
     folder: Path,
     *,
     config: DaemonConfig | None = None,
-    embedder: EmbedderHandle | None = None,
+    embedder: EmbedderHandle | Sequence[EmbedderHandle] | None = None,
     idle_exit_s: float | None = None,
     timers: Timers = DEFAULT_TIMERS,
 ) -> AsyncIterator[Serving]:
