@@ -279,10 +279,15 @@ class Indexer:
         if found is None:
             return
         filling = Filling(self._write, self._budget, found, self._providers[place])  # type: ignore[arg-type]
+        has_moved = False
         while not self._closing and (generation, place) in self._plan.fill and await filling.round():
+            has_moved = True
             self.failure = None
             self._wake.set()  # it may be complete
             await self._tell()
+        if not has_moved:
+            # What is counted as missing could not be found, as in a damaged index: its healing is not to be outrun.
+            await asyncio.sleep(SHORTEST_PAUSE_S)
 
     async def _probe(self, provider: Provider) -> None:
         await in_thread(provider.probe)

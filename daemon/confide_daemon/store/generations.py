@@ -147,7 +147,8 @@ def waiting_count(rows: Rows, generation: int) -> int:
     """How many pieces have no vector."""
     sql = f"""SELECT (SELECT count(*) FROM chunk)
               - (SELECT count(*) FROM vector_{generation} INDEXED BY vector_{generation}_chunk)"""
-    return int(rows(sql, ())[0][0])
+    # Vectors without a piece, which a damaged index may have until it is healed, are no promise of more.
+    return max(0, int(rows(sql, ())[0][0]))
 
 
 def known_vectors(rows: Rows, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
