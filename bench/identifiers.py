@@ -1,6 +1,6 @@
 """How often the first hit is the right one when somebody asks for a symbol, an error code, a path, an id.
 
-    python bench/identifiers.py [--model local|hashed|none] [--misses] [--json OUT]
+    python -m bench.identifiers [--model local|hashed|none] [--misses] [--json OUT]
 
 The corpus is notes about this Python's standard library (its real symbols, signatures and docstrings) and a log of incidents, in which
 every error code, path, version, flag, variable and id has siblings that differ by a digit or a word. 200 questions with a fixed seed:
@@ -24,10 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.quality import RememberingEmbedder
+from bench.quality import embedder
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.embed.local import load_minilm
 from confide_daemon.space import IndexSettings, SearchQuery, Space
 
 SEED = 11
@@ -181,12 +179,7 @@ def main() -> None:
     parser.add_argument("--misses", action="store_true", help="show what was not found first")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
-    if arguments.model == "none":
-        handle = EmbedderHandle.none()
-    else:
-        inner = HashedEmbedder() if arguments.model == "hashed" else load_minilm()
-        handle = EmbedderHandle.ready(RememberingEmbedder(inner))
-    found = asyncio.run(measure(handle))
+    found = asyncio.run(measure(embedder(arguments.model)))
     every = [is_right for results in found.values() for _, is_right in results]
     figures = {kind: sum(is_right for _, is_right in results) / len(results) for kind, results in found.items()}
     for kind, share in sorted(figures.items()):

@@ -1,8 +1,11 @@
 """How well `Space.search` finds what it should, by the harness in /work/shared/eval (or CONFIDE_EVAL), without MCP in between.
 
-    python bench/quality.py [--data locomo_dev devmembench_dev] [--model local|hashed|none] [--size 64 --overlap 0] [--set neighbours=0.5]
+    python -m bench.quality [--data locomo_dev devmembench_dev] [--model local|hashed|none] [--view files|records]
+                            [--chunks 48/0] [--set vector=0.4] [--threshold 0.25]
 
-LoCoMo is CC BY-NC 4.0: it is read where it lies and never copied. Figures repeat exactly; times do not.
+`records` is one note a turn, each a document of its own. LoCoMo is CC BY-NC 4.0: it is read where it lies and never copied. Vectors are
+kept in the folder for temporary files, so that only the first run asks the model. Figures repeat exactly; times do not.
+`python -m bench.evaluation` measures the same through the product's own tool.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,11 +33,10 @@ from confide_daemon.chunks import ChunkSettings
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.embed.local import load_minilm
-from confide_daemon.search import Weights
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.ranking import ORIGINAL, Weights
+from confide_daemon.space import Hit, IndexSettings, SearchQuery, Space
 
 EVAL = Path(os.environ.get("CONFIDE_EVAL", "/work/shared/eval"))
-SETS = ("locomo_dev", "devmembench_dev", "devbench_dev", "longmem_mini_dev")
 
 
 def harness() -> ModuleType:
@@ -88,29 +91,38 @@ class RememberingEmbedder:
 class SpaceSystem:
     """A space as the harness drives it: `index` and `search`."""
 
-    def __init__(self, hit: Any, handle: EmbedderHandle, settings: IndexSettings, min_score: float) -> None:
-        self._hit, self._handle, self._settings, self._min_score = hit, handle, settings, min_score
+    def __init__(self, module: ModuleType, handle: EmbedderHandle, settings: IndexSettings) -> None:
+        self._module, self._handle, self._settings = module, handle, settings
         self._folder = tempfile.TemporaryDirectory(prefix="confide-quality-")
         self._loop = asyncio.new_event_loop()
+        self._records: dict[str, dict[str, Any]] = {}
 
     def index(self, space: dict[str, Any], view: str) -> None:
-        assert view == "files"
-        self._loop.run_until_complete(self._index(space))
+        files = [(file["path"], file["text"]) for file in space["files"]]
+        if view == "records":
+            records = self._module.records_of(space)
+            self._records = {f"memory/notes/{number:05}.md": record for number, record in enumerate(records)}
+            files = [(path, record["text"]) for path, record in self._records.items()]
+        self._loop.run_until_complete(self._index(files))
 
-    async def _index(self, space: dict[str, Any]) -> None:
-        path = Path(self._folder.name) / "space.db"
-        self._space = await Space.open(
-            path, os.urandom(32), space_id="bench", settings=self._settings, embedder=self._handle
-        )
-        for file in space["files"]:
-            await self._space.put("bench", file["path"], file["text"], base=0, author="bench")
+    async def _index(self, files: list[tuple[str, str]]) -> None:
+        path, key = Path(self._folder.name) / "space.db", os.urandom(32)
+        self._space = await Space.open(path, key, space_id="bench", settings=self._settings, embedder=self._handle)
+        for name, text in files:
+            await self._space.put("bench", name, text, base=0, author="bench")
         if self._handle.state == "ready":
             assert await self._space.wait_indexed(timeout_s=3600)
 
     def search(self, text: str, k: int) -> list[Any]:
-        query = SearchQuery(text, max_results=k, min_score=self._min_score)
-        result = self._loop.run_until_complete(self._space.search(query))
-        return [self._hit(hit.path, hit.start_line, hit.end_line, hit.score, hit.snippet) for hit in result.hits]
+        result = self._loop.run_until_complete(self._space.search(SearchQuery(text, max_results=k, min_score=0.0)))
+        return [self._hit(hit) for hit in result.hits]
+
+    def _hit(self, hit: Hit) -> Any:
+        record = self._records.get(hit.path)
+        if record is None:
+            return self._module.Hit(hit.path, hit.start_line, hit.end_line, hit.score, hit.snippet)
+        place = (record["path"], record["first"], record["last"])
+        return self._module.Hit(*place, hit.score, hit.snippet, [record["unit"]])
 
     def close(self) -> None:
         self._loop.run_until_complete(self._space.close())
@@ -118,66 +130,96 @@ class SpaceSystem:
         self._folder.cleanup()
 
 
-def answered(system: Any, bundle: dict[str, Any], threshold: float) -> dict[str, float]:
-    """What a threshold does: right first hits lost, answerable questions left empty, unanswerable ones left empty."""
-    right = lost = empty = answerable = silent = unanswerable = 0
-    for space in bundle["spaces"]:
-        one = system()
-        one.index(space, "files")
-        for query in space["queries"]:
-            hits = one.search(query["text"], 8)
-            kept = [hit for hit in hits if hit.score >= threshold]
-            if not query["gold"]:
-                unanswerable += 1
-                silent += not kept
-                continue
-            answerable += 1
-            empty += not kept
-            gold = [space["units"][unit] for unit in query["gold"]]
-            if hits and any(hits[0].path == p and hits[0].first <= b and a <= hits[0].last for p, a, b in gold):
-                right += 1
-                lost += hits[0].score < threshold
-        one.close()
-    share = lambda part, whole: round(100 * part / whole, 1) if whole else float("nan")  # noqa: E731
-    return {
-        "right first hits lost": share(lost, right),
-        "answerable left empty": share(empty, answerable),
-        "unanswerable answered with nothing": share(silent, unanswerable),
-    }
+class Thresholds:
+    """What a threshold would do to the answers that go by: right first hits lost, and questions left empty."""
+
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
+        self._right = self._lost = self._empty = self._answerable = self._silent = self._unanswerable = 0
+
+    def watching(self, system: Any) -> Any:
+        """The system, with its answers counted."""
+        index, search = system.index, system.search
+
+        def indexed(space: dict[str, Any], view: str) -> None:
+            self._units = space["units"]
+            self._queries = {query["text"]: query for query in space["queries"]}
+            index(space, view)
+
+        def searched(text: str, k: int) -> list[Any]:
+            hits: list[Any] = search(text, k)
+            self._count(self._queries[text], hits)
+            return hits
+
+        system.index, system.search = indexed, searched
+        return system
+
+    def _count(self, query: dict[str, Any], hits: list[Any]) -> None:
+        is_empty = not any(hit.score >= self._threshold for hit in hits)
+        if not query["gold"]:
+            self._unanswerable += 1
+            self._silent += is_empty
+            return
+        self._answerable += 1
+        self._empty += is_empty
+        gold = [self._units[unit] for unit in query["gold"]]
+        if hits and any(hits[0].path == p and hits[0].first <= b and a <= hits[0].last for p, a, b in gold):
+            self._right += 1
+            self._lost += hits[0].score < self._threshold
+
+    @property
+    def shares(self) -> dict[str, float | None]:
+        """In percent; None where there was nothing to count."""
+
+        def share(part: int, whole: int) -> float | None:
+            return round(100 * part / whole, 1) if whole else None
+
+        return {
+            "right first hits lost": share(self._lost, self._right),
+            "answerable left empty": share(self._empty, self._answerable),
+            "unanswerable answered with nothing": share(self._silent, self._unanswerable),
+        }
+
+
+def embedder(model: str) -> EmbedderHandle:
+    """The model of that name, its vectors remembered."""
+    if model == "none":
+        return EmbedderHandle.none()
+    return EmbedderHandle.ready(RememberingEmbedder(HashedEmbedder() if model == "hashed" else load_minilm()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", default=["locomo_dev", "devmembench_dev"])
     parser.add_argument("--model", choices=["local", "hashed", "none"], default="local")
-    parser.add_argument("--size", type=int, nargs="+", default=[ChunkSettings().size])
-    parser.add_argument("--overlap", type=int, default=0)
-    parser.add_argument("--set", nargs="*", default=[], help="weights to change, such as neighbours=0.5")
-    parser.add_argument("--threshold", type=float, help="also show what this min_score does")
+    parser.add_argument("--view", choices=["files", "records"], default="files")
+    parser.add_argument("--chunks", nargs="+", default=["small"])
+    parser.add_argument("--set", nargs="*", default=[], help="weights to change, such as vector=0.4")
+    parser.add_argument("--original", action="store_true", help="the original plan's ranking")
+    parser.add_argument("--threshold", type=float, default=0.25, help="what this min_score would do")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
     module = harness()
     changes = {name: json.loads(value) for name, value in (entry.split("=", 1) for entry in arguments.set)}
-    if arguments.model == "none":
-        handle = EmbedderHandle.none()
-    else:
-        inner = HashedEmbedder() if arguments.model == "hashed" else load_minilm()
-        handle = EmbedderHandle.ready(RememberingEmbedder(inner))
+    weights = replace(ORIGINAL if arguments.original else Weights(), **changes)
+    handle = embedder(arguments.model)
     figures = {}
     for name in arguments.data:
         bundle = module.load(EVAL / f"{name}.json.gz")
         print(f"\n## {name}\n{'':34s} " + " ".join(f"{column:>6s}"[:9] for column in module.COLS))
-        for size in arguments.size:
-            settings = IndexSettings(ChunkSettings(size, arguments.overlap), Weights(**changes))
+        for chunks in arguments.chunks:
+            settings = IndexSettings(ChunkSettings.named(chunks), weights)
             started = time.perf_counter()
-            result = module.run(lambda s=settings: SpaceSystem(module.Hit, handle, s, 0.0), bundle, "files")
-            label = f"{arguments.model} {size}/{arguments.overlap} {' '.join(arguments.set)}"
+            counted = Thresholds(arguments.threshold)
+            system = lambda s=settings, c=counted: c.watching(SpaceSystem(module, handle, s))  # noqa: E731
+            result = module.run(system, bundle, arguments.view)
+            label = f"{arguments.model} {arguments.view} {chunks} {' '.join(arguments.set)}"
             print(module.line(label[:34], result), f"auc {result['auc_abstain'] or 0:.3f}", end="  ")
-            print(f"{time.perf_counter() - started:.0f} s", flush=True)
+            print(
+                f"{time.perf_counter() - started:.0f} s\n{'':34s} at {arguments.threshold}: {counted.shares}",
+                flush=True,
+            )
             figures[f"{name} {label}"] = {key: value for key, value in result.items() if not key.startswith("_")}
-            if arguments.threshold is not None:
-                system = lambda s=settings: SpaceSystem(module.Hit, handle, s, 0.0)  # noqa: E731
-                print(f"{'':34s} at {arguments.threshold}: {answered(system, bundle, arguments.threshold)}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
 

@@ -19,6 +19,7 @@ from confide_daemon.store.protocol import Place
 RANKS = ("relevance", "balanced", "importance", "recency")
 RANKINGS = ("confide", "original")
 NEUTRAL_IMPORTANCE = 0.5  # until notes carry their own
+SHORT = 4  # pieces of a note that stands among others as a paragraph among paragraphs
 LEAST_SPREAD = 0.1  # of cosines: below that they tell nothing apart
 
 
@@ -98,8 +99,8 @@ def _original(legs: Legs, weights: Weights) -> dict[int, float]:
 def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Weights) -> dict[int, float]:
     """What each piece gains from those around it: what stands among good pieces is likely right.
 
-    The neighbours of a short note that is a document of its own are the notes of the same project and day that were stored just before
-    and after it (pieces are numbered as they come).
+    A short note that is a document of its own has the short notes of the same project and day that were stored just before and after it
+    for neighbours as well (pieces are numbered as they come).
     """
     at = {(place.document, place.position): scores[piece] for piece, place in places.items()}
     steps = [(step * sign, weight) for step, weight in enumerate(weights.votes, 1) for sign in (-1, 1)]
@@ -111,14 +112,18 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
             score = at.get((document, position + step))
             if score is not None:
                 gained += weight * score
-        if not position:
+        if _is_short(place):
             gained += sum(weight * _beside(places.get(piece + step), place, scores) for step, weight in steps)
         found[piece] = gained
     return found
 
 
+def _is_short(place: Place) -> bool:
+    return place.pieces is not None and place.pieces <= SHORT
+
+
 def _beside(other: Place | None, place: Place, scores: Mapping[int, float]) -> float:
-    if other is None or other.position or other.document == place.document:
+    if other is None or other.document == place.document or not _is_short(other):
         return 0.0
     return scores[other.id] if (other.day, other.project) == (place.day, place.project) else 0.0
 

@@ -209,6 +209,9 @@ class Store(Protocol):
     """One connection to the database of a space. Every method may raise StorageError."""
 
     def close(self) -> None: ...
+    def interrupt(self) -> None:
+        """Makes what runs in it now fail; any thread may call it, also when it is closed."""
+
 
     def writing(self) -> AbstractContextManager[None]:
         """One transaction for all that is written inside: all or nothing, on disk when it ends."""

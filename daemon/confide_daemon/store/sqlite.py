@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import zlib
@@ -114,6 +115,11 @@ class SqliteStore:
         """Closes the connection; the last one folds the log into the file."""
         with storage_errors("close the database"):
             disk.close(self._db)
+
+    def interrupt(self) -> None:
+        """Makes what runs now fail."""
+        with contextlib.suppress(apsw.ConnectionClosedError):
+            self._db.interrupt()
 
     # ---------------------------------------------------------------- transactions
 
