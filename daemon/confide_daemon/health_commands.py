@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 # A daemon sees what is asked within a moment, and begins when it has done what was asked before.
 SEEN_S = 30.0
+# How often it is looked whether the daemon still lives, which has the lock then.
+LIVES_S = 2.0
 
 Space = Annotated[str | None, typer.Option("--space", help="Only this space.", show_default="all")]
 
@@ -154,7 +156,7 @@ def _ask(
     identity = jobs.ask(kind, space_id)
     has_ended = False
     try:
-        job = _wait(jobs, identity, lambda step, done, total: follow(name, step, done, total))
+        job = _wait(found, jobs, identity, lambda step, done, total: follow(name, step, done, total))
         has_ended = True
     finally:
         if not has_ended:
@@ -165,14 +167,19 @@ def _ask(
     return job.outcome
 
 
-def _wait(jobs: Jobs, identity: int, follow: Callable[[str, int, int], None]) -> Job:
-    asked_at = time.monotonic()
+def _wait(found: paths.Paths, jobs: Jobs, identity: int, follow: Callable[[str, int, int], None]) -> Job:
+    asked_at = looked_at = time.monotonic()
     while True:
         job = jobs.get(identity)
         if job is None:
             raise JobError("what was asked of the daemon is gone", hint="ask again")
         if job.has_ended:
             return job
+        if time.monotonic() - looked_at > LIVES_S:
+            looked_at = time.monotonic()
+            if (lock := DaemonLock.take(found.data.lock)) is not None:
+                lock.release()
+                raise JobError("the daemon has ended before it was done", hint="what was done stays; ask again")
         is_first = jobs.first_open() == identity
         if job.state == "asked" and is_first and time.monotonic() - asked_at > SEEN_S:
             raise JobError(

@@ -32,6 +32,7 @@ class StoreThreads:
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="confide-write")
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="confide-read")
         self._examining = ThreadPoolExecutor(1, thread_name_prefix="confide-examine")
+        self._examiner: Store | None = None
         self.used_at = time.monotonic()  # by anybody but the upkeep
         self._closed = False
 
@@ -46,7 +47,17 @@ class StoreThreads:
 
     async def examine(self, work: Callable[[Store], T]) -> T:
         """As `read`, in a thread apart, so that it may take longer."""
-        return await self._submit(self._examining, lambda: work(self._reader()))
+
+        def run() -> T:
+            self._examiner = self._reader()
+            return work(self._examiner)
+
+        return await self._submit(self._examining, run)
+
+    def interrupt(self) -> None:
+        """Ends what is being examined right now, with a StorageError."""
+        if self._examiner is not None:
+            self._examiner.interrupt()
 
     def alone(self, work: Callable[[], T]) -> T:
         """Runs in the writer's thread, which calls it, while every other connection is closed and whoever reads waits.

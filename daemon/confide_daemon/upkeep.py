@@ -80,10 +80,11 @@ class Upkeep:
         self._task = asyncio.create_task(self._run(), name="confide-upkeep")
 
     async def close(self) -> None:
-        """Ends after the slice that is under way."""
+        """Ends, after the transaction that is under way."""
         self._ended.set()
         self._damage.listen(None)
         self._wake.set()
+        self._threads.interrupt()
         if self._task is not None:
             await self._task
 
@@ -151,8 +152,14 @@ class Upkeep:
                     await self._round()
                 self.failure = None
             except StorageError as error:
+                if self._closing:
+                    return
                 self.failure = error
                 log.warning("the space could not be looked after: %s", error)
+            except Exception as error:
+                # A bug must not leave a space that nobody looks after and that is said to be well; its text may quote anything.
+                self.failure = StorageError(f"its upkeep is broken ({type(error).__name__})")
+                log.error("the upkeep of a space broke: %s", type(error).__name__)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), RETRY_S if self.failure else LOOK_S)
 

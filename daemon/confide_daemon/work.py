@@ -141,6 +141,10 @@ class Work:
             )
         except ConfideError as error:
             state, outcome = "failed", {"error": str(error), "hint": error.hint}
+        except Exception as error:
+            # Whoever asked must not wait for ever; a bug only by its class, since its text may quote anything.
+            log.error("job %d broke: %s", job.id, type(error).__name__)
+            state, outcome = "failed", {"error": f"the daemon failed at it: {type(error).__name__}"}
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)

@@ -17,6 +17,7 @@ from confide_daemon.documents import text_hash
 from confide_daemon.errors import StorageError
 from confide_daemon.space import SearchQuery, Space
 from confide_daemon.store import health
+from confide_daemon.work import perform
 
 
 @pytest.fixture(scope="module")
@@ -331,6 +332,32 @@ async def test_an_old_database_is_rewritten_once_when_nobody_uses_it(
     connection = damaging.connect(path, damaging.KEY, writer=False)
     assert connection.pragma("auto_vacuum") == 2
     connection.close()
+
+
+async def test_a_rebuild_that_is_given_up_leaves_everything_as_whole_as_before(path: Path) -> None:
+    """Between two documents; others write and search meanwhile, and asked again it goes through."""
+    space = await open_space(path)
+    steps: list[tuple[str, int, int]] = []
+
+    def follow(step: str, done: int, total: int) -> None:
+        steps.append((step, done, total))
+
+    given_up = await perform(space, "reindex", follow, since=0.0, is_cancelled=lambda: len(steps) > 5)
+    assert not given_up["indexed"]
+    assert 0 < given_up["chunksUpdated"] < 6 * DOCUMENTS
+    await whole(space)
+    rebuilding = asyncio.create_task(perform(space, "reembed", follow, since=0.0, is_cancelled=lambda: False))
+    written = 0
+    while not rebuilding.done():
+        await space.put("q", f"{written}.md", "written meanwhile\n", base=0, author="a")
+        assert await found(space, 3)
+        written += 1
+    assert (await rebuilding)["indexed"]
+    assert ("cutting documents", DOCUMENTS - 1) in {(step, done) for step, done, _ in steps}
+    assert written
+    await whole(space)
+    assert not await space.upkeep.check()
+    await space.close()
 
 
 def heal_and_be_killed(path: Path, after_s: float) -> None:

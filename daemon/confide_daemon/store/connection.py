@@ -113,6 +113,8 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
                 checkpoint_where_there_is_room(connection)
                 # An acknowledged write survives a power cut; NORMAL would only survive a crash of the process.
                 connection.execute("PRAGMA synchronous = FULL")
+                # What is deleted is overwritten, so that it is in no page of the file for whoever has the key later.
+                connection.execute("PRAGMA secure_delete = ON").fetchall()
             else:
                 connection.execute("PRAGMA query_only = ON")
         except BaseException:
