@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from tests.support.generations import MarkedEmbedder, handle, model_of
 from tests.support.provider_server import KEY as KEY_OF_PROVIDER
@@ -26,7 +27,8 @@ from confide_daemon.errors import ProviderDownError, QuotaError
 from confide_daemon.indexing.plan import Patience
 from confide_daemon.models import start
 from confide_daemon.space import IndexSettings, SearchQuery, Space, SpaceStatus
-from confide_daemon.store import Store
+from confide_daemon.store import Store, connection
+from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.tokens import count_tokens
 from confide_daemon.tools.catalogue import definitions
 
@@ -495,3 +497,22 @@ def _hashes(store: Store) -> list[bytes]:
     from confide_daemon.store.pieces import piece_hash
 
     return [piece_hash(row.text) for row in store.hits(list(range(1, 9))).values()]
+
+
+def test_a_database_of_before_keeps_its_cache(tmp_path: Path) -> None:
+    """Its table is laid out anew, its vectors are not paid for again."""
+    model = MarkedEmbedder("model-0", 0)
+    vector = model.embed_documents(["kept"])[0]
+    database = connection.connect(tmp_path / "s.db", KEY, writer=True)
+    database.execute("CREATE TABLE migration (version INTEGER PRIMARY KEY, applied_at REAL NOT NULL)")
+    for version, sql in connection.migrations()[:4]:
+        database.execute(sql)
+        database.execute("INSERT INTO migration VALUES (?, 0)", (version,))
+    row = (f"marked/model-0/{model.dimensions}", b"digest", vector.tobytes(), time.time())
+    database.execute("INSERT INTO vector_cache (model, hash, vector, kept_at) VALUES (?, ?, ?, ?)", row)
+    database.close()
+    store = SqliteStore.open(tmp_path / "s.db", KEY, writer=True, now=time.time())
+    with store.writing():
+        generation = store.add_generation("marked", "model-0", model.dimensions, live=True, now=time.time())
+    np.testing.assert_array_equal(store.known_vectors(generation, [b"digest"])[b"digest"], vector)
+    store.close()
