@@ -157,7 +157,8 @@ class OnnxEmbedder:
         if self._document_prefix:
             texts = [self._document_prefix + text for text in texts]
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
-        batches = list(_batches(texts))
+        # The longest first, so that at the end no thread waits for another's longest.
+        batches = list(_batches(texts))[::-1]
         runs = self._pool.map(self._run, ([texts[index] for index in batch] for batch in batches))
         for batch, rows in zip(batches, runs, strict=True):
             vectors[batch] = rows
