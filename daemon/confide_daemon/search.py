@@ -297,7 +297,7 @@ class _Search:
         hits = [_hit(group, rows) for group in grouping.groups]
         self._clock.lap("group")
         warnings = list(self._warnings)
-        if self._days is not None:
+        if self._days is not None and self._days.words != self._days.name:
             warnings.append(f"'{self._days.words}' was taken for {self._days.name}: what is from then comes first")
         explanation = None
         if query.explain:

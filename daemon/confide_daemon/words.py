@@ -108,7 +108,8 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     if is_single:
         match[_quoted(chosen) + " *"] = None
     else:
-        match.update((_quoted([word]), None) for word in chosen)
+        # The numbers of a date stand in every text of that month or year; as a whole it is looked for all the same.
+        match.update((_quoted([word]), None) for word in chosen if not (word in skipped and word.isdigit()))
     for run in runs(text):
         pairs = bigrams(run)
         match[_quoted(pairs) + (" *" if len(run) == 1 else "")] = None

@@ -1,0 +1,54 @@
+"""The ranking that docs/search.md works out is the one that the product computes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from confide_daemon.calibration import HYBRID, KEYWORD, VECTOR
+from confide_daemon.embed import EmbedderHandle
+from confide_daemon.ranking import Weights
+from confide_daemon.space import IndexSettings, SearchQuery, Space
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+FILES = re.findall(r"^`(memory/\S+)`\n\n```markdown\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+(QUESTION,) = re.findall(r"^> (.*)$", DOCUMENT, re.MULTILINE)
+ROW = re.compile(r"^\| `(memory/\S+):(\d+)-(\d+)` \| (.*) \|$", re.MULTILINE)
+COLUMNS = ("bm25", "relevance", "votes", "dated", "exact", "rank", "keyword", "terms")
+
+
+async def test_the_worked_example_comes_out_as_it_is_written(tmp_path: Path) -> None:
+    """Hit by hit, factor by factor, as many digits as are shown."""
+    space = await Space.open(
+        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=EmbedderHandle.none()
+    )
+    for path, text in FILES:
+        await space.put("shop", path, text, base=0, author="a")
+    result = await space.search(SearchQuery(QUESTION, explain=True))
+    await space.close()
+    assert result.explanation is not None
+    rows = ROW.findall(DOCUMENT)
+    assert [(hit.path, str(hit.start_line), str(hit.end_line)) for hit in result.hits] == [row[:3] for row in rows]
+    for (*_, cells), hit, factors in zip(rows, result.hits, result.explanation.hits, strict=True):
+        *shown, score = (float(cell) for cell in cells.split("|"))
+        assert shown == pytest.approx([factors[name] for name in COLUMNS], abs=0.006)
+        assert score == pytest.approx(hit.score, abs=0.006)
+
+
+def test_the_formulas_have_the_products_numbers() -> None:
+    """Of the ranking and of the score."""
+    weights = Weights()
+    h, k, v = HYBRID, KEYWORD, VECTOR
+    for formula in (
+        f"relevance = {weights.vector} × (cosine − last) / (best − last) + {weights.keyword} × bm25 / best bm25",
+        ", ".join(str(vote) for vote in weights.votes[:-1]) + f" and {weights.votes[-1]} of the relevance",
+        f"`dated` is {1 + weights.dated} for",
+        f"`source` is {weights.sessions} for",
+        f"{h['keyword']} × keyword + {h['vector']} × vector + {h['terms']} × terms + {h['best']} × best − {-h['constant']}`",
+        f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
+        f"{v['vector']:.0f} × vector − {-v['constant']}`",
+    ):
+        assert formula in DOCUMENT
