@@ -23,7 +23,7 @@ from confide_daemon.embed import EmbedderHandle
 from confide_daemon.errors import DamagedError, NotFoundError, StorageError
 from confide_daemon.history import DELETED_DAYS, History
 from confide_daemon.index import Indexer, IndexSettings, Progress
-from confide_daemon.indexing import report
+from confide_daemon.indexing import report, resemblance
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.plan import Condition, holdings
 from confide_daemon.indexing.provider import Provider
@@ -107,7 +107,14 @@ class Space:
         self._serving = Serving(self._providers, self._indexer.wake)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
-        self.upkeep = Upkeep(threads, damage, crashed=crashed, on_mended=self._mended, clock=clock)
+        self.upkeep = Upkeep(
+            threads,
+            damage,
+            crashed=crashed,
+            renew_foreign=self._renew_foreign,
+            on_mended=self._mended,
+            clock=clock,
+        )
         self._warmed: int | None = None  # the generation that was brought into memory
         self._warming: asyncio.Task[None] | None = None
         self._closing = False
@@ -395,6 +402,16 @@ class Space:
             await self._threads.write(self._budget.flush)
         except ConfideError as error:
             log.warning("tokens could not be counted: %s", type(error).__name__)
+
+    async def _renew_foreign(self) -> int:
+        """Has vectors computed anew that their model, which has another one's name, does not give; of how many that was seen."""
+        for provider in self._providers:
+            name = provider.name
+            texts, vectors = await self._threads.examine(lambda store: resemblance.sample(store, name))  # noqa: B023
+            if await resemblance.is_foreign(provider, texts, vectors):
+                self._indexer.renew()
+                return len(texts)
+        return 0
 
     def _mended(self, vectors_changed: bool) -> None:
         """Derived rows were put right: some may have to be made again, and vectors may no longer be those in memory."""

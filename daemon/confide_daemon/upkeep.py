@@ -12,13 +12,13 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.results import Health
 from confide_daemon.store import Breach, Store
 from confide_daemon.store.damage import Damage
-from confide_daemon.store.health import LOSSES, LOST_ROWS, PAGES, VECTOR_TABLES, VECTOR_UNUSABLE
+from confide_daemon.store.health import LOSSES, LOST_ROWS, PAGES, VECTOR_TABLES, VECTOR_UNUSABLE, VECTORS_FOREIGN
 from confide_daemon.threads import StoreThreads
 
 log = logging.getLogger(__name__)
@@ -50,13 +50,22 @@ class Upkeep:
         damage: Damage,
         *,
         crashed: bool,
+        renew_foreign: Callable[[], Awaitable[int]],
         on_mended: Callable[[bool], None],
         clock: Callable[[], float],
     ) -> None:
-        """`on_mended` is told that derived rows changed, and whether vectors did; `crashed`: the last daemon did not close the space."""
+        """What it needs of its space.
+
+        Args:
+            crashed: the last daemon did not close it.
+            renew_foreign: looks whether the model still gives the vectors that are stored, has them computed anew where it does not, and
+                says of how many that was seen.
+            on_mended: is told that derived rows changed, and whether vectors did.
+        """
         self._threads = threads
         self._damage = damage
         self._is_due = crashed
+        self._renew_foreign = renew_foreign
         self._on_mended = on_mended
         self._clock = clock
         self._wake = asyncio.Event()
@@ -127,6 +136,7 @@ class Upkeep:
         async with self._lock:
             found = await self._examine(rest=0)
             await self._heal(found)
+            found += await self._renewed()
             if accept_losses:
                 await self._threads.maintain(lambda store: _settle(store, [LOST_ROWS], self._clock()))
                 await self._look_up()
@@ -179,6 +189,7 @@ class Upkeep:
             if self._closing:
                 return
             await self._heal(found)
+            await self._renewed()
             await self._threads.maintain(lambda store: _set_mark(store, CHECKED_AT, self._clock()))
             self._is_due = False
             await self._threads.maintain(lambda store: store.forget_damaged(self._clock() - DAMAGED_DAYS * DAY_S))
@@ -231,6 +242,16 @@ class Upkeep:
             await self._settle(found)
             todo = {*found} - {*LOSSES}
         await self._look_up()
+
+    async def _renewed(self) -> Counter[str]:
+        """Vectors of another model under the same name serve until the new ones are complete, as with any change of the model."""
+        foreign = await self._renew_foreign()
+        if foreign:
+            now = self._clock()
+            log.warning("the embedding model is another one under the same name; its vectors are computed anew")
+            await self._note([Breach(VECTORS_FOREIGN, foreign, now, now)])
+            await self._look_up()
+        return Counter({VECTORS_FOREIGN: foreign} if foreign else {})
 
     async def _mend(self, what: str) -> None:
         while not self._closing:

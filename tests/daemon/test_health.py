@@ -147,6 +147,18 @@ async def test_vectors_of_another_model_are_never_compared_with(path: Path) -> N
     damaging.sound(path)
 
 
+async def test_a_model_replaced_under_the_same_name_is_seen_and_its_vectors_are_computed_anew(path: Path) -> None:
+    """As when a server or a folder gets another model and keeps its name: dimensions and names agree, and meanings do not."""
+    run(path, "UPDATE generation SET model = 'other'")
+    space = await open_space(path, model="other")
+    assert await space.upkeep.check() == {health.VECTORS_FOREIGN: 8}
+    await whole(space)
+    assert health.VECTORS_FOREIGN in await healed_breaches(space)
+    assert not await space.upkeep.check()
+    await space.close()
+    damaging.sound(path)
+
+
 @pytest.mark.parametrize(
     "name",
     [

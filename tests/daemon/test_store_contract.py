@@ -490,6 +490,19 @@ def test_a_sound_store_needs_no_healing(store: Store) -> None:
     assert keyword(store, "alpha") == ["a.md"]
 
 
+@pytest.mark.parametrize("seed", [0.0, 0.5, 0.999])
+def test_some_texts_can_be_had_with_their_vectors(store: Store, seed: float) -> None:
+    """Each with its own, wherever the sample begins."""
+    put(store, "p", "a.md", "\n\n".join(f"# Part {part}\n\nalpha{part} pool" for part in range(9)))
+    generation = live(store)
+    assert store.sample_vectors(generation.id, 4, seed=seed) == []
+    embed_all(store, generation)
+    found = store.sample_vectors(generation.id, 4, seed=seed)
+    assert len(found) == 4
+    for text, packed in found:
+        assert np.allclose(np.frombuffer(packed, dtype=np.float32), EMBEDDER.embed_query(text), atol=1e-6)
+
+
 def test_a_breach_is_written_down_once_until_it_is_healed(store: Store) -> None:
     """The largest count of it stays, and what comes back after it was healed is another one."""
     with store.writing():

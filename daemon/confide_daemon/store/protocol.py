@@ -386,6 +386,9 @@ class Store(Protocol):
     def swap_copy(self) -> None:
         """Goes on with that copy, which nobody has written to since. No other connection may be open."""
 
+    def sample_vectors(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
+        """(text, packed vector) of some pieces in a row, from a place that the seed (0 to 1) chooses."""
+
     def forget_damaged(self, before: float) -> bool:
         """Removes what was kept of a damaged database, if it is from before then (seconds since 1970); whether it was."""
 

@@ -575,6 +575,13 @@ class SqliteStore:
                 self._remembered.forget()
             migrate(self._db, now=time.time())
 
+    def sample_vectors(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
+        """(text, packed vector) of some pieces in a row."""
+        last = int(self._one(f"SELECT max(chunk) FROM vector_{generation}") or 0)
+        sql = f"""SELECT c.text, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
+                  WHERE v.chunk > ? ORDER BY v.chunk LIMIT ?"""
+        return self._rows(sql, (max(0, int(last * seed) - count), count))
+
     def forget_damaged(self, before: float) -> bool:
         """Removes the damaged file beside this one."""
         return salvage.forget_damaged(self._path, before)
