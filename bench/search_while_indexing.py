@@ -26,7 +26,7 @@ from typing import Any
 from bench.hybrid import filled, percentile
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
-from confide_daemon.embed.protocol import Vectors
+from confide_daemon.embed.protocol import Limits, Vectors
 from confide_daemon.space import SearchQuery, Space
 
 MOST_RATIO = 2.0
@@ -42,6 +42,10 @@ class Switched(PerturbedEmbedder):
     """Quick vectors for what is there before, the real model for what comes while it is measured."""
 
     is_real = False
+
+    @property
+    def limits(self) -> Limits:
+        return self._model.limits if self.is_real else super().limits
 
     def embed_documents(self, pieces: Sequence[str]) -> Vectors:
         return self._model.embed_documents(pieces) if self.is_real else super().embed_documents(pieces)
