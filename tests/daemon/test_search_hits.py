@@ -1,0 +1,180 @@
+"""What a search of a space answers: names, scripts without blanks, days, the same said twice, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from confide_daemon.chunks import Piece
+from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.ranking import ORIGINAL
+from confide_daemon.space import Hit, IndexSettings, SearchQuery, Space
+from confide_daemon.store import Filter
+from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.words import keyword_query
+
+NOTES = {
+    "memory/users.md": "- the method getUserById of the user service is slow\n",
+    "memory/groups.md": "- get_group_by_id reads the group by its id, and a user by its name\n",
+    "memory/errors.md": "- ERR_CONN_42: the pool was empty\n\n# Other\n\n- ERR_CONN_43: the pool was full, the pool was too large\n",
+    "memory/paths.md": "- retries are in src/net/pool.py, the limits in src/net/limits.py\n",
+    "memory/ids.md": "- request 550e8400-e29b-41d4-a716-446655440000 failed with commit d08dd90c1f\n",
+    "memory/zh.md": "- 我们的数据库连接池太小\n- 会议在北京举行\n",
+    "memory/ja.md": "- 認証サーバーの証明書を更新した\n",
+    "memory/ko.md": "- 배포스크립트를 다시 작성했다\n",
+    "memory/th.md": "- เราเลือกฐานข้อมูลใหม่\n",
+}
+
+
+@pytest_asyncio.fixture
+async def space(tmp_path: Path) -> AsyncIterator[Space]:
+    opened = await Space.open(
+        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=EmbedderHandle.none()
+    )
+    yield opened
+    await opened.close()
+
+
+async def put(space: Space, files: dict[str, str]) -> None:
+    for path, text in files.items():
+        await space.put("p", path, text, base=0, author="a")
+
+
+async def first(space: Space, text: str) -> Hit:
+    return (await space.search(SearchQuery(text))).hits[0]
+
+
+async def test_names_and_words_of_every_script_are_found_first(space: Space) -> None:
+    """In either spelling, by their beginning, inside of a run without blanks; and at the default threshold."""
+    await put(space, NOTES)
+    for asked, path in (
+        ("getUserById", "memory/users.md"),
+        ("get_user_by_id", "memory/users.md"),
+        ("getGroupById", "memory/groups.md"),
+        ("why is getUserById slow", "memory/users.md"),
+        ("ERR_CONN_43", "memory/errors.md"),
+        ("src/net/pool.py", "memory/paths.md"),
+        ("550e8400-e29b-41d4-a716-446655440000", "memory/ids.md"),
+        ("550e8400-e29b", "memory/ids.md"),
+        ("d08dd90", "memory/ids.md"),
+        ("数据库", "memory/zh.md"),
+        ("北京", "memory/zh.md"),
+        ("証明書", "memory/ja.md"),
+        ("스크립트", "memory/ko.md"),
+        ("ข้อมูล", "memory/th.md"),
+    ):
+        hits = (await space.search(SearchQuery(asked))).hits
+        assert hits, asked
+        assert hits[0].path == path, asked
+    assert not (await space.search(SearchQuery("スクリプト"))).hits
+
+
+async def test_a_name_that_stands_there_comes_before_more_of_its_words(space: Space) -> None:
+    """Also within one file, where the other piece says "pool" twice."""
+    await put(space, NOTES)
+    hit = await first(space, "the pool of ERR_CONN_42")
+    assert (hit.path, hit.start_line) == ("memory/errors.md", 1)
+
+
+async def test_quoted_phrases_come_first(space: Space) -> None:
+    """Whatever else has the same words."""
+    await put(space, {"memory/a.md": "- level by level the row grew, security guards at every row\n"})
+    await put(space, {"memory/b.md": "- it has row level security, which nobody else had at that time in that form\n"})
+    assert (await first(space, '"row level security"')).path == "memory/b.md"
+
+
+async def test_what_is_said_twice_is_shown_once(space: Space) -> None:
+    """With how many others say it; other numbers are another fact, and so is another project's."""
+    line = "- the budget of the billing team is {} euros a month, as agreed with finance\n"
+    await put(space, {f"memory/{n}.md": line.format(5000) for n in range(4)})
+    await put(space, {"memory/new.md": line.format(6000)})
+    await space.put("q", "memory/other.md", line.format(5000), base=0, author="a")
+    hits = (await space.search(SearchQuery("budget of the billing team"))).hits
+    assert sorted((hit.project, hit.alike, "6000" in hit.snippet) for hit in hits) == [
+        ("p", 0, True),
+        ("p", 3, False),
+        ("q", 0, False),
+    ]
+
+
+async def test_days_that_a_question_names_come_first_and_hide_nothing(space: Space) -> None:
+    """A text may speak of a day without being from it. It is said how the words were taken."""
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+    await put(space, {"memory/2026-01-05.md": "- deploy of the shop, deploy of the mail: the deploy failed\n"})
+    await put(space, {f"memory/{yesterday}.md": "- the deploy of the shop was quiet after all\n"})
+    plain = await space.search(SearchQuery("deploy of the shop", min_score=0))
+    assert plain.hits[0].path == "memory/2026-01-05.md"
+    dated = await space.search(SearchQuery("deploy of the shop yesterday", min_score=0))
+    assert [hit.path for hit in dated.hits] == [f"memory/{yesterday}.md", "memory/2026-01-05.md"]
+    assert any(f"'yesterday' was taken for {yesterday}" in warning for warning in dated.warnings)
+    quoted = await space.search(SearchQuery('deploy of the shop, the song "yesterday"', min_score=0))
+    assert not any("was taken for" in warning for warning in quoted.warnings)
+
+
+async def test_days_reach_what_is_beyond_the_first_candidates(tmp_path: Path) -> None:
+    """Where a whole leg is full of better matches from other days."""
+    space = await Space.open(
+        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=EmbedderHandle.none()
+    )
+    items = "\n\n".join(f"# Entry {n}\n\n- deploy deploy deploy of part {n}" for n in range(220))
+    await put(space, {"memory/2026-02-01.md": items, "memory/2026-03-07.md": "- one deploy among much else that day\n"})
+    result = await space.search(SearchQuery("the deploy of 2026-03-07", min_score=0))
+    assert result.hits[0].path == "memory/2026-03-07.md"
+    await space.close()
+
+
+def test_rows_of_an_older_version_are_written_again_with_the_pieces(tmp_path: Path) -> None:
+    """A database from before names were indexed by their parts: cutting its documents again, as an upgrade does, brings them in."""
+    store = SqliteStore.open(tmp_path / "s.db", os.urandom(32), writer=True, now=0.0)
+    text = "- the method getUserById is slow"
+    pieces = [Piece(1, 1, text, "", 9)]
+    match = keyword_query("get_user_by_id")
+    with store.writing():
+        row = store.save("p", "memory/a.md", text, author="a", now=0.0)
+        store.replace_pieces(row, pieces, chunking="old", now=0.0)
+    with store.writing():
+        store._rows("UPDATE keyword SET header = 'memory a', body = ? WHERE rowid > 0", (text,))
+    assert len(store.keyword_candidates(match, Filter(), limit=9)) == 0
+    row = store.document("p", "memory/a.md")
+    assert row is not None
+    with store.writing():
+        changes = store.replace_pieces(row, pieces, chunking="new", now=0.0)
+    assert (changes.kept, changes.added) == (1, 0)
+    assert len(store.keyword_candidates(match, Filter(), limit=9)) == 1
+    store.close()
+
+
+async def test_a_search_explains_itself(space: Space) -> None:
+    """What was looked for, the ranks in both legs, the factors; and nothing of it where nobody asked."""
+    await put(space, NOTES)
+    result = await space.search(SearchQuery("ERR_CONN_42", explain=True))
+    assert result.explanation is not None
+    assert result.explanation.exact == '"err conn 42"'
+    assert len(result.explanation.hits) == len(result.hits)
+    best = result.explanation.hits[0]
+    assert (best["keywordRank"], best["vectorRank"], best["terms"], best["exact"]) == (1, None, 1.0, 1.0)
+    assert best["rank"] == pytest.approx((best["relevance"] + best["votes"]) * best["dated"] + best["exact"], abs=0.001)
+    assert (await space.search(SearchQuery("ERR_CONN_42"))).explanation is None
+
+
+async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
+    """0.7 of it, and 0.3 by the rank of the keyword leg; what is shown is that number."""
+    space = await Space.open(
+        tmp_path / "s.db",
+        os.urandom(32),
+        space_id="s",
+        settings=IndexSettings(weights=ORIGINAL),
+        embedder=EmbedderHandle.ready(HashedEmbedder(64)),
+    )
+    await put(space, NOTES)
+    assert await space.wait_indexed(timeout_s=30)
+    hit = await first(space, "the pool was empty")
+    assert hit.vector is not None
+    assert hit.score == pytest.approx(0.7 * hit.vector + 0.3, abs=0.001)
+    await space.close()
