@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,14 +22,10 @@ from confide_daemon.errors import DamagedError
 from confide_daemon.store import (
     disk,
     generations,
-    health,
     history,
     keyword,
-    mending,
     operations,
     projects,
-    salvage,
-    space_return,
     transcripts,
     usage,
 )
@@ -39,11 +34,9 @@ from confide_daemon.store.damage import KEYWORDS, PAGES, VECTORS, Damage
 from confide_daemon.store.filters import allowed_documents
 from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash
 from confide_daemon.store.protocol import (
-    Breach,
     DocumentRow,
     Filter,
     Generation,
-    Healed,
     HitRow,
     OperationRow,
     PieceChanges,
@@ -57,6 +50,7 @@ from confide_daemon.store.protocol import (
 )
 from confide_daemon.store.remembered import Remembered
 from confide_daemon.store.scan import SLICE, VectorScan
+from confide_daemon.store.sqlite_upkeep import SqliteUpkeep
 
 # Candidates of the codes whose true cosines are read, more in a large space (store/codes.py has the recall that gives).
 RESCORED = 512
@@ -65,7 +59,7 @@ DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.auth
     FROM document d JOIN project p ON p.id = d.project"""
 
 
-class SqliteStore:
+class SqliteStore(SqliteUpkeep):
     """One connection to the database file of a space; see `Store`."""
 
     def __init__(
@@ -488,9 +482,10 @@ class SqliteStore:
 
     def places(self, pieces: Sequence[int]) -> list[Place]:
         """Where the pieces stand."""
-        sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM chunk c JOIN document d ON d.id = c.document
-                 JOIN project p ON p.id = d.project WHERE c.id IN (SELECT value FROM json_each(?))"""
-        return [Place(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))]
+        # In order, so that pieces on one page are read from it together.
+        sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM json_each(?) j
+                 CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document CROSS JOIN project p ON p.id = d.project"""
+        return [Place(*row) for row in self._rows(sql, (json.dumps(sorted(pieces)),))]
 
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
         """The pieces with their documents."""
@@ -535,101 +530,6 @@ class SqliteStore:
         """The size of the database, free pages apart."""
         pages = int(self._one("PRAGMA page_count")) - int(self._one("PRAGMA freelist_count"))
         return pages * int(self._one("PRAGMA page_size"))
-
-    def heal(self) -> Healed:
-        """Puts all right that a glance finds."""
-        return mending.heal(self._rows, self._drop_pieces)
-
-    def schema_version(self) -> int:
-        """The newest migration that was made."""
-        return int(self._one("SELECT max(version) FROM migration") or 0)
-
-    def glance(self) -> list[Breach]:
-        """What the ids tell."""
-        return health.glance(self._rows)
-
-    def examine(self) -> Iterator[list[Breach]]:
-        """Reads everything, in slices."""
-        return health.examine(self._rows)
-
-    def mend(self, what: str, *, limit: int) -> int:
-        """Puts some of a breach right."""
-        return mending.mend(self._rows, self._drop_pieces, what, limit=limit)
-
-    def _drop_pieces(self, pieces: Sequence[int]) -> None:
-        self._remove_pieces(pieces, now=time.time())
-
-    def copy_readable(self) -> int:
-        """Copies what can be read into a new file."""
-        with storage_errors("rebuild the damaged database"):
-            return salvage.copy(self._path, self._key)
-
-    def swap_copy(self) -> None:
-        """Goes on with that file."""
-        with storage_errors("rebuild the damaged database"):
-            disk.close(self._db)
-            try:
-                salvage.swap(self._path, self._key)
-            finally:
-                self._db = connect(self._path, self._key, writer=True)
-                self._remembered.forget()
-            migrate(self._db, now=time.time())
-
-    def sample_vectors(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
-        """(text, packed vector) of some pieces in a row."""
-        last = int(self._one(f"SELECT max(chunk) FROM vector_{generation}") or 0)
-        sql = f"""SELECT c.text, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
-                  WHERE v.chunk > ? ORDER BY v.chunk LIMIT ?"""
-        return self._rows(sql, (max(0, int(last * seed) - count), count))
-
-    def forget_damaged(self, before: float) -> bool:
-        """Removes the damaged file beside this one."""
-        return salvage.forget_damaged(self._path, before)
-
-    def note_breach(self, breach: Breach) -> None:
-        """Writes down what was found."""
-        health.note(self._rows, breach)
-
-    def settle_breaches(self, what: Sequence[str], *, now: float) -> None:
-        """These are healed."""
-        health.settle(self._rows, what, now=now)
-
-    def breaches(self, *, limit: int) -> list[Breach]:
-        """What was ever found."""
-        return health.noted(self._rows, limit=limit)
-
-    def give_back(self) -> int:
-        """Cuts off some free pages."""
-        with storage_errors("shorten the database"):
-            return space_return.give_back(self._db)
-
-    def merge_words(self, *, begin: bool) -> bool:
-        """A step of merging the full text."""
-        with storage_errors("merge the keyword index"):
-            return space_return.merge(self._db, begin=begin)
-
-    def is_old(self) -> bool:
-        """Whether the file should be rewritten, and can be."""
-        with storage_errors("read the database"):
-            return space_return.is_old(self._db)
-
-    def compact(self) -> None:
-        """Rewrites the file."""
-        with storage_errors("rewrite the database"):
-            space_return.compact(self._db)
-
-    def fold_log(self) -> bool:
-        """Empties the log."""
-        with storage_errors("fold the log into the database"):
-            return space_return.fold_log(self._db)
-
-    def mark(self, name: str) -> float:
-        """A moment or flag."""
-        return float(self._one("SELECT value FROM mark WHERE name = ?", (name,)) or 0.0)
-
-    def set_mark(self, name: str, value: float) -> None:
-        """Sets it."""
-        self._rows("INSERT OR REPLACE INTO mark (name, value) VALUES (?, ?)", (name, value))
 
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:

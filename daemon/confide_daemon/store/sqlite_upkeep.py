@@ -1,0 +1,127 @@
+"""The part of the SQLite store that its upkeep uses: what is wrong in it, what puts that right, and the room it takes on the disk."""
+
+# ruff: noqa: S608 - only table names with a number of our own are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from confide_daemon.store import disk, health, mending, salvage, space_return
+from confide_daemon.store.connection import connect, migrate, storage_errors
+from confide_daemon.store.protocol import Breach, Healed
+from confide_daemon.store.remembered import Remembered
+
+
+class SqliteUpkeep:
+    """Part of `sqlite.SqliteStore`, which has the connection; see `Store`."""
+
+    _db: apsw.Connection
+    _path: Path
+    _key: bytes
+    _remembered: Remembered
+
+    if TYPE_CHECKING:
+
+        def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]: ...
+        def _one(self, sql: str, values: Sequence[Any] = ()) -> Any: ...
+        def _remove_pieces(self, pieces: Sequence[int], *, now: float) -> None: ...
+
+    def heal(self) -> Healed:
+        """Puts all right that a glance finds."""
+        return mending.heal(self._rows, self._drop_pieces)
+
+    def schema_version(self) -> int:
+        """The newest migration that was made."""
+        return int(self._one("SELECT max(version) FROM migration") or 0)
+
+    def glance(self) -> list[Breach]:
+        """What the ids tell."""
+        return health.glance(self._rows)
+
+    def examine(self) -> Iterator[list[Breach]]:
+        """Reads everything, in slices."""
+        return health.examine(self._rows)
+
+    def mend(self, what: str, *, limit: int) -> int:
+        """Puts some of a breach right."""
+        return mending.mend(self._rows, self._drop_pieces, what, limit=limit)
+
+    def _drop_pieces(self, pieces: Sequence[int]) -> None:
+        self._remove_pieces(pieces, now=time.time())
+
+    def copy_readable(self) -> int:
+        """Copies what can be read into a new file."""
+        with storage_errors("rebuild the damaged database"):
+            return salvage.copy(self._path, self._key)
+
+    def swap_copy(self) -> None:
+        """Goes on with that file."""
+        with storage_errors("rebuild the damaged database"):
+            disk.close(self._db)
+            try:
+                salvage.swap(self._path, self._key)
+            finally:
+                self._db = connect(self._path, self._key, writer=True)
+                self._remembered.forget()
+            migrate(self._db, now=time.time())
+
+    def sample_vectors(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
+        """(text, packed vector) of some pieces in a row."""
+        last = int(self._one(f"SELECT max(chunk) FROM vector_{generation}") or 0)
+        sql = f"""SELECT c.text, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
+                  WHERE v.chunk > ? ORDER BY v.chunk LIMIT ?"""
+        return self._rows(sql, (max(0, int(last * seed) - count), count))
+
+    def forget_damaged(self, before: float) -> bool:
+        """Removes the damaged file beside this one."""
+        return salvage.forget_damaged(self._path, before)
+
+    def note_breach(self, breach: Breach) -> None:
+        """Writes down what was found."""
+        health.note(self._rows, breach)
+
+    def settle_breaches(self, what: Sequence[str], *, now: float) -> None:
+        """These are healed."""
+        health.settle(self._rows, what, now=now)
+
+    def breaches(self, *, limit: int) -> list[Breach]:
+        """What was ever found."""
+        return health.noted(self._rows, limit=limit)
+
+    def give_back(self) -> int:
+        """Cuts off some free pages."""
+        with storage_errors("shorten the database"):
+            return space_return.give_back(self._db)
+
+    def merge_words(self, *, begin: bool) -> bool:
+        """A step of merging the full text."""
+        with storage_errors("merge the keyword index"):
+            return space_return.merge(self._db, begin=begin)
+
+    def is_old(self) -> bool:
+        """Whether the file should be rewritten, and can be."""
+        with storage_errors("read the database"):
+            return space_return.is_old(self._db)
+
+    def compact(self) -> None:
+        """Rewrites the file."""
+        with storage_errors("rewrite the database"):
+            space_return.compact(self._db)
+
+    def fold_log(self) -> bool:
+        """Empties the log."""
+        with storage_errors("fold the log into the database"):
+            return space_return.fold_log(self._db)
+
+    def mark(self, name: str) -> float:
+        """A moment or flag."""
+        return float(self._one("SELECT value FROM mark WHERE name = ?", (name,)) or 0.0)
+
+    def set_mark(self, name: str, value: float) -> None:
+        """Sets it."""
+        self._rows("INSERT OR REPLACE INTO mark (name, value) VALUES (?, ?)", (name, value))
