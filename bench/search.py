@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.programs import Machine
 from tests.support.wire import Wire
 
-from bench.search_scale import documentation, questions
+from bench.texts import documentation, questions
 
 PIECES = 10_000
 QUESTIONS = 200
@@ -33,9 +33,7 @@ def main() -> None:
     p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[-1]
     inside = status["searchLatencyMs"]
     print(f"memory_search through the proxy, {pieces:,} pieces: p50 {p50:.1f} ms, p95 {p95:.1f} ms (goal: p50 40 ms)")
-    print(
-        f"  in the daemon: p50 {inside['p50']:.1f} ms, p95 {inside['p95']:.1f} ms (python -m bench search_scale splits it)"
-    )
+    print(f"  in the daemon: p50 {inside['p50']:.1f} ms, p95 {inside['p95']:.1f} ms (python -m bench hybrid splits it)")
     print(f"  on the way (pipes, proxy, sealed channel, MCP): p50 {p50 - inside['p50']:.1f} ms")
 
 
