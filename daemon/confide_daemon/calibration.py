@@ -30,8 +30,8 @@ VECTOR = {"vector": 10.0, "constant": -5.6}
 class CosineScale:
     """What the cosines of a model mean, as those of the packaged one (which the weights above were fitted with)."""
 
-    unrelated: float = 0.08  # of a question and a text that have nothing to do with each other
-    related: float = 0.55  # of a question and its answer
+    unrelated: float = 0.05  # of a question and a text that have nothing to do with each other
+    related: float = 0.50  # of a question and its answer
 
     def of(self, cosine: float) -> float:
         """The cosine as the packaged model would give it, 0 at least."""
@@ -40,6 +40,9 @@ class CosineScale:
 
 
 PACKAGED = CosineScale()
+PACKAGED_MODEL = "all-MiniLM-L6-v2-int8"
+# A model that only compares words says nothing that the keyword leg does not.
+WORDS_ONLY = frozenset({"hashed"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from confide_daemon.calibration import CosineScale, Evidence, Terms, saturate, stem_line
+from confide_daemon.calibration import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
 from confide_daemon.dates import Days, days_of
 from confide_daemon.embed.protocol import Vectors
 from confide_daemon.explanation import Explanation, Factors
@@ -35,8 +35,6 @@ CLOSELY_AT_LEAST = 64
 FIRST = 20
 # The question's terms may stand in the pieces around.
 REACH = 2
-# A model that only compares words says nothing that the keyword leg does not.
-WORDS_ONLY = frozenset({"hashed"})
 
 
 @dataclass(frozen=True, slots=True)

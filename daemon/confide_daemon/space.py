@@ -28,6 +28,7 @@ from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.plan import Condition, holdings
 from confide_daemon.indexing.provider import Provider
 from confide_daemon.indexing.serving import Asked, Choice, Serving
+from confide_daemon.indexing.yardstick import Yardsticks
 from confide_daemon.projects import Projects
 from confide_daemon.results import (
     Clash,
@@ -103,6 +104,7 @@ class Space:
         self._budget = Budget(clock)
         self._counting: asyncio.Task[None] | None = None
         self._providers = [Provider(handle, self._budget) for handle in embedders]
+        self._yardsticks = Yardsticks(self._providers)
         self._indexer = Indexer(threads.write, self._providers, self._budget, settings)
         self._serving = Serving(self._providers, self._indexer.wake)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
@@ -209,6 +211,7 @@ class Space:
         await self.history.close()
         await self._indexer.close()
         self._serving.close()
+        await self._yardsticks.close()
         if self._counting is not None:
             self._counting.cancel()
             await asyncio.wait([self._counting])
@@ -355,6 +358,7 @@ class Space:
         if not self._budget.is_written and self._counting is None:
             self._counting = asyncio.create_task(self._count_later(), name="confide-count")
         self._warm(live)
+        self._yardsticks.begin(asked.name)
         total = (time.perf_counter() - started) * 1e3
         self._latencies_ms.append(total)
         result.timings["total"] = total
@@ -381,6 +385,7 @@ class Space:
                 weights=self._settings.weights,
                 now=now,
                 timings=timings,
+                scale=self._yardsticks.of(asked.name),
                 reranker=self._settings.reranker,
             )
             live = _live(store)

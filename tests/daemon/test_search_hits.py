@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
 from confide_daemon.chunks import Piece
-from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embed import EmbedderHandle, Vectors
 from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.embed.local import load_minilm
+from confide_daemon.embed.protocol import Limits
+from confide_daemon.indexing.yardstick import PAIRS
 from confide_daemon.ranking import ORIGINAL
 from confide_daemon.space import Hit, IndexSettings, SearchQuery, Space
 from confide_daemon.store import Filter
@@ -177,4 +182,50 @@ async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
     hit = await first(space, "the pool was empty")
     assert hit.vector is not None
     assert hit.score == pytest.approx(0.7 * hit.vector + 0.3, abs=0.001)
+    await space.close()
+
+
+class Crowded:
+    """A model whose cosines are all between 0.7 and 1, as some are: the packaged one with a direction that every vector shares."""
+
+    id, model, dimensions, limits = "crowded", "crowded-v1", 385, Limits()
+
+    def __init__(self) -> None:
+        self._inner = load_minilm(threads=1)
+        self.asked: list[str] = []
+
+    def embed_query(self, text: str) -> Vectors:
+        self.asked.append(text)
+        return np.asarray(self._crowded(self._inner.embed_query(text)[None])[0])
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        return self._crowded(self._inner.embed_documents(texts))
+
+    def _crowded(self, rows: Vectors) -> Vectors:
+        shared = np.full((len(rows), 1), np.sqrt(3.0), dtype=np.float32)
+        return np.asarray(np.hstack([rows, shared]) / 2.0, dtype=np.float32)
+
+
+async def test_a_model_with_narrow_cosines_does_not_make_everything_an_answer(tmp_path: Path) -> None:
+    """What its cosines mean is measured once, in the background, when it first serves a search; then scores are as with any other."""
+    model = Crowded()
+    space = await Space.open(
+        tmp_path / "s.db",
+        os.urandom(32),
+        space_id="s",
+        settings=IndexSettings(),
+        embedder=EmbedderHandle.ready(model),
+    )
+    await put(space, NOTES)
+    assert await space.wait_indexed(timeout_s=30)
+    unrelated = SearchQuery("volcanoes of iceland")
+    assert (await space.search(unrelated)).hits  # not known yet: 0.75 looks like an answer
+    for _ in range(600):
+        if not (await space.search(unrelated)).hits:
+            break
+        await asyncio.sleep(0.05)
+    assert not (await space.search(unrelated)).hits
+    hit = await first(space, "the pool was empty")
+    assert (hit.path, hit.vector is not None and hit.vector > 0.8) == ("memory/errors.md", True)
+    assert len(model.asked) == len(PAIRS) + 2
     await space.close()
