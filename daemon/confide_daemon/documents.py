@@ -10,6 +10,7 @@ import hashlib
 import re
 import unicodedata
 from dataclasses import dataclass
+from datetime import date
 
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon.errors import InvalidPathError, InvalidTextError, NotFoundError, TooLargeError
@@ -91,8 +92,11 @@ def source_of(path: str) -> str:
 def day_of(path: str) -> str | None:
     """The ISO day in the file name (`memory/2026-11-21.md`), if it has a real one."""
     for match in re.finditer(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)", path):
-        year, month, day = (int(part) for part in match.groups())
-        if year >= 1970 and 1 <= month <= 12 and 1 <= day <= 31:
+        try:
+            day = date.fromisoformat(match[0])
+        except ValueError:  # the 31st of February
+            continue
+        if day.year >= 1970:
             return match[0]
     return None
 

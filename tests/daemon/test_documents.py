@@ -75,7 +75,8 @@ def test_replacing_a_section_that_is_not_there_names_those_that_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "day"), [("memory/2026-11-21.md", "2026-11-21"), ("a/2026-13-01.md", None), ("x.md", None)]
+    ("path", "day"),
+    [("memory/2026-11-21.md", "2026-11-21"), ("a/2026-13-01.md", None), ("a/2026-02-31.md", None), ("x.md", None)],
 )
 def test_daily_logs_are_dated_by_their_name(path: str, day: str | None) -> None:
     """A file without a date in its name is dated by its last change."""
