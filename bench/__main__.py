@@ -22,6 +22,8 @@ BENCHES = (
     "transcript_load",
     "two_machines",
     "reconnect",
+    "resync",
+    "indexing",
     "initial_load",
     "idle_watcher",
     "upload",
