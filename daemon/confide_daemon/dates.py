@@ -17,7 +17,7 @@ MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 NUMBERS = {"one": 1, "a": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "couple of": 2}
 MOST_BACK = 3660  # days
 # Quoted text and code are content.
-CONTENT = re.compile(r'"[^"]*"|“[^”]*”|`[^`]*`|(?<!\w)\'[^\']*\'(?!\w)')
+CONTENT = re.compile(r'"[^"]{0,200}"|“[^”]{0,200}”|`[^`]{0,200}`|(?<!\w)\'[^\']{0,200}\'(?!\w)')
 
 _WEEKDAY = "|".join(WEEKDAYS)
 _MONTH = "|".join(MONTHS)
@@ -44,7 +44,7 @@ class Days:
 
 def days_of(text: str, today: date) -> Days | None:
     """The days that the text speaks of, if it says so in one way only."""
-    text = CONTENT.sub(lambda found: " " * len(found[0]), text)
+    text = CONTENT.sub(" | ", " ".join(text.split()))
     taken: list[tuple[int, int]] = []
     found: list[Days] = []
     for pattern, read in _FORMS:

@@ -20,9 +20,10 @@ DATABASE.execute("INSERT INTO t VALUES ('', 'getUserById fails with ERR_CONN_42 
 @given(st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
 def test_nothing_in_a_question_acts_as_query_syntax(text: str, keywords: list[str]) -> None:
     """Quotes, brackets, stars, NEAR, column names: FTS5 takes every query we build."""
-    match = keyword_query(text, keywords)
-    if match:
+    asked = question(text, keywords)
+    for match in filter(None, (asked.match, asked.exact)):
         DATABASE.execute("SELECT rowid FROM t WHERE t MATCH ?", (match,)).fetchall()
+    assert 0.0 <= Terms(asked.terms).share([stem_line(text)]) <= 1.0001
 
 
 @pytest.mark.parametrize(
