@@ -230,7 +230,7 @@ async def test_the_next_model_takes_over_in_an_outage_and_gives_back(tmp_path: P
         mode, model, warnings = await ask(space, [first, second])
         assert (mode, model, warnings) == ("hybrid", "model-0", [])
         assert (await space.status(None)).warnings == []
-    assert len(first.embedded) == 30 + ("hello" in first.embedded)
+    assert len(first.embedded) == 30
     assert set(first.embedded.values()) == {1}
     assert set(second.embedded.values()) == {1}
 
@@ -248,10 +248,9 @@ async def test_flapping_embeds_nothing_twice(tmp_path: Path) -> None:
                 await asyncio.sleep(0.03)
         first.failure = None
         await until(space, lambda status: status.provider == "provider-0" and status.queued == 0)
-    texts = [text for text in first.embedded if text != "hello"]
-    assert len(texts) == 32
-    assert all(first.embedded[text] == 1 for text in texts)
-    assert all(count == 1 for text, count in second.embedded.items() if text != "hello")
+    assert len(first.embedded) == 32
+    assert set(first.embedded.values()) == {1}
+    assert set(second.embedded.values()) <= {1}
 
 
 async def test_a_short_outage_builds_nothing(tmp_path: Path) -> None:

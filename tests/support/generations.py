@@ -24,7 +24,7 @@ class MarkedEmbedder(HashedEmbedder):
     Attributes:
         failure: what every call raises while it is set.
         open: cleared, calls wait.
-        embedded: how often each text was embedded.
+        embedded: how often each text that begins with "note " was embedded; others are of the daemon's own, such as probes.
     """
 
     def __init__(self, model: str, place: int, *, limits: Limits | None = None, provider: str = "marked") -> None:
@@ -46,7 +46,7 @@ class MarkedEmbedder(HashedEmbedder):
             self.calls += 1
         self._check()
         with self._lock:
-            self.embedded.update(texts)
+            self.embedded.update(text for text in texts if text.startswith("note "))
         return self._vectors(texts)
 
     def embed_query(self, text: str) -> Vectors:
