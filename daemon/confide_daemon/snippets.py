@@ -102,5 +102,8 @@ def snippet(rows: list[HitRow]) -> str:
         elif row.start_line == row.end_line:  # slices of one long line
             text += " " + row.text
         else:
-            text += "".join("\n" + line for line in row.text.split("\n")[shared:])
+            lines = row.text.split("\n")
+            is_repeated = text.endswith("\n".join(lines[:shared]))
+            # Otherwise the piece begins within the line where the one before it ends.
+            text += "".join("\n" + line for line in lines[shared:]) if is_repeated else " " + row.text
     return text

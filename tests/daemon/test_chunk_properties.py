@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from confide_daemon.atoms import may_part
 from confide_daemon.chunks import ChunkSettings, Piece, cut
+from confide_daemon.snippets import snippet
+from confide_daemon.store import HitRow
 from confide_daemon.store.pieces import match_pieces, piece_hash
 from confide_daemon.tokens import count_tokens, token_ends
 
@@ -118,6 +120,22 @@ def test_pieces_that_moved_keep_their_ids() -> None:
             [piece_hash(piece.text) for piece in cut("\n".join(each), ChunkSettings())] for each in (parts, moved)
         )
         assert len(after) - len(match_pieces(before, after)) <= 2
+
+
+@pytest.mark.parametrize("chosen", [ChunkSettings(16, 0), ChunkSettings(60, 30)], ids=lambda chosen: chosen.name)
+def test_neighbouring_pieces_give_the_text_back(chosen: ChunkSettings) -> None:
+    """Pieces that are made one hit lose no words, also where one ends and the next begins within a line."""
+    long = ". ".join(f"Sentence {n} of the long line" for n in range(12))
+    text = f"{long}.\nA short line.\nAnother one.\n\n- an item\n- and one more item\n"
+    rows = [
+        HitRow(n, 1, n, piece.start_line, piece.end_line, "", piece.tokens, piece.text, "p", "a.md", "memory", "x", 0.0)
+        for n, piece in enumerate(cut(text, chosen))
+    ]
+    for first in range(len(rows) - 1):
+        joined = snippet(rows[first : first + 2])
+        own = rows[first + 1].text
+        assert set(re.findall(r"\w+", own)) <= set(re.findall(r"\w+", joined))
+        assert joined.startswith(rows[first].text)
 
 
 EMOJI = "👨‍👩‍👧‍👦"
