@@ -92,7 +92,8 @@ class Telling(MarkedEmbedder):
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         self._crash.step()
         rows = super().embed_documents(texts)
-        self._tell("embedded", model=self.model, texts=[text for text in texts if text.startswith("note ")])
+        if own := [text for text in texts if text.startswith("note ")]:
+            self._tell("embedded", model=self.model, texts=own)
         self._crash.step()
         return rows
 
