@@ -8,6 +8,7 @@ import sys
 
 BENCHES = (
     "start",
+    "ends",
     "echo",
     "bulk",
     "growth",
