@@ -24,6 +24,8 @@ SATURATION = 8.0  # the BM25 score that counts half
 HYBRID = {"keyword": 2.6, "vector": 3.2, "terms": 3.8, "best": 2.2, "constant": -5.65}
 KEYWORD = {"keyword": 3.4, "terms": 5.1, "constant": -4.63}
 VECTOR = {"vector": 10.0, "constant": -5.6}
+# A piece in which a name or a quoted phrase stands as it was asked for is an answer more often than not, however long the question is.
+NAMED = -0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,15 @@ class Evidence:
     terms: float
     vector: float | None = None
     best: float | None = None
+    is_named: bool = False  # a name or a quoted phrase of the question stands in it
 
     @property
     def score(self) -> float:
         """The score that is shown, 0 to 1."""
+        least = NAMED if self.is_named else -math.inf
         if self.vector is None or self.best is None:
-            return _logistic(
-                KEYWORD["constant"] + KEYWORD["keyword"] * self.keyword + KEYWORD["terms"] * self.terms,
-            )
+            words = KEYWORD["constant"] + KEYWORD["keyword"] * self.keyword + KEYWORD["terms"] * self.terms
+            return _logistic(max(words, least))
         both = (
             HYBRID["constant"]
             + HYBRID["keyword"] * self.keyword
@@ -68,7 +71,7 @@ class Evidence:
             + HYBRID["terms"] * self.terms
             + HYBRID["best"] * self.best
         )
-        return _logistic(max(both, VECTOR["constant"] + VECTOR["vector"] * self.vector))
+        return _logistic(max(both, VECTOR["constant"] + VECTOR["vector"] * self.vector, least))
 
 
 def saturate(bm25: float) -> float:

@@ -271,7 +271,7 @@ class _Search:
             cosine = (cosines or {}).get(piece)
             vector = scale.of(cosine) if cosine is not None and is_measured else None
             keyword = saturate(legs.keyword.get(piece, 0.0))
-            evidence = Evidence(keyword, share, vector, best)
+            evidence = Evidence(keyword, share, vector, best, is_named=piece in (legs.exact or {}))
             place, factors = self._places[piece], self._factors[piece]
             factors.evidence = evidence
             score = evidence.score if self._weights.ranking != "original" else min(1.0, factors.relevance)

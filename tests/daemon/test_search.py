@@ -116,6 +116,7 @@ def test_a_score_says_how_likely_an_answer_is() -> None:
     nothing = Evidence(keyword=0.4, terms=0.3, vector=0.15, best=0.25).score
     assert answer > 0.8 > in_other_words > 0.25 > nothing
     assert Evidence(keyword=0.6, terms=0.8).score > 0.25 > Evidence(keyword=0.3, terms=0.3).score
+    assert Evidence(keyword=0.3, terms=0.3, is_named=True).score > 0.25
 
 
 @given(*(st.floats(0, 1) for _ in range(4)), st.integers(0, 3), st.floats(0, 1))

@@ -63,6 +63,7 @@ async def test_names_and_words_of_every_script_are_found_first(space: Space) -> 
         ("get_user_by_id", "memory/users.md"),
         ("getGroupById", "memory/groups.md"),
         ("why is getUserById slow", "memory/users.md"),
+        ("who told everybody last summer that ERR_CONN_43 had gone away for good", "memory/errors.md"),
         ("ERR_CONN_43", "memory/errors.md"),
         ("src/net/pool.py", "memory/paths.md"),
         ("550e8400-e29b-41d4-a716-446655440000", "memory/ids.md"),
