@@ -16,6 +16,7 @@ from confide_daemon.chunks import Piece
 from confide_daemon.embed.protocol import Vectors
 from confide_daemon.store import Filter, Generation
 from confide_daemon.store.codes import COARSE, Codes, pack
+from confide_daemon.store.connection import connect
 from confide_daemon.store.scan import SLICE, VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 
@@ -112,6 +113,30 @@ def test_a_search_gives_what_vec0_gives(tmp_path: Path) -> None:
         assert [piece for piece, _ in warm] == [piece for piece, _ in cold]
         cosines = vectors[[piece - ids[0] for piece, _ in warm]] @ question
         assert [cosine for _, cosine in warm] == pytest.approx(cosines.tolist(), abs=1e-5)
+    opened.store.close()
+
+
+def test_vectors_of_an_older_version_are_taken_over(tmp_path: Path) -> None:
+    """A database whose vectors are in a vec0 table has them in a plain one after it is opened, and finds the same."""
+    opened = Opened(tmp_path / "a.db", dimensions=16)
+    vectors = text_like(60, 16, seed=13)
+    ids = opened.put("a.md", vectors)
+    opened.store.close()
+    connection, table = connect(opened.path, KEY, writer=True), f"vector_{opened.generation.id}"
+    connection.execute(f"DROP TABLE {table}")
+    connection.execute(
+        f"""CREATE VIRTUAL TABLE {table} USING vec0(
+            chunk INTEGER PRIMARY KEY, project INTEGER PARTITION KEY, embedding FLOAT[16])"""
+    )
+    rows = [(one, vector.tobytes()) for one, vector in zip(ids, vectors, strict=True)]
+    connection.executemany(f"INSERT INTO {table} (chunk, project, embedding) VALUES (?, 1, ?)", rows)
+    connection.close()
+    opened.store = SqliteStore.open(opened.path, KEY, writer=True, now=NOW, scan=opened.scan)
+    opened.warm()
+    assert [piece for piece, _ in opened.found(vectors[9])] == exactly(ids, vectors, vectors[9], 10)
+    assert opened.store.waiting_count(opened.generation.id) == 0
+    opened.remove("a.md")
+    assert opened.found(vectors[9]) == []
     opened.store.close()
 
 
