@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import os
 import shlex
+import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,15 +29,30 @@ BIN = Path(sys.executable).parent
 
 
 def product(*, model: str) -> dict[str, Any]:
-    """How the harness starts the product: as product.json says, with a daemon that ends soon after, and the model that is meant."""
+    """How the harness starts the product: as product.json says, with the model that is meant."""
     config: dict[str, Any] = json.loads((EVAL / "product.json").read_text(encoding="utf-8"))
-    settings = f'[server]\nidle_exit_s = 5\n[embedding]\nprovider = "{model}"\n'
+    settings = f'[embedding]\nprovider = "{model}"\n'
     command = shlex.join([str(BIN / config["command"]), *config["args"]])
     script = (
         f'mkdir -p "$CONFIDE_HOME" && printf %s {shlex.quote(settings)} > "$CONFIDE_HOME/daemon.toml" && exec {command}'
     )
     # The harness puts its folder into every argument.
     return config | {"command": "sh", "args": ["-c", script], "timeout": 900}
+
+
+def ending(system: Any) -> Any:
+    """The product, whose daemon is ended with it: one on demand stays for fifteen minutes."""
+    close = system.close
+
+    def closed() -> None:
+        close()
+        address = Path(system.dir) / ".confide-home" / "daemon" / "daemon.address"
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(json.loads(address.read_text(encoding="utf-8"))["pid"], signal.SIGTERM)
+        shutil.rmtree(system.dir, ignore_errors=True)
+
+    system.close = closed
+    return system
 
 
 def main() -> None:
@@ -52,7 +71,7 @@ def main() -> None:
 
     def measured(name: str, model: str = "local") -> dict[str, Any]:
         print(f"{name}, {model} …", file=sys.stderr, flush=True)
-        system = lambda: module.Product(product(model=model))  # noqa: E731
+        system = lambda: ending(module.Product(product(model=model)))  # noqa: E731
         watch = counted.watching if model == "local" else lambda plain: plain
         result: dict[str, Any] = module.run(lambda: watch(system()), bundles[name], "files")
         return {key: 100 * value for key, value in result.items() if isinstance(value, float)}

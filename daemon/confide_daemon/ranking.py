@@ -40,7 +40,7 @@ class Weights:
     # Transcripts, where both sources are searched: what was only talked about stands behind what was noted. Many lines of talk about one
     # thing vote for each other, up to twice their score, and a note has no such neighbours.
     sessions: float = 0.6
-    candidates: int = 192  # of each leg
+    candidates: int = 128  # of each leg
     joined: int = 3  # pieces in a row that are made one hit at most
     half_life_days: float = 30.0  # of recency
     # rank "balanced", as tools.md "Scores"
@@ -102,16 +102,17 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
     A short note that is a document of its own has the short notes of the same project and day that were stored just before and after it
     for neighbours as well (pieces are numbered as they come).
     """
-    at = {(place.document, place.position): scores[piece] for piece, place in places.items()}
+    documents: dict[int, dict[int, float]] = {}
+    for piece, place in places.items():
+        documents.setdefault(place.document, {})[place.position] = scores[piece]
     steps = [(step * sign, weight) for step, weight in enumerate(weights.votes, 1) for sign in (-1, 1)]
     found = {}
     for piece, place in places.items():
-        document, position = place.document, place.position
         gained = 0.0
-        for step, weight in steps:
-            score = at.get((document, position + step))
-            if score is not None:
-                gained += weight * score
+        beside = documents[place.document]
+        if len(beside) > 1:
+            position = place.position
+            gained = sum(weight * beside[position + step] for step, weight in steps if position + step in beside)
         if _is_short(place):
             gained += sum(weight * _beside(places.get(piece + step), place, scores) for step, weight in steps)
         found[piece] = gained
