@@ -228,11 +228,12 @@ class _Search:
         """The pieces that pass `min_score`, in the order asked for."""
         query = self._query
         if query.rank == "relevance":
-            # A few more than hits are asked for, since neighbours become one; the rest only if those do not make up the number.
-            limit = query.max_results * CLOSELY
-            step = query.max_results + query.max_results // 2 + 2
-            for start in range(0, min(limit, len(ranked)), step):
+            # A few more than hits are asked for, since neighbours become one; then a few at a time until there are enough.
+            limit = min(query.max_results * CLOSELY, len(ranked))
+            start, step = 0, query.max_results + query.max_results // 2
+            while start < limit:
                 yield from self._scored(legs, ranked[start : min(start + step, limit)], scale, generation)
+                start, step = start + step, max(4, query.max_results // 2)
             return
         chosen = list(
             self._scored(legs, ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)], scale, generation)
