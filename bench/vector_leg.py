@@ -159,7 +159,7 @@ def measure(name: str, count: int) -> dict[str, Any]:
         "recall_at_10": round(recall, 4),
         "questions_of_recall": len(asked),
         "p50_ms": round(statistics.median(ours), 2),
-        "reference": "numpy float32 matmul" if name == "million" else "sqlite-vec vec0, exact",
+        "reference": "numpy float32 matmul (one thread)" if name == "million" else "sqlite-vec vec0, exact",
         "reference_p50_ms": round(statistics.median(theirs), 2),
         "ratio": round(ratio, 3),
         "must": most,

@@ -54,7 +54,7 @@ from confide_daemon.store.sqlite_upkeep import SqliteUpkeep
 
 # Candidates of the codes whose true cosines are read, more in a large space (store/codes.py has the recall that gives).
 RESCORED = 384
-RESCORED_SHARE = 1500
+RESCORED_SHARE = 2500
 DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
     FROM document d JOIN project p ON p.id = d.project"""
 
