@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test style types bench fuzz chaos catalogue clean
+.PHONY: demo test style types bench eval fuzz chaos catalogue clean
 
 demo: $(STAMP)
 	./demo/run
@@ -25,16 +25,22 @@ types: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
+# How well it finds, through the product's own tool, on the data sets in the folder that CONFIDE_EVAL names.
+eval: $(STAMP)
+	$(BIN)/python -m bench.evaluation
+
 # Half an hour: all bit flips, then ten million executions of every parser that a stranger reaches.
 fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fuzz]'
 	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest tests/crypto/test_tampering.py
 	$(BIN)/python -m fuzz
 
-# An hour: a thousand schedules of edits, stores, cuts and kills on two and three machines, and every fault point of a write.
+# An hour: every fault point of a write, kills at every moment of keys, changing models and a growing space, and a thousand schedules
+# of edits, stores, cuts, kills and jumping clocks on two and three machines.
 CHAOS_SEED ?= 0
 chaos: $(STAMP)
-	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest tests/proxy/test_write_faults.py
+	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/test_write_faults.py tests/e2e/test_key_kills.py
+	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/test_generation_kills.py tests/daemon/test_store_crash.py
 	CONFIDE_CHAOS=1000 CONFIDE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -n 2 tests/chaos
 
 $(STAMP): pyproject.toml constraints.txt

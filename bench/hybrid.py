@@ -27,10 +27,10 @@ import apsw
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
 from confide_daemon.embed import EmbedderHandle
+from confide_daemon.searching.words import STOP_WORDS
 from confide_daemon.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store.connection import connect
 from confide_daemon.tools import search as tool
-from confide_daemon.words import STOP_WORDS
 
 # The median, in ms, by the size of the space.
 MOST_MS = {10_000: 5.0, 100_000: 15.0}

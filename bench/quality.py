@@ -33,7 +33,7 @@ from confide_daemon.chunks import ChunkSettings
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.embed.local import load_minilm
-from confide_daemon.ranking import ORIGINAL, Weights
+from confide_daemon.searching.ranking import ORIGINAL, Weights
 from confide_daemon.space import Hit, IndexSettings, SearchQuery, Space
 
 EVAL = Path(os.environ.get("CONFIDE_EVAL", "/work/shared/eval"))

@@ -11,8 +11,8 @@ from confide_daemon.config import AUTO, DaemonConfig, EmbeddingConfig, SearchCon
 from confide_daemon.embed import Embedder, EmbedderHandle, providers
 from confide_daemon.embed.settings import RemoteSettings
 from confide_daemon.index import IndexSettings
-from confide_daemon.ranking import ORIGINAL
 from confide_daemon.search import Weights
+from confide_daemon.searching.ranking import ORIGINAL
 
 if TYPE_CHECKING:
     from confide_daemon.embed.rerank import Reranker

@@ -12,15 +12,24 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from confide_daemon.calibration import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
-from confide_daemon.dates import Days, days_of
 from confide_daemon.embed.protocol import Vectors
-from confide_daemon.explanation import Explanation, Factors
-from confide_daemon.ranking import NEUTRAL_IMPORTANCE, RANKS, Legs, Weights, balanced, recency_of, relevance, votes
-from confide_daemon.snippets import Candidate, Group, Grouping, snippet
+from confide_daemon.searching.calibration import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
+from confide_daemon.searching.dates import Days, days_of
+from confide_daemon.searching.explanation import Explanation, Factors
+from confide_daemon.searching.ranking import (
+    NEUTRAL_IMPORTANCE,
+    RANKS,
+    Legs,
+    Weights,
+    balanced,
+    recency_of,
+    relevance,
+    votes,
+)
+from confide_daemon.searching.snippets import Candidate, Group, Grouping, snippet
+from confide_daemon.searching.words import Question, question
 from confide_daemon.store.pieces import piece_header
 from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
-from confide_daemon.words import Question, question
 
 if TYPE_CHECKING:
     from confide_daemon.embed.rerank import Reranker

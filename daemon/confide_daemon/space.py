@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from confide_crypto.errors import ConfideError
-from confide_daemon import documents, search, transcripts, upkeep
+from confide_daemon import documents, transcripts, upkeep
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.errors import DamagedError, NotFoundError, StorageError
+from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.history import DELETED_DAYS, History
 from confide_daemon.index import Indexer, IndexSettings, Progress
 from confide_daemon.indexing import report, resemblance
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.plan import Condition, holdings
 from confide_daemon.indexing.provider import Provider
-from confide_daemon.indexing.serving import Asked, Choice, Serving
-from confide_daemon.indexing.yardstick import Yardsticks
 from confide_daemon.projects import Projects
+from confide_daemon.reading import read_document
 from confide_daemon.results import (
     Clash,
     Comparison,
@@ -40,14 +36,14 @@ from confide_daemon.results import (
     SpaceStatus,
 )
 from confide_daemon.search import Hit, SearchQuery, SearchResult
-from confide_daemon.store import Generation, Store, salvage
+from confide_daemon.searching.searcher import Searcher, live_generation
+from confide_daemon.store import Store, salvage
 from confide_daemon.store.damage import Damage
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.threads import StoreThreads
 from confide_daemon.upkeep import Upkeep, mark_closed
-from confide_daemon.words import keyword_query
-from confide_daemon.writes import LOST_HINT, Operation, Writer, compare_states, states
+from confide_daemon.writes import Operation, Writer, compare_states, states
 
 __all__ = [
     "Clash",
@@ -67,12 +63,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-LATENCIES_KEPT = 512
-NEAR_NAMES = 5
-# A question is embedded again when another model serves by the time it could be searched; more swaps in one search there are not.
-QUESTION_TRIES = 3
-# Tokens of questions are written down this long after the first of them: a crash may forget so much of them.
-COUNTED_AFTER_S = 5.0
 # More are not told of, so that status stays small.
 MAX_CLASHES = 21
 
@@ -102,11 +92,9 @@ class Space:
         self._writer = writer
         self._settings = settings
         self._budget = Budget(clock)
-        self._counting: asyncio.Task[None] | None = None
         self._providers = [Provider(handle, self._budget) for handle in embedders]
-        self._yardsticks = Yardsticks(self._providers)
         self._indexer = Indexer(threads.write, self._providers, self._budget, settings)
-        self._serving = Serving(self._providers, self._indexer.wake)
+        self._searcher = Searcher(threads, self._providers, self._budget, self._indexer, damage, settings)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
         self.upkeep = Upkeep(
@@ -117,10 +105,6 @@ class Space:
             on_mended=self._mended,
             clock=clock,
         )
-        self._warmed: int | None = None  # the generation that was brought into memory
-        self._warming: asyncio.Task[None] | None = None
-        self._closing = False
-        self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     @classmethod
     async def open(
@@ -193,31 +177,21 @@ class Space:
         try:
             await space.projects.open()
             await threads.read(space._budget.load)
-            await threads.read(space._serving.look)
-            live = await threads.read(_live)
+            await space._searcher.open()
         except BaseException:
             await threads.close()
             raise
         space._indexer.start()
         space.history.start()
         space.upkeep.start()
-        space._warm(live)
         return space
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
-        self._closing = True
         await self.upkeep.close()
         await self.history.close()
         await self._indexer.close()
-        self._serving.close()
-        await self._yardsticks.close()
-        if self._counting is not None:
-            self._counting.cancel()
-            await asyncio.wait([self._counting])
-        await self._count()
-        if self._warming is not None:
-            await asyncio.wait([self._warming])
+        await self._searcher.close()
         with contextlib.suppress(StorageError):
             await self._threads.maintain(mark_closed)
         await self._threads.close()
@@ -344,69 +318,7 @@ class Space:
         Raises:
             StorageError.
         """
-        started = time.perf_counter()
-        result, live = None, None
-        for attempt in range(QUESTION_TRIES):
-            asked = await self._serving.ask(query.text)
-            is_last = attempt == QUESTION_TRIES - 1
-            result, live = await self._threads.read(
-                lambda store: self._damage.around(lambda: self._search(store, query, asked, is_last))  # noqa: B023
-            )
-            if result is not None:
-                break
-        assert result is not None
-        if not self._budget.is_written and self._counting is None:
-            self._counting = asyncio.create_task(self._count_later(), name="confide-count")
-        self._warm(live)
-        self._yardsticks.begin(asked.name)
-        total = (time.perf_counter() - started) * 1e3
-        self._latencies_ms.append(total)
-        result.timings["total"] = total
-        return result
-
-    def _search(
-        self, store: Store, query: SearchQuery, asked: Asked, is_last: bool
-    ) -> tuple[SearchResult | None, Generation | None]:
-        """None for a result: another model serves now, so the question has to be embedded again; the last time it goes without."""
-        now = time.time()
-        timings: dict[str, float] = {} if asked.vector is None else {"embed": asked.embed_ms}
-        # One view for all that follows: a generation swapped in meanwhile must not be read with the numbers of the one before.
-        with store.reading():
-            choice = self._serving.choose(store, asked, now=now)
-            if choice.is_stale and not is_last:
-                return None, None
-            if choice.is_stale:
-                choice = Choice(warnings=["the embedding model is being changed; found by keywords alone"])
-            found = search.run(
-                store,
-                query,
-                generation=choice.generation,
-                vector=choice.vector,
-                weights=self._settings.weights,
-                now=now,
-                timings=timings,
-                scale=self._yardsticks.of(asked.name),
-                reranker=self._settings.reranker,
-            )
-            live = _live(store)
-        warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings]
-        if self._indexer.failure is not None:
-            warnings.append(f"indexing has stopped: {self._indexer.failure}")
-        words = keyword_query(query.text, query.keywords)
-        mode = "keyword" if choice.vector is None else "hybrid" if words else "vector"
-        return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), live
-
-    async def _count_later(self) -> None:
-        await asyncio.sleep(COUNTED_AFTER_S)
-        await self._count()
-        self._counting = None
-
-    async def _count(self) -> None:
-        """Writes down what questions cost."""
-        try:
-            await self._threads.write(self._budget.flush)
-        except ConfideError as error:
-            log.warning("tokens could not be counted: %s", type(error).__name__)
+        return await self._searcher.search(query)
 
     async def _renew_foreign(self) -> int:
         """Has vectors computed anew that their model, which has another one's name, does not give; of how many that was seen."""
@@ -422,26 +334,8 @@ class Space:
         """Derived rows were put right: some may have to be made again, and vectors may no longer be those in memory."""
         if vectors_changed:
             self._scan.forget()
-            self._warmed = None
+            self._searcher.forget()
         self._indexer.wake()
-
-    def _warm(self, live: Generation | None) -> None:
-        """Brings a generation that went live into memory, in the background; until then the database is searched."""
-        if live is None or live.id == self._warmed or (self._warming is not None and not self._warming.done()):
-            return
-        self._warmed = live.id
-        self._warming = asyncio.create_task(self._warm_up(live.id), name="confide-warm")
-
-    async def _warm_up(self, generation: int) -> None:
-        # Step by step, so that searches take turns with it in the same threads.
-        try:
-            while not self._closing and await self._threads.read(lambda store: store.warm(generation)):
-                pass
-        except DamagedError:
-            self._warmed = None  # the upkeep, which has been told, makes them whole first
-        except ConfideError as error:
-            log.warning("the vectors could not be brought into memory: %s", type(error).__name__)
-            self._warmed = None
 
     # ---------------------------------------------------------------- index
 
@@ -454,12 +348,12 @@ class Space:
             state = self._indexer.progress(store)
             sources = store.counts(projects)
             held = holdings(store)
-            live = _live(store)
+            live = live_generation(store)
             waited = store.oldest_waiting(live.id) if live is not None else None
             names = store.project_names()
             size_bytes = store.size_bytes()
             clashes = store.clashing(projects, limit=MAX_CLASHES)
-        ordered = sorted(self._latencies_ms)
+        p50_ms, p95_ms = self._searcher.latencies()
         warnings = report.warnings(self._providers, live)
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
@@ -481,8 +375,8 @@ class Space:
             else None,
             size_bytes=size_bytes,
             at_rest="encrypted (AEGIS-256)",
-            search_p50_ms=_percentile(ordered, 0.50),
-            search_p95_ms=_percentile(ordered, 0.95),
+            search_p50_ms=p50_ms,
+            search_p95_ms=p95_ms,
             warnings=warnings,
             clashes=[Clash(*clash) for clash in clashes],
             generations=report.generation_status(held, state.generation if state.building else None, state.total),
@@ -554,35 +448,6 @@ class Space:
         return found
 
 
-def read_document(store: Store, project: str, path: str, revision: int | None) -> DocumentText:
-    """One revision of a document. Raises NotFoundError."""
-    with store.reading():
-        row = store.document(project, path)
-        if row is None or (row.deleted and revision is None):
-            raise NotFoundError("no such document", hint=near_names(store, project, path))
-        found = store.revision(row.id, row.revision if revision is None else revision)
-    if found is None and (revision is None or revision == row.revision):
-        raise DamagedError("the newest text of the document is lost", hint=LOST_HINT)
-    if found is None:
-        raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
-    if found.text is None:
-        raise NotFoundError(f"revision {found.number} deleted the document", hint="ask for the one before")
-    updated_at = search.iso(found.created_at)
-    return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at)
-
-
-def near_names(store: Store, project: str, path: str) -> str | None:
-    """A hint with the paths most like the one asked for."""
-    present = [row.path for row in store.documents(frozenset((project,))) if not row.deleted]
-    same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
-    near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
-    return f"did you mean {', '.join(near)}?" if near else None
-
-
-def _live(store: Store) -> Generation | None:
-    return next((one for one in store.generations() if one.live), None)
-
-
 def _open_marked(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tuple[SqliteStore, bool]:
     """The writing store, and whether whoever had it open last did not close it."""
     store = SqliteStore.open(path, key, writer=True, now=time.time(), scan=scan, damage=damage)
@@ -591,7 +456,3 @@ def _open_marked(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tu
     except BaseException:
         store.close()
         raise
-
-
-def _percentile(ordered: list[float], share: float) -> float | None:
-    return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 1) if ordered else None

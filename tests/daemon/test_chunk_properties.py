@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from confide_daemon.atoms import may_part
 from confide_daemon.chunks import ChunkSettings, Piece, cut
-from confide_daemon.snippets import snippet
+from confide_daemon.searching.snippets import snippet
 from confide_daemon.store import HitRow
 from confide_daemon.store.pieces import match_pieces, piece_hash
 from confide_daemon.tokens import count_tokens, token_ends

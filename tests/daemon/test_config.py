@@ -13,7 +13,7 @@ from confide_daemon import config, models, paths
 from confide_daemon.chunks import ChunkSettings
 from confide_daemon.errors import ConfigError
 from confide_daemon.index import IndexSettings
-from confide_daemon.ranking import ORIGINAL, RANKINGS, Weights
+from confide_daemon.searching.ranking import ORIGINAL, RANKINGS, Weights
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "daemon.toml"
 

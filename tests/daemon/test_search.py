@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_daemon.calibration import CosineScale, Evidence, Terms, saturate, stem_line
-from confide_daemon.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
+from confide_daemon.searching.calibration import CosineScale, Evidence, Terms, saturate, stem_line
+from confide_daemon.searching.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
+from confide_daemon.searching.words import MOST_TERMS, index_words, keyword_query, question
 from confide_daemon.store import Place
-from confide_daemon.words import MOST_TERMS, index_words, keyword_query, question
 
 DATABASE = apsw.Connection(":memory:")
 DATABASE.execute("CREATE VIRTUAL TABLE t USING fts5(header, body, tokenize = 'porter unicode61')")

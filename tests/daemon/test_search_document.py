@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon.calibration import HYBRID, KEYWORD, VECTOR
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.ranking import Weights
+from confide_daemon.searching.calibration import HYBRID, KEYWORD, VECTOR
+from confide_daemon.searching.ranking import Weights
 from confide_daemon.space import IndexSettings, SearchQuery, Space
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")

@@ -18,11 +18,11 @@ from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.embed.local import load_minilm
 from confide_daemon.embed.protocol import Limits
 from confide_daemon.indexing.yardstick import PAIRS
-from confide_daemon.ranking import ORIGINAL
+from confide_daemon.searching.ranking import ORIGINAL
+from confide_daemon.searching.words import keyword_query
 from confide_daemon.space import Hit, IndexSettings, SearchQuery, Space
 from confide_daemon.store import Filter
 from confide_daemon.store.sqlite import SqliteStore
-from confide_daemon.words import keyword_query
 
 NOTES = {
     "memory/users.md": "- the method getUserById of the user service is slow\n",

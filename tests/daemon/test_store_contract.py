@@ -14,12 +14,12 @@ import pytest
 from confide_daemon.chunks import ChunkSettings, Piece, cut
 from confide_daemon.documents import text_hash
 from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.searching.words import keyword_query
 from confide_daemon.store import Breach, Filter, Generation, OperationRow, Store, TranscriptRow
 from confide_daemon.store.generations import CACHED_S, CACHED_VECTORS
 from confide_daemon.store.operations import KEPT_S
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
-from confide_daemon.words import keyword_query
 
 NOW = 1_700_000_000.0  # 2023-11-14
 EMBEDDER = HashedEmbedder(64)

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.calibration import PACKAGED_MODEL, WORDS_ONLY, CosineScale
 from confide_daemon.embed.protocol import Vectors
 from confide_daemon.errors import EmbedderError
 from confide_daemon.indexing.filling import in_thread
 from confide_daemon.indexing.provider import Provider
+from confide_daemon.searching.calibration import PACKAGED_MODEL, WORDS_ONLY, CosineScale
 from confide_daemon.tokens import count_tokens
 
 log = logging.getLogger(__name__)

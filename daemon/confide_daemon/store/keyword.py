@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from confide_daemon.searching.words import index_words
 from confide_daemon.store.pieces import piece_header
-from confide_daemon.words import index_words
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

@@ -212,7 +212,6 @@ class Store(Protocol):
     def interrupt(self) -> None:
         """Makes what runs in it now fail; any thread may call it, also when it is closed."""
 
-
     def writing(self) -> AbstractContextManager[None]:
         """One transaction for all that is written inside: all or nothing, on disk when it ends."""
 
@@ -348,7 +347,6 @@ class Store(Protocol):
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]: ...
     def texts_around(self, pieces: Sequence[int], *, reach: int) -> Mapping[tuple[int, int], str]:
         """The texts of the pieces and of so many before and after each in its document, by (document, position)."""
-
 
     # counts
     def piece_count(self) -> int: ...

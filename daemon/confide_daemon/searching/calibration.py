@@ -15,8 +15,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from confide_daemon.stems import line_of, stems
-from confide_daemon.words import Term, index_words
+from confide_daemon.searching.stems import line_of, stems
+from confide_daemon.searching.words import Term, index_words
 
 SATURATION = 8.0  # the BM25 score that counts half
 # What is weighed when a piece has a vector, when it has none, and the cosine by itself: a piece that says the same in other words

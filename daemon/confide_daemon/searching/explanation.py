@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confide_daemon.calibration import Evidence
-from confide_daemon.dates import Days
-from confide_daemon.ranking import Legs
-from confide_daemon.words import Question
+from confide_daemon.searching.calibration import Evidence
+from confide_daemon.searching.dates import Days
+from confide_daemon.searching.ranking import Legs
+from confide_daemon.searching.words import Question
 
 
 @dataclass(slots=True)

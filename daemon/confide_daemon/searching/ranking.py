@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confide_daemon.calibration import SATURATION
+from confide_daemon.searching.calibration import SATURATION
 from confide_daemon.store.protocol import Place
 
 RANKS = ("relevance", "balanced", "importance", "recency")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from confide_daemon.bigrams import RUN, bigrams, indexed, runs
-from confide_daemon.identifiers import COMPOUND, PLAIN, beside, is_name, others_in, parts
+from confide_daemon.searching.bigrams import RUN, bigrams, indexed, runs
+from confide_daemon.searching.identifiers import COMPOUND, PLAIN, beside, is_name, others_in, parts
 
 # Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
 STOP_WORDS = frozenset(
