@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from confide_daemon.searching.calibration import CosineScale, Evidence, Terms, saturate, stem_line
@@ -18,6 +18,7 @@ DATABASE.execute("INSERT INTO t VALUES ('', 'getUserById fails with ERR_CONN_42 
 
 
 @given(st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
+@example("what is _._, _@_ and _.md", ["_", "__->__"])
 def test_nothing_in_a_question_acts_as_query_syntax(text: str, keywords: list[str]) -> None:
     """Quotes, brackets, stars, NEAR, column names: FTS5 takes every query we build."""
     asked = question(text, keywords)

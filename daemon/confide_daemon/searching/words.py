@@ -93,7 +93,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     skipped = set(parts(aside))
     for compound in compounds:
         ways = _ways(compound)
-        name = is_name(compound) or (len(compounds) == 1 and bool(ways))
+        name = bool(ways) and (is_name(compound) or len(compounds) == 1)
         for way in ways:
             match[_quoted(way) + (" *" if name and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
             if name:
@@ -123,9 +123,11 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
 
 
 def _ways(compound: str) -> list[list[str]]:
-    """The runs of words that stand for a compound; none for a word that is only itself."""
+    """The runs of words that stand for a compound; none for a word that is only itself, or where there is no word (`_._`)."""
     words = parts(compound)
-    others = [other.split() for other in beside(compound)]
+    if not words:
+        return []
+    others = [other.split() for other in beside(compound) if other]
     ways = [words] if len(words) > 1 or others or is_name(compound) else []
     return ways + others
 
