@@ -89,10 +89,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What `run` finds."""
+    """What `run` finds. `has_words`: the keyword leg had something to look for."""
 
     hits: list[Hit]
     warnings: list[str]
+    has_words: bool
     explanation: Explanation | None = None
 
 
@@ -147,7 +148,7 @@ class _Search:
         self._today = datetime.fromtimestamp(now, UTC).date()
         self._days: Days | None = days_of(query.text, self._today) if weights.dated else None
         self._question: Question = question(query.text, query.keywords, aside=self._days.words if self._days else "")
-        self._terms = Terms(self._question.terms)
+        self._terms = Terms(self._question.terms, self._question.also)
         self._clock = _Clock(timings)
         self._timings = timings
         self._places: dict[int, Place] = {}
@@ -313,7 +314,7 @@ class _Search:
         if query.explain:
             bests = [group.best.place.id for group in grouping.groups]
             explanation = Explanation.of(self._question, self._days, legs, bests, self._factors)
-        return Found(hits, warnings, explanation)
+        return Found(hits, warnings, bool(self._question.match), explanation)
 
 
 def _ordered(scores: Mapping[int, float]) -> dict[int, float]:

@@ -81,6 +81,22 @@ async def test_names_and_words_of_every_script_are_found_first(space: Space) -> 
     assert not (await space.search(SearchQuery("スクリプト"))).hits
 
 
+async def test_the_callers_keywords_stand_in_for_the_questions_words(space: Space) -> None:
+    """A piece that holds none but a synonym is an answer; names and scripts without blanks are taken as in a question."""
+    await put(space, NOTES | {"memory/tyres.md": "- the automobile needs new tyres\n"})
+    for asked, keyword, path in (
+        ("car", "automobile", "memory/tyres.md"),
+        ("car", "new tyres", "memory/tyres.md"),
+        ("storage", "数据库", "memory/zh.md"),
+        ("people", "get_user_by_id", "memory/users.md"),
+        ("people", "getGroupById", "memory/groups.md"),
+    ):
+        assert not (await space.search(SearchQuery(asked))).hits
+        hits = (await space.search(SearchQuery(asked, keywords=("nonsense", "?!", keyword)))).hits
+        assert [hit.path for hit in hits][:1] == [path], keyword
+    assert not (await space.search(SearchQuery("car", keywords=("lorry",)))).hits
+
+
 async def test_a_name_that_stands_there_comes_before_more_of_its_words(space: Space) -> None:
     """Also within one file, where the other piece says "pool" twice."""
     await put(space, NOTES)
@@ -93,6 +109,11 @@ async def test_quoted_phrases_come_first(space: Space) -> None:
     await put(space, {"memory/a.md": "- level by level the row grew, security guards at every row\n"})
     await put(space, {"memory/b.md": "- it has row level security, which nobody else had at that time in that form\n"})
     assert (await first(space, '"row level security"')).path == "memory/b.md"
+    await put(space, {"memory/c.md": "- 数据很多，连接池很多，库存很多，数据很多，池很多，连接很多，库存多\n", **NOTES})
+    assert (await first(space, '"数据库连接池"')).path == "memory/zh.md"
+    result = await space.search(SearchQuery('"数据库连接池"', explain=True))
+    assert result.explanation is not None
+    assert result.explanation.hits[0]["exact"] == 1.0
 
 
 async def test_what_is_said_twice_is_shown_once(space: Space) -> None:

@@ -85,14 +85,14 @@ def _logistic(value: float) -> float:
 
 
 class Terms:
-    """The question's terms, to be looked for in texts."""
+    """The question's terms, to be looked for in texts; `also` are words that stand in for them (the caller's synonyms)."""
 
-    def __init__(self, terms: Sequence[Term]) -> None:
+    def __init__(self, terms: Sequence[Term], also: Sequence[Term] = ()) -> None:
         self._terms = [
             (tuple(line.rstrip() if term.is_beginning else line for line in map(line_of, term.ways)), term.weight)
-            for term in terms
+            for term in (*terms, *also)
         ]
-        self._total = sum(term.weight for term in terms)
+        self._total = sum(term.weight for term in terms) or max((term.weight for term in also), default=0.0)
 
     def share(self, texts: Iterable[str]) -> float:
         """The share of the terms, by weight, that stands in the texts; 0 when there are none."""
@@ -100,7 +100,7 @@ class Terms:
             return 0.0
         text = f" {' '.join(texts)} "
         held = sum(weight for ways, weight in self._terms if any(way in text for way in ways))
-        return held / self._total
+        return min(1.0, held / self._total)
 
 
 def stem_line(text: str) -> str:

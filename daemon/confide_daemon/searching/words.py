@@ -53,12 +53,14 @@ class Question:
         exact: the FTS5 query of what is to be found as it stands (names and quoted phrases), or "".
         terms: what a right piece should hold.
         named: the share of the terms' weight that `exact` has.
+        also: the caller's keywords, each of which may stand in a piece in place of terms.
     """
 
     match: str
     exact: str
     terms: tuple[Term, ...]
     named: float
+    also: tuple[Term, ...] = ()
 
 
 def keyword_query(text: str, keywords: Sequence[str] = ()) -> str:
@@ -79,14 +81,16 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     match: dict[str, None] = {}
     exact: dict[str, None] = {}
     terms: dict[tuple[str, ...], Term] = {}
-    for phrase in [*QUOTED.findall(text), *keywords]:
+    for phrase in QUOTED.findall(text):
         words = parts(RUN.sub(" ", phrase))
         if words:
             match[_quoted(words)] = None
-    for phrase in QUOTED.findall(text):
-        words = parts(RUN.sub(" ", phrase))
         if len(words) > 1:
             exact[_quoted(words)] = None
+        elif not words:
+            exact.update((_of_run(run), None) for run in runs(phrase) if len(run) > 1)
+    also = [term for keyword in keywords if (term := _keyword(keyword)).ways]
+    match.update((_quoted(term.ways[0]) + (" *" if term.is_beginning else ""), None) for term in also)
     compounds = COMPOUND.findall(RUN.sub(" ", text))
     plain = [word.lower() for compound in compounds for word in PLAIN.findall(compound)]
     chosen = [word for word in plain if word not in STOP_WORDS] or plain
@@ -112,14 +116,30 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
         match.update((_quoted([word]), None) for word in chosen if not (word in skipped and word.isdigit()))
     for run in runs(text):
         pairs = bigrams(run)
-        match[_quoted(pairs) + (" *" if len(run) == 1 else "")] = None
+        match[_of_run(run)] = None
         if len(run) > 1:
             match.update((_quoted([pair]), None) for pair in pairs)
         terms.update(((pair,), Term(((pair,),), BIGRAM_WEIGHT, is_beginning=len(run) == 1)) for pair in pairs)
+    # Last, so that many keywords do not push out the question's own words.
+    match.update((_quoted(way), None) for term in also for way in term.ways[1:])
     total = sum(term.weight for term in terms.values())
     names = sum(term.weight for term in terms.values() if term.is_name)
     share = 1.0 if exact and not names else names / total if total else 0.0
-    return Question(_joined(match), _joined(exact), tuple(terms.values())[:MOST_TERMS], share)
+    return Question(_joined(match), _joined(exact), tuple(terms.values())[:MOST_TERMS], share, tuple(also))
+
+
+def _keyword(text: str) -> Term:
+    """A keyword: its words as they stand, or what else stands for the same name; without ways where it holds no word."""
+    found = runs(text)
+    compound = COMPOUND.fullmatch(text.strip())
+    ways = [parts(RUN.sub(" ", text)), *(_ways(compound[0]) if compound and not found else []), *map(bigrams, found)]
+    ways = [way for way in ways if way]
+    weight = sum(min(len(word), LONGEST) ** 0.5 for word in ways[0]) if ways else 0.0
+    return Term(tuple(dict.fromkeys(map(tuple, ways))), weight, is_beginning=[len(run) for run in found] == [1])
+
+
+def _of_run(run: str) -> str:
+    return _quoted(bigrams(run)) + (" *" if len(run) == 1 else "")
 
 
 def _ways(compound: str) -> list[list[str]]:
