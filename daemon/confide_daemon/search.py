@@ -154,6 +154,7 @@ class _Search:
         self._places: dict[int, Place] = {}
         self._factors: dict[int, Factors] = {}
         self._warnings: list[str] = []
+        self._grouping = Grouping(max_results=query.max_results, max_tokens=query.max_tokens, joined=weights.joined)
 
     # ---------------------------------------------------------------- candidates
 
@@ -241,9 +242,9 @@ class _Search:
         query = self._query
         if query.rank == "relevance":
             # A few more than hits are asked for, since neighbours become one; then a few at a time until there are enough.
-            limit = min(query.max_results * CLOSELY, len(ranked))
             start, step = 0, query.max_results + query.max_results // 2
-            while start < limit:
+            # What says the same again is no hit, and must not hide what stands behind it.
+            while start < min(limit := query.max_results * CLOSELY + self._grouping.alike, len(ranked)):
                 yield from self._scored(legs, ranked[start : min(start + step, limit)], scale, generation)
                 start, step = start + step, max(4, query.max_results // 2)
             return
@@ -299,7 +300,7 @@ class _Search:
     def found(self, entries: Iterator[tuple[Candidate, HitRow]], legs: Legs) -> Found:
         """The first hits."""
         query = self._query
-        grouping = Grouping(max_results=query.max_results, max_tokens=query.max_tokens, joined=self._weights.joined)
+        grouping = self._grouping
         rows: dict[int, HitRow] = {}
         for candidate, row in entries:
             rows[row.id] = row

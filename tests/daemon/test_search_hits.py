@@ -130,6 +130,14 @@ async def test_what_is_said_twice_is_shown_once(space: Space) -> None:
     ]
 
 
+async def test_what_is_said_very_often_hides_nothing_else(space: Space) -> None:
+    """However many pieces say the best thing, what is behind them is found, and all of them are counted."""
+    await put(space, {f"memory/{n}.md": "- the nightly backup of the shop has ended well\n" for n in range(60)})
+    await put(space, {"memory/mail.md": "- the backup of the mail server goes to Frankfurt, to a bucket of its own\n"})
+    hits = (await space.search(SearchQuery("nightly backup", min_score=0))).hits
+    assert [(hit.path == "memory/mail.md", hit.alike) for hit in hits] == [(False, 59), (True, 0)]
+
+
 async def test_days_that_a_question_names_come_first_and_hide_nothing(space: Space) -> None:
     """A text may speak of a day without being from it. It is said how the words were taken."""
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()

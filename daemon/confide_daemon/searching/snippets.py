@@ -55,6 +55,11 @@ class Grouping:
         self._spent = 0
         self.groups: list[Group] = []
 
+    @property
+    def alike(self) -> int:
+        """How many pieces were left out since they say the same as another."""
+        return sum(group.alike for group in self.groups)
+
     def take(self, candidate: Candidate, row: HitRow) -> bool:
         """Adds the piece to a hit or makes it one; False when there are enough hits.
 
