@@ -180,8 +180,8 @@ def _moment(name: str, text: str | None) -> str | None:
     """The ISO day of an ISO date, an ISO time or an age."""
     if text is None:
         return None
-    words = text.strip().lower()
-    span = _SPAN.fullmatch(words)
+    words = text.strip().upper()  # ISO 8601 has its T, Z and W in upper case
+    span = _SPAN.fullmatch(words.lower())
     try:
         if span:
             moment = datetime.now(UTC) - timedelta(days=int(span[1]) * _SPAN_DAYS[span[2]])

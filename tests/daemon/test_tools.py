@@ -327,6 +327,22 @@ async def test_what_is_no_date(laptop: Machine, value: str) -> None:
     assert "7d" in text_of(result)
 
 
+async def test_a_search_begins_and_ends_where_it_is_told(laptop: Machine) -> None:
+    """ISO 8601 in each of its forms, as a hit's `updatedAt` has it too."""
+    await laptop.put("memory/2020-06-15.md", "the harbour is blue\n")
+    await laptop.put("memory/new.md", "the harbour is green\n")
+    said = (
+        {"since": "2020-06-16T00:00:00Z"},
+        {"until": "2020-06-15t23:30:00z"},
+        {"since": "2020-W25-2"},
+        {"since": "9Y"},
+    )
+    found = await called(laptop, *(("memory_search", {"query": "harbour", **dates}) for dates in said))
+    paths = [sorted(hit["path"] for hit in result.structured_content["results"]) for result in found]
+    old, new = "memory/2020-06-15.md", "memory/new.md"
+    assert paths == [[new], [old], [new], [old, new]]
+
+
 async def test_a_search_that_finds_nothing_says_what_else_to_try(laptop: Machine) -> None:
     (result,) = await called(laptop, ("memory_search", {"query": "zebra"}))
     assert "Nothing stored matches" in text_of(result)

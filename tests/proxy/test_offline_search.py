@@ -124,7 +124,8 @@ async def test_filters_are_honoured(desk: Desk) -> None:
     assert await desk.found(**postgres, path="memory/2026-*") == ["memory/2026-11-19.md"]
     assert await desk.found(**postgres, path="./MEMORY.md") == ["MEMORY.md"]
     assert "memory/2026-11-19.md" not in await desk.found(**postgres, until="2026-11-10")
-    assert "memory/2026-11-03.md" not in await desk.found("deploy", minScore=0, since="2026-11-10")
+    for since in ("2026-11-10", "2026-11-10T08:00:00Z", "2026-11-10t08:00:00z"):
+        assert "memory/2026-11-03.md" not in await desk.found("deploy", minScore=0, since=since)
     assert len(await desk.found(**postgres, maxResults=1)) == 1
     assert len(await desk.found(**postgres, maxTokens=50)) == 2
     assert await desk.found("tabs spaces", scope="project") == []

@@ -148,8 +148,8 @@ def _moment(name: str, text: str | None) -> datetime | None:
     """The time that an ISO date, an ISO time or an age (`12h`, `7d`, `2w`, `3m`, `1y`) means."""
     if text is None:
         return None
-    words = text.strip().lower()
-    span = _SPAN.fullmatch(words)
+    words = text.strip().upper()  # ISO 8601 has its T, Z and W in upper case
+    span = _SPAN.fullmatch(words.lower())
     try:
         if span:
             return datetime.now(UTC) - timedelta(days=int(span[1]) * _SPAN_DAYS[span[2]])
