@@ -264,7 +264,8 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path: Path, monkeypatch:
     raw.execute("INSERT INTO project (id, name) VALUES (1, 'p')")
     raw.execute(
         """INSERT INTO document (id, project, path, revision, hash, author, updated_at, source, day)
-           VALUES (1, 1, 'a.md', 1, 'h', 'ann', 5.0, 'memory', '1970-01-01')"""
+           VALUES (1, 1, 'a.md', 1, 'h', 'ann', 5.0, 'memory', '1970-01-01'),
+                  (2, 1, '2026-02-31.md', 1, 'h', 'ann', 86405.0, 'memory', '2026-02-31')"""
     )
     sql = "INSERT INTO revision (document, number, hash, text, author, created_at) VALUES (1, 1, 'h', ?, 'ann', 5.0)"
     raw.execute(sql, (zlib.compress("größe\n".encode()),))
@@ -276,6 +277,7 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path: Path, monkeypatch:
     store = SqliteStore.open(path, key, writer=True, now=3.0, scan=VectorScan())
     (entry,) = store.revisions(1, limit=9)
     assert (entry.number, entry.bytes, entry.clash, entry.deleted) == (1, 8, False, False)
+    assert [row.day for row in store.documents(None)] == ["1970-01-02", "1970-01-01"]  # February has no 31st
     with store.writing():
         row = store.save("p", "a.md", "<<<<<<< confide: x\n", author="ann", now=6.0)
     assert (row.revision, row.clash) == (2, True)
