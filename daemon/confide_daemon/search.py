@@ -27,7 +27,7 @@ from confide_daemon.searching.ranking import (
     votes,
 )
 from confide_daemon.searching.snippets import Candidate, Group, Grouping, snippet
-from confide_daemon.searching.words import Question, question
+from confide_daemon.searching.words import MOST_TERMS, Question, of_days, question
 from confide_daemon.store.pieces import piece_header
 from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
 
@@ -148,6 +148,9 @@ class _Search:
         self._today = datetime.fromtimestamp(now, UTC).date()
         self._days: Days | None = days_of(query.text, self._today) if weights.dated else None
         self._question: Question = question(query.text, query.keywords, aside=self._days.words if self._days else "")
+        wide = None if self._days is None else of_days(self._question, self._days.latest(MOST_TERMS))
+        self._asks_for_days = wide is not None
+        self._question = wide or self._question
         self._terms = Terms(self._question.terms, self._question.also)
         self._clock = _Clock(timings)
         self._timings = timings
@@ -285,8 +288,9 @@ class _Search:
             cosine = (cosines or {}).get(piece)
             vector = scale.of(cosine) if cosine is not None and is_measured else None
             keyword = saturate(legs.keyword.get(piece, 0.0))
-            evidence = Evidence(keyword, share, vector, best, is_named=piece in (legs.exact or {}))
             place, factors = self._places[piece], self._factors[piece]
+            is_named = piece in (legs.exact or {}) or (self._asks_for_days and factors.dated > 1)
+            evidence = Evidence(keyword, share, vector, best, is_named=is_named)
             factors.evidence = evidence
             score = evidence.score if self._weights.ranking != "original" else min(1.0, factors.relevance)
             if score < self._query.min_score:

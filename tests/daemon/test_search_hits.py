@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -150,6 +150,25 @@ async def test_days_that_a_question_names_come_first_and_hide_nothing(space: Spa
     assert any(f"'yesterday' was taken for {yesterday}" in warning for warning in dated.warnings)
     quoted = await space.search(SearchQuery('deploy of the shop, the song "yesterday"', min_score=0))
     assert not any("was taken for" in warning for warning in quoted.warnings)
+
+
+@pytest.mark.parametrize("embedder", [EmbedderHandle.none, lambda: EmbedderHandle.ready(load_minilm(threads=1))])
+async def test_a_question_for_a_day_alone_is_answered_with_what_is_from_it(
+    tmp_path: Path, embedder: Callable[[], EmbedderHandle]
+) -> None:
+    """There is no other word that a text could hold. Where there is one, it has to be held."""
+    day = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+    space = await Space.open(
+        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=embedder()
+    )
+    await put(space, {f"memory/{day}.md": "- wrote the importer\n", "memory/2020-01-02.md": "- met Anna in the shop\n"})
+    await space.wait_indexed(timeout_s=30)
+    for asked in ("what did we do yesterday?", "what happened yesterday?", f"what did I work on, {day}", "yesterday"):
+        assert (await first(space, asked)).path == f"memory/{day}.md"
+    assert (await first(space, "notes of January 2020")).path == "memory/2020-01-02.md"
+    for asked in ("what happened the day before yesterday", "which volcanoes erupted yesterday"):
+        assert not (await space.search(SearchQuery(asked))).hits
+    await space.close()
 
 
 async def test_days_reach_what_is_beyond_the_first_candidates(tmp_path: Path) -> None:

@@ -37,6 +37,12 @@ class Days:
         """The days in ISO form."""
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 
+    def latest(self, most: int) -> list[str]:
+        """The last so many of them, in ISO form, the latest first."""
+        return [
+            (self.last - timedelta(back)).isoformat() for back in range(min(most, (self.last - self.first).days + 1))
+        ]
+
     def holds(self, day: str) -> bool:
         """Whether an ISO day is among them."""
         return self.first.isoformat() <= day <= self.last.isoformat()

@@ -18,6 +18,11 @@ STOP_WORDS = frozenset(
     too under until up us very was we were what when where which while who whom whose why will with would you your yours
     s t d ll m re ve don""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
 )
+# Words that leave a question for days as open as it was: "what happened yesterday", "what did I work on last week".
+OF_ANY_DAY = frozenset(
+    """anything change changed changes day entries entry everything happen happened happening log logs note noted notes show something
+    stored summarise summarize summary tell thing things went work worked working write wrote written""".split()  # noqa: SIM905
+)
 # A question has a handful of words; a pasted log has thousands, and each costs a scan.
 MOST_TERMS = 48
 QUOTED = re.compile(r'"([^"]{1,200})"')
@@ -126,6 +131,14 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     names = sum(term.weight for term in terms.values() if term.is_name)
     share = 1.0 if exact and not names else names / total if total else 0.0
     return Question(_joined(match), _joined(exact), tuple(terms.values())[:MOST_TERMS], share, tuple(also))
+
+
+def of_days(asked: Question, days: Sequence[str]) -> Question | None:
+    """What finds the files of these ISO days, for a question that asks for nothing else; None for any other."""
+    words = {word for term in asked.terms for way in term.ways for word in way}
+    if asked.exact or asked.also or not words <= OF_ANY_DAY:
+        return None
+    return Question(_joined({_quoted(parts(day)): None for day in days}), "", (), 0.0)
 
 
 def _keyword(text: str) -> Term:
