@@ -61,9 +61,8 @@ def beside(compound: str) -> list[str]:
 
 def others_in(text: str) -> list[str]:
     """The other ways to write the names in a text, as runs of words."""
-    # Most words end here, which matters: a search looks through the texts of a hundred pieces.
-    uneven = [
-        word for word in _ASCII_WORD.findall(text) if not (word[1:].islower() or word.islower() or word.isdigit())
-    ]
-    others = [" ".join(found) for word in uneven if (found := humps(word))]
+    # Most texts have none, which matters: a search looks through a hundred.
+    others = (
+        [" ".join(found) for word in _ASCII_WORD.findall(text) if (found := humps(word))] if _HUMP.search(text) else []
+    )
     return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]

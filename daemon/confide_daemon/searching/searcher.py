@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from confide_crypto.errors import ConfideError
 from confide_daemon import search
+from confide_daemon.embed import EmbedderHandle
 from confide_daemon.errors import DamagedError
 from confide_daemon.index import Indexer, IndexSettings
 from confide_daemon.indexing.budget import Budget
@@ -17,7 +18,6 @@ from confide_daemon.indexing.provider import Provider
 from confide_daemon.indexing.serving import Asked, Choice, Serving
 from confide_daemon.indexing.yardstick import Yardsticks
 from confide_daemon.search import SearchQuery, SearchResult
-from confide_daemon.searching.words import keyword_query
 from confide_daemon.store import Generation, Store
 from confide_daemon.store.damage import Damage
 from confide_daemon.threads import StoreThreads
@@ -48,8 +48,10 @@ class Searcher:
         self._indexer = indexer
         self._damage = damage
         self._settings = settings
-        self._serving = Serving(providers, indexer.wake)
-        self._yardsticks = Yardsticks(providers)
+        self._providers = list(providers)
+        self._serving = Serving(self._providers, indexer.wake)
+        self._yardsticks = Yardsticks(self._providers)
+        self._former: EmbedderHandle | None = None
         self._counting: asyncio.Task[None] | None = None
         self._warmed: int | None = None  # the generation that was brought into memory
         self._warming: asyncio.Task[None] | None = None
@@ -58,13 +60,20 @@ class Searcher:
 
     async def open(self) -> None:
         """Looks at what is there, and brings the vectors into memory in the background. Raises StorageError."""
+        live = await self._threads.read(live_generation)
+        if live is not None and self._settings.former is not None:
+            self._former = self._settings.former(live)
+        if self._former is not None:
+            self._providers.append(Provider(self._former, self._budget))
         await self._threads.read(self._serving.look)
-        self._warm(await self._threads.read(live_generation))
+        self._warm(live)
 
     async def close(self) -> None:
         """Ends what goes on in the background, and writes down what questions have cost."""
         self._closing = True
         self._serving.close()
+        if self._former is not None:
+            await asyncio.to_thread(self._former.close)
         await self._yardsticks.close()
         if self._counting is not None:
             self._counting.cancel()
@@ -132,8 +141,7 @@ class Searcher:
         warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings]
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
-        words = keyword_query(query.text, query.keywords)
-        mode = "keyword" if choice.vector is None else "hybrid" if words else "vector"
+        mode = "keyword" if choice.vector is None else "hybrid" if found.has_words else "vector"
         return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), live
 
     async def _count_later(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from confide_daemon.chunks import Piece
 from confide_daemon.embed.protocol import Vectors
@@ -144,9 +144,8 @@ class Filter:
     until: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a piece stands in its document, and what ranks need to know of the document."""
+class Place(NamedTuple):
+    """Where a piece stands in its document, and what ranks need to know of the document; a search makes hundreds."""
 
     id: int
     document: int
@@ -217,6 +216,9 @@ class Store(Protocol):
 
     def writing_derived(self) -> AbstractContextManager[None]:
         """The same for what can be rebuilt: a power cut may undo it."""
+
+    def check_room(self) -> None:
+        """Raises StorageError where the disk is too full for what can be rebuilt, before anybody computes or pays for that."""
 
     def reading(self) -> AbstractContextManager[None]:
         """One unchanging view for all that is read inside."""

@@ -53,8 +53,8 @@ from confide_daemon.store.scan import SLICE, VectorScan
 from confide_daemon.store.sqlite_upkeep import SqliteUpkeep
 
 # Candidates of the codes whose true cosines are read, more in a large space (store/codes.py has the recall that gives).
-RESCORED = 384
-RESCORED_SHARE = 2500
+RESCORED = 256
+RESCORED_SHARE = 2000
 DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
     FROM document d JOIN project p ON p.id = d.project"""
 
@@ -131,13 +131,17 @@ class SqliteStore(SqliteUpkeep):
     @contextmanager
     def writing_derived(self) -> Iterator[None]:
         """One transaction that a power cut may undo: the log is not forced to the disk for it."""
-        disk.check_room_for_derived(self._db)
+        self.check_room()
         self._rows("PRAGMA synchronous = NORMAL")
         try:
             with self.writing():
                 yield
         finally:
             self._rows("PRAGMA synchronous = FULL")
+
+    def check_room(self) -> None:
+        """Raises StorageError where the last room on the disk has to be left to documents."""
+        disk.check_room_for_derived(self._db)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -485,7 +489,7 @@ class SqliteStore(SqliteUpkeep):
         # In order, so that pieces on one page are read from it together.
         sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM json_each(?) j
                  CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document CROSS JOIN project p ON p.id = d.project"""
-        return [Place(*row) for row in self._rows(sql, (json.dumps(sorted(pieces)),))]
+        return [Place._make(row) for row in self._rows(sql, (json.dumps(sorted(pieces)),))]
 
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
         """The pieces with their documents."""
