@@ -98,6 +98,8 @@ def _copy(path: Path, key: bytes, new: Path) -> int:
         target = connect(new, key, writer=True)
         try:
             with storage_errors("rebuild the damaged database"):
+                # Without a log: what a full disk kept from being folded out of it would stay behind, and nobody would be told.
+                target.execute("PRAGMA journal_mode = MEMORY").fetchall()
                 target.execute("PRAGMA synchronous = OFF")
                 target.execute("PRAGMA foreign_keys = OFF")
                 lost = _fill(source, target)
