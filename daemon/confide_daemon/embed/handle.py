@@ -9,8 +9,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.embed.breaker import CircuitBreaker
-from confide_daemon.errors import EmbedderError, ProviderDownError
+from confide_daemon.embed.breaker import QUOTA_PAUSE_S, CircuitBreaker
+from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 if TYPE_CHECKING:
     from confide_daemon.embed.protocol import Embedder, Vectors
@@ -25,6 +25,8 @@ QUERIES_WAITING = 64
 # A model that cannot be loaded because its server does not answer yet is tried again after these pauses.
 FIRST_LOAD_PAUSE_S = 1.0
 MAX_LOAD_PAUSE_S = 60.0
+# One whose server refuses it, until somebody acts, has failed meanwhile; as with the calls of one that is there (`breaker`).
+REFUSED_LOAD_PAUSE_S = QUOTA_PAUSE_S
 
 
 class EmbedderHandle:
@@ -58,6 +60,7 @@ class EmbedderHandle:
         self._failure: ConfideError | None = None
         self._settled = threading.Event()
         self._closed = threading.Event()
+        self._hurry = threading.Event()  # ends a pause between two attempts to load
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._queries: OrderedDict[str, Vectors] = OrderedDict()
@@ -106,16 +109,25 @@ class EmbedderHandle:
         return self._settled.wait(timeout_s)
 
     def when_settled(self, call: Callable[[], None]) -> None:
-        """Calls back once loading has ended, from the loading thread, or at once when it has already."""
+        """Calls back whenever loading has ended, from the loading thread, and at once when it has already.
+
+        That is once, and again when a model that was refused at first is there.
+        """
         with self._lock:
-            if not self._settled.is_set():
+            if self._embedder is None:
                 self._listeners.append(call)
-                return
-        call()
+            is_settled = self._settled.is_set()
+        if is_settled:
+            call()
+
+    def load_again(self) -> None:
+        """Somebody has acted: a model that could not be loaded is tried now, if there is any sense in trying."""
+        self._hurry.set()
 
     def close(self) -> None:
         """Ends the attempts to load, and lets go of a model that holds connections."""
         self._closed.set()
+        self._hurry.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         close = getattr(self._embedder, "close", None)
         if close is not None:
@@ -197,18 +209,28 @@ class EmbedderHandle:
             try:
                 self._embedder = self._load()
                 self._failure = None
-            except ProviderDownError as error:
-                self._failure = error
-                if not self._closed.wait(pause):
-                    pause = min(2 * pause, MAX_LOAD_PAUSE_S)
-                    continue
             except ConfideError as error:
                 self._failure = error
             except Exception as error:  # a broken library must not leave the handle "loading" for ever
                 self._failure = EmbedderError(f"cannot load the embedding model: {type(error).__name__}")
-            break
+            if isinstance(self._failure, ProviderDownError):
+                self._hurry.wait(pause)
+                pause = min(2 * pause, MAX_LOAD_PAUSE_S)
+            else:
+                self._settle()
+                if not isinstance(self._failure, QuotaError):
+                    return
+                self._hurry.wait(REFUSED_LOAD_PAUSE_S)
+            self._hurry.clear()
+            if self._closed.is_set():
+                self._settle()
+                return
+
+    def _settle(self) -> None:
         with self._lock:
             self._settled.set()
-            listeners, self._listeners = self._listeners, []
+            listeners = list(self._listeners)
+            if self._embedder is not None:
+                self._listeners.clear()
         for call in listeners:
             call()

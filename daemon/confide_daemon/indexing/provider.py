@@ -159,6 +159,8 @@ class Provider:
         """Somebody has acted: what it refused before may be tried again."""
         if isinstance(self.handle.breaker.status.reason, QuotaError):
             self.handle.breaker.reset()
+        if self.handle.embedder is None:
+            self.handle.load_again()
 
     def _counted(self, tokens: int, call: Callable[[], Vectors | None]) -> Vectors | None:
         self.spend(tokens)
