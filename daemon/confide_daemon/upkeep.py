@@ -72,6 +72,7 @@ class Upkeep:
         self._lock = asyncio.Lock()
         self._ended = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._asking: asyncio.Future[int] | None = None
         self._open: list[Breach] = []
         self._healed = 0
         self.failure: StorageError | None = None
@@ -94,6 +95,8 @@ class Upkeep:
         self._damage.listen(None)
         self._wake.set()
         self._threads.interrupt()
+        if self._asking is not None:
+            self._asking.cancel()  # the model may be on a server that hangs
         if self._task is not None:
             await self._task
 
@@ -245,7 +248,13 @@ class Upkeep:
 
     async def _renewed(self) -> Counter[str]:
         """Vectors of another model under the same name serve until the new ones are complete, as with any change of the model."""
-        foreign = await self._renew_foreign()
+        self._asking = asyncio.ensure_future(self._renew_foreign())
+        try:
+            foreign = await self._asking
+        except asyncio.CancelledError:
+            if not self._closing:
+                raise
+            foreign = 0
         if foreign:
             now = self._clock()
             log.warning("the embedding model is another one under the same name; its vectors are computed anew")
