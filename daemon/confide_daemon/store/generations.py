@@ -96,8 +96,12 @@ def retire(rows: Rows, generation: Generation, *, limit: int, keep: bool, now: f
 def remove_pieces(rows: Rows, pieces: Sequence[int], *, now: float) -> None:
     """Drops the vectors of pieces that are about to go; they stay in the cache."""
     gone = json.dumps(list(pieces))
-    for generation in listed(rows):
-        _keep(rows, generation, "c.id IN (SELECT value FROM json_each(?))", (gone,), now=now)
+    held = listed(rows)
+    # The newest of a name may be one that is computed anew, because the vectors before it are not its model's.
+    newest = {generation.name: generation.id for generation in held}
+    for generation in held:
+        if newest[generation.name] == generation.id:
+            _keep(rows, generation, "c.id IN (SELECT value FROM json_each(?))", (gone,), now=now)
         rows(f"DELETE FROM vector_{generation.id} WHERE chunk IN (SELECT value FROM json_each(?))", (gone,))
 
 
