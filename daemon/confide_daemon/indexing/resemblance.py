@@ -33,7 +33,9 @@ async def is_foreign(provider: Provider, texts: Sequence[str], vectors: Sequence
 
 
 def sample(store: Store, name: str | None) -> tuple[list[str], list[bytes]]:
-    """Some texts and their vectors, of the generation that serves if it is of this name (provider/model/dimensions)."""
-    live = next((one for one in store.generations() if one.live and one.name == name), None)
-    pairs = store.sample_vectors(live.id, SAMPLE, seed=random.random()) if live is not None else []  # noqa: S311 - no secret
+    """Some texts and their vectors, of the generation that serves if it is the newest of this name (provider/model/dimensions)."""
+    newest = next((one for one in reversed(store.generations()) if one.name == name), None)
+    if newest is None or not newest.live:
+        return [], []  # one that is computed anew already must not begin again
+    pairs = store.sample_vectors(newest.id, SAMPLE, seed=random.random())  # noqa: S311 - no secret
     return [text for text, _ in pairs], [vector for _, vector in pairs]
