@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from confide_daemon.embed import Vectors
+from confide_daemon.embed.handle import QUERY_DEADLINE_S
 from confide_daemon.errors import EmbedderError
 from confide_daemon.indexing.plan import holdings, servers
 from confide_daemon.indexing.provider import Provider
@@ -22,6 +23,8 @@ from confide_daemon.store import Generation, Store
 ALONE = "found by keywords alone"
 # Questions that wait for a slow provider at once; each waits for its handle's deadline at most.
 THREADS = 4
+# With the time until one of the threads is free; a little more than the handle takes, whose error says more.
+ASK_S = QUERY_DEADLINE_S + 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Serving:
     """For one space. `turned` is called when a model that was asked turns out to be down, or back."""
 
     def __init__(self, providers: Sequence[Provider], turned: Callable[[], None]) -> None:
-        self._providers = list(providers)
+        self._providers = providers
         self._turned = turned
         self._order: tuple[tuple[str, int], ...] = ()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confide-ask")
@@ -83,11 +86,13 @@ class Serving:
                 if provider.handle.remembers(text):
                     vector = provider.query_vector(text)
                 else:
-                    vector = await asyncio.get_running_loop().run_in_executor(
-                        self._threads, provider.query_vector, text
-                    )
+                    asking = asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
+                    vector = await asyncio.wait_for(asking, ASK_S)
             except EmbedderError as error:
                 failures.append(str(error))
+                vector = None
+            except TimeoutError:
+                failures.append(f"{provider.label} is still busy with other questions")
                 vector = None
             if provider.standing().condition is not before:
                 self._turned()
