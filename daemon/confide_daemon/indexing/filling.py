@@ -82,6 +82,7 @@ class Filling:
 
     async def _embed(self, texts: list[list[Waiting]]) -> bool:
         """Embeds each text once, for all pieces that hold it; whether there was room for all of them in the calls of one round."""
+        await self._write(lambda store: store.check_room())
         failures: list[ConfideError] = []
         calls: list[tuple[list[list[Waiting]], int]] = []
         try:
@@ -93,7 +94,11 @@ class Filling:
             failures.append(error)
         if self._provider.is_counted and calls:
             # On disk before it is sent: a daemon that dies in the call has counted it all the same.
-            await self._write(self._budget.flush)
+            try:
+                await self._write(self._budget.flush)
+            except ConfideError:
+                self._provider.give_back(sum(tokens for _, tokens in calls))
+                raise
         results = await asyncio.gather(*(self._call(call, tokens) for call, tokens in calls), return_exceptions=True)
         for result in results:
             if isinstance(result, ConfideError):
