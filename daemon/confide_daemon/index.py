@@ -23,9 +23,10 @@ from confide_daemon.indexing.filling import Filling, in_thread
 from confide_daemon.indexing.plan import Condition, Patience, Plan, Standing, decide, holdings, successor
 from confide_daemon.indexing.provider import Provider
 from confide_daemon.search import Weights
-from confide_daemon.store import Store
+from confide_daemon.store import Generation, Store
 
 if TYPE_CHECKING:
+    from confide_daemon.embed import EmbedderHandle
     from confide_daemon.embed.rerank import Reranker
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class IndexSettings:
     weights: Weights = field(default_factory=Weights)
     patience: Patience = field(default_factory=Patience)
     reranker: Reranker | None = None
+    former: Callable[[Generation], EmbedderHandle | None] | None = None
+    """A handle for questions on the model of a generation that another one of the same provider is to follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,8 @@ class Indexer:
                 await self._decide()
             except ConfideError as error:
                 self._stop(error)
+            except Exception as error:
+                self._broke(error)
             self.idle = not self._wake.is_set() and not self._filling
             await self._tell()
             with contextlib.suppress(TimeoutError):
@@ -265,6 +270,8 @@ class Indexer:
                 log.warning("embedding stopped: %s", type(error).__name__)
             except ConfideError as error:
                 self._stop(error)
+            except Exception as error:
+                self._broke(error)
             finally:
                 self._filling.pop(key, None)
                 self._wake.set()
@@ -297,6 +304,11 @@ class Indexer:
         self._held_back = True
         log.warning("indexing stopped: %s", type(error).__name__)
 
+    def _broke(self, error: Exception) -> None:
+        # A bug must neither end the indexing in silence nor spin; its text may quote anything.
+        log.error("the indexing of a space broke: %s", type(error).__name__)
+        self._stop(ConfideError(f"it is broken ({type(error).__name__})"))
+
     def _pause(self) -> float | None:
         """How long until it is worth looking again though nobody asks; None: for ever."""
         if self._held_back:
@@ -323,7 +335,7 @@ class Indexer:
         documents = store.cut_otherwise(chunking, limit=RECUT)
         if not documents:
             return 0
-        with store.writing():
+        with store.writing_derived():
             for document in documents:
                 try:
                     revision = store.revision(document.id, document.revision)
