@@ -387,7 +387,7 @@ class Space:
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
         """Waits until every piece has its vector; False when that cannot be (no model, a failure) or takes longer than `timeout_s`."""
         deadline = time.monotonic() + timeout_s
-        was_idle = False
+        was_idle = has_retried = False
         while True:
             state = await self._threads.read(self._progress)
             if progress is not None:
@@ -397,6 +397,10 @@ class Space:
             # At rest twice in a row: what was committed between the two was heard of by now.
             is_idle = self._indexer.idle and not self._indexer.is_loading
             left = deadline - time.monotonic()
+            if was_idle and is_idle and self._indexer.failure is not None and not has_retried:
+                # What stopped it may be over by now, as when room was made on the disk.
+                has_retried, is_idle = True, False
+                self._indexer.wake()
             if left <= 0 or (was_idle and is_idle):
                 return False
             was_idle = is_idle
