@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from confide_daemon.searching.ranking import ORIGINAL
 
 if TYPE_CHECKING:
     from confide_daemon.embed.rerank import Reranker
+    from confide_daemon.store import Generation
 
 
 def index_settings(config: DaemonConfig) -> IndexSettings:
@@ -24,6 +26,7 @@ def index_settings(config: DaemonConfig) -> IndexSettings:
         chunks=ChunkSettings.named(config.index.chunks),
         weights=_weights(config.search),
         reranker=_reranker(config),
+        former=partial(former, config.embedding),
     )
 
 
@@ -94,6 +97,26 @@ def try_out(settings: EmbeddingConfig, name: str) -> None:
 def start(settings: EmbeddingConfig) -> list[EmbedderHandle]:
     """The configured models in the order of fallback, loading in the background; searches before one is ready go by keywords."""
     return [_handle(settings, name) for name in order(settings)] or [EmbedderHandle.none()]
+
+
+def former(settings: EmbeddingConfig, generation: Generation) -> EmbedderHandle | None:
+    """A handle on the model of a generation, for questions, where its provider is asked for another one now.
+
+    So searches go on by meaning until the vectors of the new model are complete. None where the provider is not used any more: a question
+    goes to nobody who is not named.
+    """
+    name = generation.provider
+    own = settings.sections.get(name)
+    # A name with a "+" holds more than the model (`embed.prefixes.named`).
+    if name not in order(settings) or not isinstance(own, RemoteSettings) or "+" in generation.model:
+        return None
+    if own.model == generation.model and own.dimensions in (0, generation.dimensions):
+        return None
+    # Where a model's own dimensions are taken, not every server knows the option.
+    then = replace(own, model=generation.model, dimensions=own.dimensions and generation.dimensions)
+    if then.problem() is not None:
+        return None
+    return _handle(replace(settings, sections={**settings.sections, name: then}), name)
 
 
 def _handle(settings: EmbeddingConfig, name: str) -> EmbedderHandle:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from tests.support.generations import MarkedEmbedder, handle, model_of
+from tests.support.generations import DOWN, KEY, MarkedEmbedder, ask, fill, handle, model_of, models, opened, until
 from tests.support.provider_server import KEY as KEY_OF_PROVIDER
 from tests.support.provider_server import ProviderServer, error
 from tests.support.serving import machine, serving
@@ -26,60 +24,11 @@ from confide_daemon.embed import EmbedderHandle, Limits
 from confide_daemon.errors import ProviderDownError, QuotaError
 from confide_daemon.indexing.plan import Patience
 from confide_daemon.models import start
-from confide_daemon.space import IndexSettings, SearchQuery, Space, SpaceStatus
+from confide_daemon.space import IndexSettings, SearchQuery
 from confide_daemon.store import Store, connection
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.tokens import count_tokens
 from confide_daemon.tools.catalogue import definitions
-
-AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))
-KEY = os.urandom(32)
-QUERY = "pool number"
-
-
-@asynccontextmanager
-async def opened(
-    path: Path,
-    handles: Sequence[EmbedderHandle],
-    *,
-    settings: IndexSettings = AT_ONCE,
-    clock: Callable[[], float] = time.time,
-) -> AsyncIterator[Space]:
-    space = await Space.open(path, KEY, space_id="s", settings=settings, embedder=handles, clock=clock)
-    try:
-        yield space
-    finally:
-        await space.close()
-
-
-async def fill(space: Space, count: int, *, start: int = 0) -> None:
-    for number in range(start, start + count):
-        await space.put("p", f"memory/{number}.md", f"note number{number} about the pool\n", base=0, author="a")
-
-
-async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: float = 30.0) -> SpaceStatus:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        status = await space.status(None)
-        if met(status):
-            return status
-        assert time.monotonic() < deadline, repr((status.provider, status.queued, status.generations, status.providers))
-        await asyncio.sleep(0.02)
-
-
-async def ask(space: Space, models: Sequence[MarkedEmbedder]) -> tuple[str, str | None, list[str]]:
-    """(mode, model, warnings) of a search; fails when its cosines are of more than one model."""
-    result = await space.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
-    assert result.hits
-    return result.mode, model_of(QUERY, result, models), result.warnings
-
-
-def models(count: int = 2, **options: Limits) -> list[MarkedEmbedder]:
-    return [MarkedEmbedder(f"model-{place}", place, provider=f"provider-{place}", **options) for place in range(count)]
-
-
-DOWN = ProviderDownError("cannot reach the provider")
-
 
 # ---------------------------------------------------------------- change of models
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import numpy as np
 
 from confide_daemon.embed import CircuitBreaker, EmbedderHandle, Limits, Vectors
 from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.errors import EmbedderError
+from confide_daemon.errors import EmbedderError, ProviderDownError
+from confide_daemon.indexing.plan import Patience
 from confide_daemon.search import SearchResult
+from confide_daemon.space import IndexSettings, SearchQuery, Space, SpaceStatus
 
 WORDS = 48
+AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))
+KEY = os.urandom(32)
+QUERY = "pool number"
+DOWN = ProviderDownError("cannot reach the provider")
 
 
 class MarkedEmbedder(HashedEmbedder):
@@ -98,3 +109,48 @@ def handle(
     )
     assert made.wait(10)
     return made
+
+
+@asynccontextmanager
+async def opened(
+    path: Path,
+    handles: Sequence[EmbedderHandle],
+    *,
+    settings: IndexSettings = AT_ONCE,
+    clock: Callable[[], float] = time.time,
+) -> AsyncIterator[Space]:
+    """A space with these models, the wanted one first; closed at the end."""
+    space = await Space.open(path, KEY, space_id="s", settings=settings, embedder=handles, clock=clock)
+    try:
+        yield space
+    finally:
+        await space.close()
+
+
+async def fill(space: Space, count: int, *, start: int = 0) -> None:
+    """Stores so many notes, each with a word of its own."""
+    for number in range(start, start + count):
+        await space.put("p", f"memory/{number}.md", f"note number{number} about the pool\n", base=0, author="a")
+
+
+async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: float = 30.0) -> SpaceStatus:
+    """Waits until the status is so; what it is then."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        status = await space.status(None)
+        if met(status):
+            return status
+        assert time.monotonic() < deadline, repr((status.provider, status.queued, status.generations, status.providers))
+        await asyncio.sleep(0.02)
+
+
+async def ask(space: Space, models: Sequence[MarkedEmbedder]) -> tuple[str, str | None, list[str]]:
+    """(mode, model, warnings) of a search; fails when its cosines are of more than one model."""
+    result = await space.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
+    assert result.hits
+    return result.mode, model_of(QUERY, result, models), result.warnings
+
+
+def models(count: int = 2, **options: Limits) -> list[MarkedEmbedder]:
+    """So many models, each of a provider of its own."""
+    return [MarkedEmbedder(f"model-{place}", place, provider=f"provider-{place}", **options) for place in range(count)]

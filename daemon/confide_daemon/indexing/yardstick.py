@@ -69,7 +69,7 @@ class Yardsticks:
     """For one space: the scales of the models that serve it."""
 
     def __init__(self, providers: Sequence[Provider]) -> None:
-        self._providers = list(providers)
+        self._providers = providers
         self._task: asyncio.Task[None] | None = None
         self._retry_at = 0.0
 

@@ -58,10 +58,13 @@ def open(config: EmbeddingConfig) -> Embedder:
     from confide_daemon.embed.remote import connect
 
     settings: Settings = config.section("openai")
-    dimensions = settings.dimensions or OWN_DIMENSIONS.get(settings.model)
+    own = OWN_DIMENSIONS.get(settings.model)
+    dimensions = settings.dimensions or own
+    # A model that cannot shorten its vectors refuses the option even where it changes nothing.
+    asked = {} if dimensions in (None, own) else {"dimensions": dimensions}
 
     def wire(texts: list[str], purpose: Purpose) -> dict[str, Any]:  # noqa: ARG001 - its models know no difference
         body: dict[str, Any] = {"input": texts, "model": settings.model, "encoding_format": "base64"}
-        return body | ({"dimensions": settings.dimensions} if settings.dimensions else {})
+        return body | asked
 
     return connect(settings, wire, id="openai", name="OpenAI", dimensions=dimensions, max_tokens=MAX_TOKENS)
