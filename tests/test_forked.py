@@ -102,6 +102,20 @@ def test_an_environment_that_was_read_while_loading_needs_a_start(machine: Machi
             process.kill()
 
 
+def test_another_python_starts_as_always(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose `subprocess` is not made as this one's."""
+
+    class Other(subprocess.Popen[bytes]):
+        def _execute_child(self, args: object, options: object) -> None: ...
+
+    assert forked.is_known(subprocess.Popen)
+    assert not forked.is_known(Other)
+    monkeypatch.setattr(forked, "IS_SUPPORTED", False)
+    with Program([CONFIDE, "mcp"], env=machine.env, stdin=subprocess.PIPE) as process:
+        assert psutil.Process(process.pid).ppid() == os.getpid()
+        process.kill()
+
+
 def test_the_zygote_ends_with_its_owner_and_what_it_forked_goes_on() -> None:
     """Also if its owner is killed."""
     command = [sys.executable, "-c", KILLED_OWNER]

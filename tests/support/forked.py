@@ -6,7 +6,7 @@ runs the console script, with its arguments, environment, working directory, des
 What differs: its parent, /proc/*/cmdline, and that everything is imported. Where that is the matter, use `subprocess` itself.
 
 A start that is not plain (a terminal, other options, an environment that differs in a variable that was read while the modules were
-loaded, or a system other than Linux) is an ordinary one.
+loaded, a system other than Linux, or a Python whose `subprocess` is made otherwise) is an ordinary one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import Any, Final
 from tests.support.zygote import MAX_REQUEST_BYTES, NUMBER_BYTES
 
 BIN: Final = Path(sys.executable).parent
-IS_SUPPORTED: Final = hasattr(os, "pidfd_open") and Path("/proc/self/task").exists()
 LOADED: Final[dict[str, tuple[str, ...]]] = {
     "confide": (
         "confide_proxy",
@@ -81,6 +80,21 @@ PLAIN: Final[dict[str, Any]] = {
     "process_group": -1,
 }
 """The options of `subprocess.Popen` that a fork leaves alone."""
+PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+
+
+def is_known(popen: type[subprocess.Popen[Any]]) -> bool:
+    """Whether `Popen` has the private parts that `Program` takes the place of, as CPython 3.11 to 3.13 have them."""
+    if not all(
+        callable(getattr(popen, name, None))
+        for name in ("_execute_child", "_internal_poll", "_wait", "_close_pipe_fds")
+    ):
+        return False
+    options = inspect.signature(popen._execute_child).parameters  # type: ignore[attr-defined]
+    return {"args", "cwd", "env", "umask", "start_new_session", *PIPES, *PLAIN} <= options.keys()
+
+
+IS_SUPPORTED: Final = hasattr(os, "pidfd_open") and Path("/proc/self/task").exists() and is_known(subprocess.Popen)
 
 
 class Zygote:
@@ -128,11 +142,14 @@ class Program(subprocess.Popen[Any]):
 
     _link: socket.socket | None = None
 
-    def _execute_child(self, args: Any, *options: Any) -> None:
+    def _execute_child(self, args: Any, *options: Any, **named: Any) -> None:
+        if not IS_SUPPORTED or named:
+            super()._execute_child(args, *options, **named)  # type: ignore[misc]
+            return
         names = list(inspect.signature(super()._execute_child).parameters)[1:]  # type: ignore[misc]
         said = dict(zip(names, options, strict=True))
         env = {os.fsdecode(k): os.fsdecode(v) for k, v in (said["env"] or os.environ).items()}
-        pipes = [said[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        pipes = [said[name] for name in PIPES]
         descriptors = [number if given == -1 else given for number, given in enumerate((pipes[0], pipes[3], pipes[5]))]
         is_plain = all(said[name] == value for name, value in PLAIN.items())
         zygote = zygote_of(args) if is_plain and not any(map(os.isatty, descriptors)) else None
