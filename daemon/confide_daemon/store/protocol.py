@@ -220,9 +220,6 @@ class Store(Protocol):
     def check_room(self) -> None:
         """Raises StorageError where the disk is too full for what can be rebuilt, before anybody computes or pays for that."""
 
-    def check_room(self) -> None:
-        """Raises StorageError where the disk is too full for what can be rebuilt, before anybody computes or pays for that."""
-
     def reading(self) -> AbstractContextManager[None]:
         """One unchanging view for all that is read inside."""
 

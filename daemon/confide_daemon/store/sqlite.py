@@ -143,10 +143,6 @@ class SqliteStore(SqliteUpkeep):
         """Raises StorageError where the last room on the disk has to be left to documents."""
         disk.check_room_for_derived(self._db)
 
-    def check_room(self) -> None:
-        """Raises StorageError where the last room on the disk has to be left to documents."""
-        disk.check_room_for_derived(self._db)
-
     @contextmanager
     def reading(self) -> Iterator[None]:
         """One view for several reads."""
