@@ -103,8 +103,8 @@ def test_the_codes_find_what_exact_search_finds(dimensions: int) -> None:
 def test_a_search_gives_what_vec0_gives(tmp_path: Path) -> None:
     """The same pieces in the same order with their true cosines, from the memory and from the database."""
     opened = Opened(tmp_path / "a.db")
-    vectors = text_like(900, DIMENSIONS, seed=2)
-    ids = opened.put("a.md", vectors[:450]) + opened.put("b.md", vectors[450:])
+    vectors = text_like(500, DIMENSIONS, seed=2)
+    ids = opened.put("a.md", vectors[:250]) + opened.put("b.md", vectors[250:])
     for question in text_like(5, DIMENSIONS, seed=3):
         cold = opened.found(question)
         assert [piece for piece, _ in cold] == exactly(ids, vectors, question, 10)
