@@ -27,7 +27,7 @@ from confide_proxy.config import load as load_config
 from confide_proxy.errors import FolderError
 from confide_proxy.joined import Joined
 from confide_proxy.key_commands import key_app
-from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
+from confide_proxy.options import AsJson, ProjectDir, TakesRevision, err, folder_of, out, print_json
 from confide_proxy.paths import Paths
 from confide_proxy.progress import SyncProgress
 from confide_proxy.projects import Project
@@ -260,7 +260,7 @@ def search(
         explained.show(result)
 
 
-@app.command()
+@app.command(cls=TakesRevision)
 def read(
     path: Annotated[str, typer.Argument(help="As a search shows it, e.g. memory/2026-11-20.md.")],
     start: Annotated[int, typer.Option("--from", min=1, help="The first line.")] = 1,

@@ -10,7 +10,7 @@ import typer
 
 from confide_proxy import projects
 from confide_proxy.errors import FolderError
-from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
+from confide_proxy.options import AsJson, ProjectDir, TakesRevision, err, folder_of, out, print_json
 
 if TYPE_CHECKING:
     from confide_proxy.cli import Here
@@ -23,8 +23,9 @@ _DEADLINE_S = 30.0
 
 def add_to(app: typer.Typer) -> None:
     """Make the three commands known."""
-    for command in (history, deleted, restore):
+    for command in (history, deleted):
         app.command()(command)
+    app.command(cls=TakesRevision)(restore)
 
 
 def history(

@@ -9,12 +9,25 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 ProjectDir = Annotated[Path, typer.Option("--project", "-p", help="The project's folder.", show_default="here")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class TakesRevision(TyperCommand):
+    """A command with a `--revision`, which is easily written as a bare number behind the file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            hint = f"; for an older text: --revision {rest[0]}" if rest[0].isdecimal() else ""
+            ctx.fail(f"unexpected argument: {' '.join(rest)}{hint}")
+        return rest
 
 
 def folder_of(project: Path) -> Path:

@@ -153,6 +153,9 @@ def test_plausible_mistakes_get_a_hint(machine: Machine) -> None:
     """A mistyped command names the near one; a bad option its usage."""
     assert "search" in machine.run("serach", "x", code=2)
     assert "not a folder" in machine.run("search", "x", "--project", "/no/where", code=2)
+    for command in ("restore", "read"):
+        assert "--revision 3" in machine.run(command, "memory/a.md", "3", code=2)
+    assert "unexpected argument" in machine.run("restore", "memory/a.md", "memory/b.md", code=2)
     assert "confide join" in machine.run("status", code=5)
 
 
