@@ -19,8 +19,9 @@ MATCH = '"deploy" OR "server" OR "certificate" OR "note" OR "kerberos"'
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    """1,200 pieces of common words in sixty documents; every fortieth has a rare one."""
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
+    """1,200 pieces of common words in sixty documents; every fortieth has a rare one. They count as many."""
+    monkeypatch.setattr(leg, "SMALL", 1000)
     store = SqliteStore.open(tmp_path / "a.db", bytes(range(32)), writer=True, now=NOW)
     chance = random.Random(1)
     for number in range(60):

@@ -47,9 +47,13 @@ def candidates(rows: Rows, match: str, documents: Sequence[int] | None, *, limit
     """(piece, BM25 score, higher is better), best first; of some documents, None: of all."""
     if not match:
         return []
-    if documents is not None and _are_few(rows, documents):
+    # To count what matches is to go through it once more. Ids are not used again, so there are no more pieces than the newest says.
+    is_small = (rows("SELECT max(id) FROM chunk", ())[0][0] or 0) <= SMALL
+    if documents is not None and (is_small or _are_few(rows, documents)):
         some = "SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?))"
         return _best(rows, match, some, [documents], limit)
+    if is_small:
+        return _best(rows, match, None, [], limit)
     worth = _worth_scoring(rows, match, limit)
     if documents is None and worth == [match]:
         return _best(rows, match, None, [], limit)
