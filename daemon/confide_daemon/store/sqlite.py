@@ -472,7 +472,7 @@ class SqliteStore(SqliteUpkeep):
         with self._leg(VECTORS):
             return generations.cosines(self._rows, generation, vector, pieces)
 
-    def _allowed(self, allowed: Filter) -> list[int] | None:
+    def _allowed(self, allowed: Filter) -> Sequence[int] | None:
         return self._remembered.get(allowed, lambda: allowed_documents(self._rows, allowed))
 
     @contextmanager
