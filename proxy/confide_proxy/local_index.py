@@ -1,7 +1,7 @@
 """Keyword search over texts of this machine: BM25 of pieces in SQLite's FTS5, in memory.
 
 Scores are what the daemon calls `keyword`: bm25 / (bm25 + 8). The score it shows also knows how many of the question's terms a piece
-holds, so `minScore` is less strict here than there.
+holds, so the same `minScore` leaves out other pieces here than there.
 """
 
 from __future__ import annotations
