@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 
+from confide_daemon.documents import source_of
 from confide_daemon.errors import DamagedError, NotFoundError
 from confide_daemon.results import DocumentText
 from confide_daemon.search import iso
@@ -31,8 +32,9 @@ def read_document(store: Store, project: str, path: str, revision: int | None) -
 
 
 def near_names(store: Store, project: str, path: str) -> str | None:
-    """A hint with the paths most like the one asked for."""
+    """A hint with the paths most like the one asked for, of its source: whoever asks may reach no other."""
     present = [row.path for row in store.documents(frozenset((project,))) if not row.deleted]
+    present = [name for name in present if source_of(name) == source_of(path)]
     same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
     near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
     return f"did you mean {', '.join(near)}?" if near else None

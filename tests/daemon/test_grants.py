@@ -194,6 +194,9 @@ async def test_a_caller_of_one_source_reaches_no_other(filled: Serving) -> None:
             said_no(refused, "no grant for the source 'sessions'")
             said_no(await client.call_tool("memory_read", {"path": TALK}), "the source 'sessions'")
             said_no(await client.call_tool("memory_sync", {"source": "sessions"}), "the source 'sessions'")
+            missing = await client.call_tool("memory_read", {"path": TALK.replace("sessions/", "memory/")})
+            assert missing.is_error
+            assert TALK not in missing.content[0].text
         compared = await laptop.request("compare", {"project": "app", "entries": [], "gone": [[TALK, 1]]})
         assert [path for path, *_ in compared["pull"]] == ["MEMORY.md"]
         assert compared["drop"] == []
