@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import random
+import time
 import zlib
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.support.damaging import DOCUMENTS, found, open_space, run, text_of
 from confide_daemon.documents import text_hash
 from confide_daemon.errors import StorageError
 from confide_daemon.space import SearchQuery, Space
-from confide_daemon.store import health
+from confide_daemon.store import health, salvage
 from confide_daemon.work import perform
 
 
@@ -255,6 +256,21 @@ async def test_damaged_pages_of_documents_lose_no_others(path: Path, name: str) 
     for number in range(DOCUMENTS):
         assert (await space.read("p", f"{number}.md")).text == text_of(number)
     await space.close()
+
+
+def test_what_one_salvage_could_not_read_outlives_the_next(path: Path) -> None:
+    """A disk that fails fails again: the file of the first time, which alone may hold what was lost then, stays for its month."""
+    kept = path.with_name("s.db.damaged")
+    damaging.flip(path, damaging.pages_of(path, "revision")[0])
+    first = path.read_bytes()
+    assert salvage.salvage(path, damaging.KEY)
+    for _ in range(4):
+        salvage.salvage(path, damaging.KEY)
+    assert kept.read_bytes() == first
+    assert len(list(path.parent.iterdir())) == 4
+    assert not salvage.forget_damaged(path, time.time() - 60)
+    assert salvage.forget_damaged(path, time.time() + 60)
+    assert [file.name for file in path.parent.iterdir()] == ["s.db"]
 
 
 async def test_a_file_that_was_cut_off_keeps_what_is_left(path: Path) -> None:

@@ -62,7 +62,7 @@ def copy(path: Path, key: bytes) -> int:
 
 
 def swap(path: Path, key: bytes) -> None:
-    """Puts `<name>.new` in the place of the file, which nobody may have open; that one stays as `<name>.damaged`.
+    """Puts `<name>.new` in the place of the file, which nobody may have open; that one stays as `<name>.damaged`, beside others.
 
     It can be interrupted at any moment: the name always leads to a whole database.
 
@@ -72,7 +72,9 @@ def swap(path: Path, key: bytes) -> None:
     _fold(path, key)
     for beside in ("-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)
-    kept = path.with_name(path.name + DAMAGED)
+    places = _damaged(path)
+    # The first one has what was lost then; where a disk goes on failing, the last one makes way.
+    kept = next((place for place in places if not place.exists()), places[-1])
     kept.unlink(missing_ok=True)
     os.link(path, kept)
     path.with_name(path.name + NEW).replace(path)
@@ -80,16 +82,17 @@ def swap(path: Path, key: bytes) -> None:
 
 
 def forget_damaged(path: Path, before: float) -> bool:
-    """Removes the damaged file that was kept beside this one, if it is from before then; whether it was."""
-    kept = path.with_name(path.name + DAMAGED)
-    try:
-        # It keeps the time of its last change; when it was put aside, its link tells (ctime).
-        if kept.stat().st_ctime >= before:
-            return False
-        kept.unlink()
-    except FileNotFoundError:
-        return False
-    return True
+    """Removes the damaged files that were kept beside this one, if they are from before then; whether any was."""
+    # They keep the time of their last change; when each was put aside, its link tells (ctime).
+    old = [kept for kept in _damaged(path) if kept.exists() and kept.stat().st_ctime < before]
+    for kept in old:
+        kept.unlink(missing_ok=True)
+    return bool(old)
+
+
+def _damaged(path: Path) -> list[Path]:
+    """Where damaged files are kept, in the order they are used."""
+    return [path.with_name(path.name + DAMAGED + number) for number in ("", ".2", ".3")]
 
 
 def _copy(path: Path, key: bytes, new: Path) -> int:
