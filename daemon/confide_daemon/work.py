@@ -22,6 +22,8 @@ Follow = Callable[[str, int, int], None]
 
 # A row is written no more often than this: each write wakes whoever watches the registry.
 TOLD_EVERY_S: Final = 0.5
+# Whoever asked waits until it is written down how it ended, also where the disk is full just now.
+RETRY_S: Final = 5.0
 # A model may take a day for all vectors; a command that waits can be interrupted.
 VECTORS_S: Final = 7 * 86_400.0
 
@@ -124,12 +126,14 @@ class Work:
             told: list[Any] = []
             while True:
                 await asyncio.sleep(TOLD_EVERY_S)
-                current = await asyncio.to_thread(jobs.get, job.id)
-                if current is None or current.has_ended:
-                    cancelled.set()
-                if now != told:
-                    told = list(now)
-                    await asyncio.to_thread(jobs.tell, job.id, *told)
+                # What cannot be told now is told the next time.
+                with contextlib.suppress(ConfideError):
+                    current = await asyncio.to_thread(jobs.get, job.id)
+                    if current is None or current.has_ended:
+                        cancelled.set()
+                    if now != told:
+                        await asyncio.to_thread(jobs.tell, job.id, *now)
+                        told = list(now)
 
         telling = asyncio.create_task(tell())
         log.info("job %d: %s of space %s", job.id, job.kind, job.space_id)
@@ -148,5 +152,11 @@ class Work:
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
-        await asyncio.to_thread(jobs.end, job.id, state, outcome)
+        while True:
+            try:
+                await asyncio.to_thread(jobs.end, job.id, state, outcome)
+                break
+            except ConfideError as error:
+                log.error("job %d has ended, but that could not be written down: %s", job.id, error)
+                await asyncio.sleep(RETRY_S)
         log.info("job %d: %s", job.id, state)
