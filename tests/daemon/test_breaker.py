@@ -13,6 +13,8 @@ from confide_daemon.embed import BreakerState, CircuitBreaker, Embedder, Embedde
 from confide_daemon.embed import handle as handles
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
+from confide_daemon.indexing.budget import Budget
+from confide_daemon.indexing.provider import Provider
 
 DOWN = ProviderDownError("cannot reach it")
 
@@ -199,13 +201,14 @@ def test_questions_and_documents_share_one_breaker() -> None:
         raise QuotaError("the key is refused")
 
     handle = handle_on(Model(refuse))
+    documents = Provider(handle, Budget(time.time))
     with pytest.raises(QuotaError):
         handle.query_vector("one")
     with pytest.raises(QuotaError):
-        handle.embed_documents(["a text"])
+        documents.embed(["a text"])
     assert handle.breaker.status.state is BreakerState.OPEN
     handle.breaker.reset()
-    assert handle.embed_documents(["a text"]).shape == (1, 8)
+    assert documents.embed(["a text"]).shape == (1, 8)
     handle.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ class EmbedderHandle:
 
     Attributes:
         name: the provider, as the configuration calls it.
-        breaker: refuses calls at once while the model keeps failing; `query_vector` and `embed_documents` go through it.
+        breaker: refuses calls at once while the model keeps failing; questions go through it here, documents in `indexing.provider`.
         monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing/budget.py`).
         price_per_million: US dollars for a million tokens, None where it is not known; 0.0 for what runs on this machine.
     """
@@ -167,18 +167,6 @@ class EmbedderHandle:
             raise ProviderDownError(
                 f"{self.breaker.name} did not answer a question within {self._query_deadline_s:g} s"
             ) from None
-
-    def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of some texts, through the breaker; one call of the model, within its `limits`.
-
-        Raises:
-            EmbedderError: as the model's `embed_documents`, or there is no model (yet), or it is left alone (`breaker`).
-        """
-        embedder = self._embedder
-        if embedder is None:
-            raise EmbedderError("there is no embedding model yet")
-        with self.breaker.call():
-            return embedder.embed_documents(texts)
 
     def _ask(self, embedder: Embedder, text: str) -> Vectors:
         try:
