@@ -43,10 +43,10 @@ HEADS = {"table": "| number | what |\n|---|---|\n"}
 
 
 def fill(machine: Machine, pieces: int) -> int:
-    """Notes of about eight pieces each, a hundred in a folder; how many files."""
+    """Notes of nearly seven pieces each, a hundred in a folder; how many files."""
     chance = random.Random(SEED)
     sentences = questions([text for _, text in documentation()], 4000)
-    files = pieces // 8
+    files = pieces // 6
     for number in range(files):
         sections = (f"## Part {part}\n\n" + ". ".join(chance.sample(sentences, 3)) + "." for part in range(6))
         machine.write(f"memory/{number // 100:03}/{number}.md", f"# Note {number}\n\n" + "\n\n".join(sections) + "\n")
