@@ -276,6 +276,36 @@ def test_a_model_that_is_refused_while_it_loads_is_tried_again_when_somebody_has
     made.close()
 
 
+async def test_spaces_together_ask_no_more_at_once_than_the_model_takes(tmp_path: Path) -> None:
+    """Else they would take each other's connections, and those of questions, and have it for an outage."""
+
+    class Counting(MarkedEmbedder):
+        now = most = 0
+
+        def embed_documents(self, texts: Sequence[str]) -> Vectors:
+            with self._lock:
+                self.now += 1
+                self.most = max(self.most, self.now)
+            time.sleep(0.05)
+            with self._lock:
+                self.now -= 1
+            return super().embed_documents(texts)
+
+    model = Counting("model-0", 0, limits=Limits(texts=2, concurrency=2))
+    shared = handle(model)
+    async with (
+        opened(tmp_path / "1.db", [shared]) as one,
+        opened(tmp_path / "2.db", [shared]) as two,
+        opened(tmp_path / "3.db", [shared]) as three,
+    ):
+        model.open.clear()
+        for number, space in enumerate((one, two, three)):
+            await fill(space, 12, start=100 * number)
+        model.open.set()
+        assert all(await asyncio.gather(*(space.wait_indexed(timeout_s=30) for space in (one, two, three))))
+    assert model.most == 2
+
+
 # ---------------------------------------------------------------- another model of the same provider
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
@@ -22,6 +23,8 @@ QUERY_DEADLINE_S = 1.5
 # Questions at the model at once, and those that wait for their turn behind them; one more is not even tried.
 QUERY_THREADS = 4
 QUERIES_WAITING = 64
+# How long documents of one space wait behind those of others, each call of which has a deadline of ten minutes at most.
+TURN_S = 1800.0
 # A model that cannot be loaded because its server does not answer yet is tried again after these pauses.
 FIRST_LOAD_PAUSE_S = 1.0
 MAX_LOAD_PAUSE_S = 60.0
@@ -65,6 +68,7 @@ class EmbedderHandle:
         self._lock = threading.Lock()
         self._queries: OrderedDict[str, Vectors] = OrderedDict()
         self._asking: dict[str, Future[Vectors]] = {}
+        self._turns: threading.BoundedSemaphore | None = None
         self._pool = ThreadPoolExecutor(QUERY_THREADS, thread_name_prefix="confide-query")
         self._thread = threading.Thread(target=self._run, name="confide-embedder-load", daemon=True)
         self._thread.start()
@@ -167,6 +171,27 @@ class EmbedderHandle:
             raise ProviderDownError(
                 f"{self.breaker.name} did not answer a question within {self._query_deadline_s:g} s"
             ) from None
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Around a call of `embed_documents`: of all spaces no more at once than the model takes (`limits.concurrency`).
+
+        Raises:
+            ProviderDownError: the others did not end in time.
+        """
+        with self._lock:
+            if self._turns is None and self._embedder is not None:
+                self._turns = threading.BoundedSemaphore(self._embedder.limits.concurrency)
+            turns = self._turns
+        if turns is None:
+            yield
+            return
+        if not turns.acquire(timeout=TURN_S):
+            raise ProviderDownError(f"{self.breaker.name} is still busy with other texts")
+        try:
+            yield
+        finally:
+            turns.release()
 
     def _ask(self, embedder: Embedder, text: str) -> Vectors:
         try:

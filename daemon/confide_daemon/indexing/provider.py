@@ -125,7 +125,8 @@ class Provider:
         embedder = self.handle.embedder
         if embedder is None:
             raise EmbedderError("there is no embedding model yet")
-        with self.handle.breaker.call():
+        # In this order: a call that waits for its turn must not be taken for a probe that hangs.
+        with self.handle.turn(), self.handle.breaker.call():
             try:
                 rows = embedder.embed_documents(texts)
             except EmbedderError:
