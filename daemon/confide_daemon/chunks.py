@@ -105,7 +105,10 @@ def _within_limit(source: Source, atoms: Atoms, begin: int, stop: int) -> list[t
 
     found = [(begin, stop)]
     limit = source.limit
-    while limit > 1 and any(source.count(int(atoms.start[a]), int(atoms.end[b - 1])) > source.limit for a, b in found):
+    # A single atom cannot be parted, however long it is.
+    while limit > 1 and any(
+        b - a > 1 and source.count(int(atoms.start[a]), int(atoms.end[b - 1])) > source.limit for a, b in found
+    ):
         limit -= 1
         begins = [begin + offset for offset in pack(atoms.part(begin, stop), limit)]
         found = list(pairwise([*begins, stop]))
