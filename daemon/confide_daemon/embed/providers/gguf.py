@@ -64,7 +64,8 @@ class GgufEmbedder:
         from confide_daemon.embed.local import file_digest
         from confide_daemon.embed.protocol import Limits
 
-        self.limits = Limits()
+        # Nothing is gained by many in a call, and a question waits until the call is over.
+        self.limits = Limits(texts=4)
         # The weights are part of the name: another file at the same place is another model.
         self.model = f"{named(path.name, prefixes)}@{file_digest(path)}"
         self._prefixes = prefixes
