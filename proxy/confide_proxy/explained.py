@@ -6,6 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
+from confide_proxy.answers import printable
+from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.options import err, out
 
 # The factors of the rank, then the evidence of the score, as docs/search.md names them.
@@ -14,27 +16,38 @@ SCORE = ("keyword", "terms", "vector", "best", "score")
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the tables for the answer of `memory_search`; an offline answer has none."""
+    """Print the tables for the answer of `memory_search`; an offline answer has none.
+
+    Raises:
+        UnfitAnswerError: the explanation has another form.
+    """
     explanation = result.get("explain")
     if explanation is None:
         err.print("no explanation: this was answered from the files on this machine", markup=False)
         return
+    try:
+        _print(explanation, result["results"], result["searchMode"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UnfitAnswerError from None
+
+
+def _print(explanation: dict[str, Any], results: list[dict[str, Any]], mode: str) -> None:
+    scores = [{**hit, "score": found["score"]} for hit, found in zip(explanation["hits"], results, strict=True)]
+    timings = ", ".join(f"{name} {value:.1f}" for name, value in explanation["timingsMs"].items())
+    lines = {
+        "looked for  ": explanation["matched"] or "-",
+        "as it stands": explanation["exact"],
+        "days        ": explanation["days"],
+        "candidates  ": f"{explanation['keywordCandidates']} by keywords, {explanation['vectorCandidates']} by vectors ({mode})",
+    }
     out.print()
-    out.print(f"looked for   {explanation['matched'] or '-'}", markup=False, highlight=False)
-    if explanation["exact"]:
-        out.print(f"as it stands {explanation['exact']}", markup=False, highlight=False)
-    if explanation["days"]:
-        out.print(f"days         {explanation['days']}", markup=False, highlight=False)
-    legs = f"{explanation['keywordCandidates']} by keywords, {explanation['vectorCandidates']} by vectors"
-    out.print(f"candidates   {legs} ({result['searchMode']})", markup=False, highlight=False)
-    if explanation["hits"]:
-        scores = [
-            {**hit, "score": found["score"]} for hit, found in zip(explanation["hits"], result["results"], strict=True)
-        ]
+    for name, text in lines.items():
+        if text:
+            out.print(f"{name} {printable(text)}", markup=False, highlight=False)
+    if scores:
         out.print(_table(scores, RANK, legs=True))
         out.print(_table(scores, SCORE, legs=False))
-    timings = ", ".join(f"{name} {value:.1f}" for name, value in explanation["timingsMs"].items())
-    out.print(f"milliseconds {timings}", markup=False, highlight=False)
+    out.print(f"milliseconds {printable(timings)}", markup=False, highlight=False)
 
 
 def _table(hits: list[dict[str, Any]], names: tuple[str, ...], *, legs: bool) -> Table:
