@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from confide_daemon.config import DaemonConfig, EmbeddingConfig
 from confide_daemon.embed import EmbedderHandle, Limits, Vectors
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.errors import QuotaError
+from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.plan import Patience
 from confide_daemon.models import former, index_settings, start
 from confide_daemon.space import IndexSettings, SearchQuery
@@ -211,6 +213,22 @@ async def test_a_foreign_model_is_computed_anew_once_however_often_it_is_looked_
         assert await space.wait_indexed(timeout_s=30)
         status = await until(space, lambda status: len(status.generations) == 1)
         assert status.generations[0].id == building
+
+
+def test_a_call_that_fails_in_the_next_month_takes_nothing_from_its_count(tmp_path: Path) -> None:
+    """What it was counted for stays in the month it was counted in."""
+    now = [datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC).timestamp()]
+    budget = Budget(lambda: now[0])
+    budget.spend("openai", "small", 100, limit=1000)
+    now[0] += 2
+    budget.give_back("openai", "small", 100)
+    budget.spend("openai", "small", 50, limit=1000)
+    store = SqliteStore.open(tmp_path / "s.db", KEY, writer=True, now=now[0])
+    budget.flush(store)
+    again = Budget(lambda: now[0])
+    again.load(store)
+    assert again.used("openai") == 50
+    store.close()
 
 
 # ---------------------------------------------------------------- nobody waits

@@ -92,5 +92,8 @@ class Budget:
         return sum(tokens for key, tokens in self._used.items() if key[:2] == (month, provider))
 
     def _add(self, key: Key, tokens: int) -> None:
-        self._used[key] = max(0, self._used.get(key, 0) + tokens)
+        used = self._used.get(key, 0)
+        # No less than nothing: what is given back may have been counted in the month before.
+        tokens = max(-used, tokens)
+        self._used[key] = used + tokens
         self._unwritten[key] = self._unwritten.get(key, 0) + tokens
