@@ -56,7 +56,7 @@ class IndexSettings:
     weights: Weights = field(default_factory=Weights)
     patience: Patience = field(default_factory=Patience)
     reranker: Reranker | None = None
-    former: Callable[[Generation], EmbedderHandle | None] | None = None
+    former: Callable[[Generation], EmbedderHandle | None] | None = field(default=None, compare=False)
     """A handle for questions on the model of a generation that another one of the same provider is to follow."""
 
 
