@@ -54,6 +54,16 @@ def test_the_callers_keywords_and_phrases_join_in() -> None:
     )
 
 
+def test_keywords_that_repeat_the_question_prove_nothing_more() -> None:
+    """Nor do words that every text has; another word for it does."""
+    asked = "why did we choose postgres"
+    for keywords, share in (((), 0.54), (asked.split(), 0.54), (("server",), 1.0)):
+        made = question(asked, keywords)
+        assert Terms(made.terms, made.also).share([stem_line("we run postgres on that server")]) == pytest.approx(
+            share, abs=0.01
+        )
+
+
 def test_a_pasted_log_is_cut_short() -> None:
     """Each term costs a scan of its list."""
     assert keyword_query(" ".join(f"word{n}" for n in range(2000))).count(" OR ") == MOST_TERMS - 1

@@ -130,7 +130,9 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     total = sum(term.weight for term in terms.values())
     names = sum(term.weight for term in terms.values() if term.is_name)
     share = 1.0 if exact and not names else names / total if total else 0.0
-    return Question(_joined(match), _joined(exact), tuple(terms.values())[:MOST_TERMS], share, tuple(also))
+    own = {way for term in terms.values() for way in term.ways}
+    others = tuple(term for term in also if own.isdisjoint(term.ways))  # a word that is given twice counts once
+    return Question(_joined(match), _joined(exact), tuple(terms.values())[:MOST_TERMS], share, others)
 
 
 def of_days(asked: Question, days: Sequence[str]) -> Question | None:
@@ -142,11 +144,11 @@ def of_days(asked: Question, days: Sequence[str]) -> Question | None:
 
 
 def _keyword(text: str) -> Term:
-    """A keyword: its words as they stand, or what else stands for the same name; without ways where it holds no word."""
+    """A keyword: its words as they stand, or what else stands for the same name; without ways where no word of it says anything."""
     found = runs(text)
     compound = COMPOUND.fullmatch(text.strip())
     ways = [parts(RUN.sub(" ", text)), *(_ways(compound[0]) if compound and not found else []), *map(bigrams, found)]
-    ways = [way for way in ways if way]
+    ways = [way for way in ways if not STOP_WORDS.issuperset(way)]
     weight = sum(min(len(word), LONGEST) ** 0.5 for word in ways[0]) if ways else 0.0
     return Term(tuple(dict.fromkeys(map(tuple, ways))), weight, is_beginning=[len(run) for run in found] == [1])
 
