@@ -96,7 +96,7 @@ def test_what_there_is_no_time_for_stays_behind_as_it_was(folder: Path) -> None:
 def test_a_folder_that_cannot_be_used_is_told(folder: Path, broken: str) -> None:
     """And nothing waits for it."""
     (folder / broken).write_bytes(b"nonsense")
-    with pytest.raises(EmbedderError):
+    with pytest.raises(EmbedderError, match="reranker"):
         CrossEncoder(folder, threads=1)
     (folder / broken).unlink()
     reranker = Reranker(folder)

