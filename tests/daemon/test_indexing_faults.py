@@ -24,7 +24,7 @@ from confide_daemon.chunks import ChunkSettings
 from confide_daemon.config import DaemonConfig, EmbeddingConfig
 from confide_daemon.embed import EmbedderHandle, Limits, Vectors
 from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.errors import QuotaError
+from confide_daemon.errors import QuotaError, StorageError
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.plan import Patience
 from confide_daemon.models import former, index_settings, start
@@ -292,6 +292,16 @@ def test_a_model_that_is_refused_while_it_loads_is_tried_again_when_somebody_has
     assert told.acquire(timeout=10)
     assert (made.state, made.failure) == ("ready", None)
     made.close()
+
+
+async def test_a_search_of_a_closed_space_says_so(tmp_path: Path) -> None:
+    """As every other use of it."""
+    (model,) = models(1)
+    async with opened(tmp_path / "s.db", [handle(model)]) as space:
+        await fill(space, 1)
+        assert await space.wait_indexed(timeout_s=30)
+    with pytest.raises(StorageError, match="closed"):
+        await space.search(SearchQuery("a question"))
 
 
 async def test_spaces_together_ask_no_more_at_once_than_the_model_takes(tmp_path: Path) -> None:

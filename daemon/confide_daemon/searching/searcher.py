@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from confide_crypto.errors import ConfideError
 from confide_daemon import search
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.errors import DamagedError
+from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.index import Indexer, IndexSettings
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.provider import Provider
@@ -93,6 +93,8 @@ class Searcher:
 
     async def search(self, query: SearchQuery) -> SearchResult:
         """As `Space.search`."""
+        if self._closing:
+            raise StorageError("the space is closed")
         started = time.perf_counter()
         result, live = None, None
         for attempt in range(QUESTION_TRIES):
