@@ -107,7 +107,7 @@ def test_neighbours_vote() -> None:
 
 
 def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
-    """Each is a document of its own; those of another project or day have no say, nor has a longer document."""
+    """A quarter as much; each is a document of its own, and those of another project or day have no say, nor has a longer document."""
     places = {
         1: Place(1, 11, 0, "2026-01-01", "p", "memory", 1),
         2: Place(2, 12, 0, "2026-01-01", "p", "memory", 1),
@@ -116,7 +116,7 @@ def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
         5: Place(5, 15, 7, "2026-01-02", "q", "memory", 40),
         6: Place(6, 16, 0, "2026-01-02", "q", "memory"),
     }
-    found = votes(dict.fromkeys(places, 1.0), places, Weights(votes=(0.2, 0.1)))
+    assert found == pytest.approx({1: 0.05, 2: 0.05, 3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0})
     assert found == pytest.approx({1: 0.2, 2: 0.2, 3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0})
 
 
