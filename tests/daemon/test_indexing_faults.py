@@ -300,6 +300,7 @@ async def test_a_search_of_a_closed_space_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 1)
         assert await space.wait_indexed(timeout_s=30)
+        assert (await space.search(SearchQuery("another question"))).mode == "hybrid"
     with pytest.raises(StorageError, match="closed"):
         await space.search(SearchQuery("a question"))
 
