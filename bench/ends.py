@@ -18,7 +18,7 @@ def main() -> None:
     """Print the median and the worst of `ROUNDS` sessions."""
     times = []
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder, running_daemon(Path(folder)) as daemon:
-        machine = Machine(Path(folder), "bench")
+        machine = Machine(Path(folder), "bench", has_model=True)
         machine.run("join", daemon.invite("bench"))
         machine.write("MEMORY.md", "# Memory\n")
         for _ in range(ROUNDS):

@@ -93,7 +93,7 @@ def main(_arguments: Sequence[str] = ()) -> int:
         root = Path(folder)
         (root / "server-home").mkdir()
         (root / "server-home" / "daemon.toml").write_text('[embedding]\nprovider = "none"\n')
-        with running_daemon(root) as daemon:
+        with running_daemon(root, has_model=True) as daemon:
             sealed_rounds, plain_rounds = asyncio.run(run_rounds(daemon, other.ports[0]))
     recorded = ClientHandshake(Identity.generate(), SERVER.static_key).write_message1()
     return show(sealed_rounds, plain_rounds, time_message1(), time_message1(recorded))

@@ -195,7 +195,7 @@ def main(_arguments: Sequence[str] = ()) -> int:
         root = Path(folder)
         (root / "server-home").mkdir()
         (root / "server-home" / "daemon.toml").write_text('[embedding]\nprovider = "none"\n')
-        with running_daemon(root) as daemon:
+        with running_daemon(root, has_model=True) as daemon:
             assert daemon._process is not None
             scenes = asyncio.run(run_rounds(daemon, psutil.Process(daemon._process.pid)))
             logged = daemon.log.stat().st_size

@@ -113,7 +113,7 @@ def main(_arguments: Sequence[str] = ()) -> int:
         root = Path(folder)
         (root / "server-home").mkdir()
         (root / "server-home" / "daemon.toml").write_text('[embedding]\nprovider = "none"\n')
-        with running_daemon(root) as daemon:
+        with running_daemon(root, has_model=True) as daemon:
             return run(daemon)
 
 

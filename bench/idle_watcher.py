@@ -36,7 +36,7 @@ def is_watching(pid: int) -> bool:
 
 def measure(root: Path, files: int, seconds: float) -> dict[str, float]:
     """The share of a core of each of the two."""
-    machine = Machine(root, "laptop")
+    machine = Machine(root, "laptop", has_model=True)
     for number in range(files):
         machine.write(f"memory/{number // 100}/{number}.md", f"# Note {number}\n\nNumber {number} is about herons.\n")
     try:

@@ -36,7 +36,7 @@ def count(machine: Machine) -> int:
 
 
 def measure(root: Path, files: int, calls: int) -> dict[str, float]:
-    with running_daemon(root) as daemon:
+    with running_daemon(root, has_model=True) as daemon:
         (machine,) = joined(root, daemon, "laptop")
         # The session is of another folder, so that it is `confide sync` that sends the files.
         beside = root / "beside"

@@ -46,7 +46,7 @@ def reconnect(relay: RecordingRelay, watch: Watching, project: str) -> tuple[flo
 
 
 def measure(root: Path, files: int, rounds: int) -> dict[str, float]:
-    with running_daemon(root) as daemon, RecordingRelay(daemon.port) as relay:
+    with running_daemon(root, has_model=True) as daemon, RecordingRelay(daemon.port) as relay:
         (machine,) = joined(root, daemon, "laptop", port=relay.port)
         fill(machine, files)
         with watching(machine) as watch:

@@ -21,7 +21,7 @@ SYNC_DEADLINE_S = 1800.0
 def main() -> None:
     """Index the documentation of this Python's standard library, ask, and print the medians."""
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
-        machine = Machine(Path(folder), "bench")
+        machine = Machine(Path(folder), "bench", has_model=True)
         try:
             with Wire(machine) as wire:
                 wire.open()

@@ -35,9 +35,9 @@ def bytes_read(pid: int) -> int:
 
 def measure(root: Path, megabytes: float) -> dict[str, int]:
     """Bytes by case."""
-    with running_daemon(root) as daemon, RecordingRelay(daemon.port) as relay:
+    with running_daemon(root, has_model=True) as daemon, RecordingRelay(daemon.port) as relay:
         machine = machine_with(root, daemon, port=relay.port)
-        desk = Machine(root, "desk")
+        desk = Machine(root, "desk", has_model=True)
         desk.run("join", daemon.invite("desk", "--space", "laptop"))
         session = ClaudeSession(projects_of(machine), machine.project, "long-session")
         write_session(session, round(megabytes * 1e6), 1, output_words=20_000)

@@ -62,7 +62,7 @@ def pending_bytes(machine: Machine) -> int:
 
 def machine_with(root: Path, daemon: Daemon, *, port: int | None = None) -> Machine:
     """One that has joined and sends transcripts, with notes to search in."""
-    machine = Machine(root, "laptop")
+    machine = Machine(root, "laptop", has_model=True)
     machine.write("memory/notes.md", text(40_000, 0) + "\n## Locks\n\nWe chose the row lock of postgres.\n")
     machine.run("join", daemon.invite("laptop", port=port))
     machine.run("sync")
@@ -77,7 +77,7 @@ def projects_of(machine: Machine) -> Path:
 
 def measure(root: Path, megabytes: float, calls: int, minutes: float) -> dict[str, float]:
     """The figures, in milliseconds and MB."""
-    with running_daemon(root) as daemon:
+    with running_daemon(root, has_model=True) as daemon:
         machine = machine_with(root, daemon)
         held_back = root / "held-back"
         count = max(1, round(megabytes * 1_000_000 / FILE_BYTES))

@@ -50,7 +50,7 @@ def one_round(ann: Machine, bob: Machine, far: Wire, number: int) -> tuple[float
 
 
 def measure(root: Path, rounds: int) -> list[tuple[float, float]]:
-    with running_daemon(root) as daemon:
+    with running_daemon(root, has_model=True) as daemon:
         ann, bob = joined(root, daemon, "ann", "bob")
         with Wire(ann) as near, Wire(bob) as far:
             for wire in (near, far):

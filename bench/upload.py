@@ -82,8 +82,8 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def measure(root: Path, megabytes: int, calls: int) -> dict[str, float]:
-    with running_daemon(root) as daemon:
-        machine = Machine(root, "laptop")
+    with running_daemon(root, has_model=True) as daemon:
+        machine = Machine(root, "laptop", has_model=True)
         machine.write("memory/notes.md", text(40_000, 0) + "\n## Locks\n\nWe chose the row lock of postgres.\n")
         machine.run("join", daemon.invite("laptop"))
         machine.run("sync")
