@@ -206,6 +206,10 @@ class _Search:
         """The candidates by relevance, best first."""
         weights = self._weights
         own = relevance(legs, weights)
+        if legs.cosines is not None and len(own) > weights.compared:
+            # What both legs together put last has no part in it; names that stand as they were asked for always do.
+            last = sorted(own, key=lambda piece: (-own[piece], piece))[weights.compared :]
+            own = {piece: own[piece] for piece in own.keys() - (set(last) - (legs.exact or {}).keys())}
         self._places = {place.id: place for place in self._store.places(list(own))}
         self._clock.lap("places")
         own = {piece: own[piece] for piece in self._places}

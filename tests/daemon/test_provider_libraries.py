@@ -124,7 +124,7 @@ class Llama:
     def n_embd(self) -> int:
         return 2
 
-    def embed(self, text: str, *, normalize: bool, truncate: bool) -> list[float]:  # noqa: ARG002
+    def embed(self, text: str, *, normalize: bool, truncate: bool) -> list[float]:
         time.sleep(0.05)
         return [1.0, float(len(text))]
 

@@ -9,9 +9,10 @@ COMPOUND = re.compile(r"\w+(?:[.:/\\@#+\->]+\w+)*")
 # A part as FTS5's `unicode61` sees it: letters and digits only.
 PLAIN = re.compile(r"[^\W_]+")
 _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*|[0-9]+")
-_HUMP = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
+# Both begin with the rarest letter, to which a search through a text jumps.
+_HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|[A-Z][a-z])")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
-_VERSION = re.compile(r"\b[vV](\d+(?:\.\d+)+)")
+_VERSION = re.compile(r"[vV](?<=\b[vV])(\d+(?:\.\d+)+)")
 _ORDINAL = re.compile(r"\d+(st|nd|rd|th|s|k|m|am|pm|x|h|d)", re.IGNORECASE)
 SHORTEST_MIXED = 4  # of letters with digits: `s01` says little, `utf8` names something
 

@@ -43,6 +43,7 @@ class Weights:
     # thing vote for each other, up to twice their score, and a note has no such neighbours.
     sessions: float = 0.6
     candidates: int = 128  # of each leg
+    compared: int = 160  # of both legs together, the best by relevance
     joined: int = 3  # pieces in a row that are made one hit at most
     half_life_days: float = 30.0  # of recency
     # rank "balanced", as tools.md "Scores"

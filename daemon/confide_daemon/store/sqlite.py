@@ -53,8 +53,8 @@ from confide_daemon.store.scan import SLICE, VectorScan
 from confide_daemon.store.sqlite_upkeep import SqliteUpkeep
 
 # Candidates of the codes whose true cosines are read, more in a large space (store/codes.py has the recall that gives).
-RESCORED = 256
-RESCORED_SHARE = 2000
+RESCORED = 192
+RESCORED_SHARE = 1600
 DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
     FROM document d JOIN project p ON p.id = d.project"""
 
@@ -460,7 +460,9 @@ class SqliteStore(SqliteUpkeep):
         with self._leg(VECTORS):
             if codes is None:
                 return generations.nearest(self._rows, generation, vector, documents, limit=limit)
-            pieces = codes.nearest(vector, max(RESCORED + len(codes) // RESCORED_SHARE, 2 * limit), documents).tolist()
+            pieces = codes.nearest(
+                vector, max(RESCORED + len(codes) // RESCORED_SHARE, limit + limit // 2), documents
+            ).tolist()
             found = generations.cosines(self._rows, generation, vector, pieces)
         # Ties in the order of the pieces, so that the same question always gets the same answer.
         return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit]
