@@ -107,7 +107,7 @@ def test_neighbours_vote() -> None:
 
 
 def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
-    """A quarter as much; each is a document of its own, and those of another project or day have no say, nor has a longer document."""
+    """Each is a document of its own. Those of another project or day have no say, nor has a longer document, nor what is not good."""
     places = {
         1: Place(1, 11, 0, "2026-01-01", "p", "memory", 1),
         2: Place(2, 12, 0, "2026-01-01", "p", "memory", 1),
@@ -116,8 +116,12 @@ def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
         5: Place(5, 15, 7, "2026-01-02", "q", "memory", 40),
         6: Place(6, 16, 0, "2026-01-02", "q", "memory"),
     }
-    found = votes(dict.fromkeys(places, 1.0), places, Weights(votes=(0.2, 0.1)))
-    assert found == pytest.approx({1: 0.05, 2: 0.05, 3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0})
+    equal = dict.fromkeys(places, 1.0) | {6: 0.0}
+    found = votes(equal, places, Weights(votes=(0.2, 0.1), notes_above=0.0))
+    assert found == pytest.approx({1: 0.2, 2: 0.2, 3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0})
+    one_is_good = dict.fromkeys(places, 0.3) | {1: 0.9}
+    found = votes(one_is_good, places, Weights(votes=(0.2, 0.1), notes_above=0.5))
+    assert found == pytest.approx({1: 0.0, 2: 0.2 * (0.9 - 0.3), 3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0})
 
 
 def test_a_score_says_how_likely_an_answer_is() -> None:

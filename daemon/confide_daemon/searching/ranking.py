@@ -33,8 +33,9 @@ class Weights:
     ranking: str = "confide"
     # What the piece one, two, three, four places before or after adds of its own relevance.
     votes: tuple[float, ...] = (0.175, 0.14, 0.105, 0.07)
-    # What a vote from one short note to another is worth: they stand beside each other by the time they came, which says less than a page.
-    notes: float = 0.25
+    # Short notes vote for each other by what they have above so many of the candidates: they stand beside each other by the time they
+    # came alone, and in a small space all of them are candidates.
+    notes_above: float = 0.85
     # A name or a quoted phrase that stands in the piece as it was asked for; times its share in the question.
     exact: float = 1.0
     # A piece of the days that the question names ("last week") gains so much of its rank.
@@ -103,8 +104,10 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
     """What each piece gains from those around it: what stands among good pieces is likely right.
 
     A short note that is a document of its own has the short notes of the same project and day that were stored just before and after it
-    for neighbours as well (pieces are numbered as they come).
+    for neighbours as well (pieces are numbered as they come), as far as those are among the good ones.
     """
+    ordered = sorted(scores[piece] for piece in places)
+    floor = ordered[min(len(ordered) - 1, int(len(ordered) * weights.notes_above))] if ordered else 0.0
     documents: dict[int, dict[int, float]] = {}
     for piece, place in places.items():
         documents.setdefault(place.document, {})[place.position] = scores[piece]
@@ -117,8 +120,8 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
             position = place.position
             gained = sum(weight * beside[position + step] for step, weight in steps if position + step in beside)
         if _is_short(place):
-            others = sum(weight * _beside(places.get(piece + step), place, scores) for step, weight in steps)
-            gained += weights.notes * others
+            others = ((weight, _beside(places.get(piece + step), place, scores)) for step, weight in steps)
+            gained += sum(weight * (score - floor) for weight, score in others if score > floor)
         found[piece] = gained
     return found
 
