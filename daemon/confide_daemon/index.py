@@ -71,6 +71,14 @@ class Progress:
     complete: bool = False  # the model that should serve does, and nothing is left to do
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the work is to lead to: whether a new generation was asked for and not yet begun, and how the models stand."""
+
+    renewing: bool
+    models: list[Standing]
+
+
 class Indexer:
     """One for each space. `write` runs a function with the writing store in the writer's thread."""
 
@@ -157,9 +165,13 @@ class Indexer:
         """How the models stand, the wanted one first."""
         return [provider.standing() for provider in self._providers]
 
-    def progress(self, store: Store) -> Progress:
+    def outlook(self) -> Outlook:
+        """What is wanted now. To be taken before the view of the store it is compared with, which may only be newer."""
+        return Outlook(self._renew, self.standings())
+
+    def progress(self, store: Store, outlook: Outlook) -> Progress:
         """How far the vectors are, in one view of the store."""
-        renewing, models = self._renew, self.standings()
+        renewing, models = outlook.renewing, outlook.models
         held = holdings(store)
         total = store.piece_count()
         live = next((one for one in held if one.generation.live), None)

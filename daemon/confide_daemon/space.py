@@ -344,8 +344,9 @@ class Space:
         return await self._threads.read(lambda store: self._status(store, projects))
 
     def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
+        outlook = self._indexer.outlook()
         with store.reading():
-            state = self._indexer.progress(store)
+            state = self._indexer.progress(store, outlook)
             sources = store.counts(projects)
             held = holdings(store)
             live = live_generation(store)
@@ -408,8 +409,9 @@ class Space:
             await self._indexer.wait_move(min(left, 0.25))
 
     def _progress(self, store: Store) -> Progress:
+        outlook = self._indexer.outlook()
         with store.reading():
-            return self._indexer.progress(store)
+            return self._indexer.progress(store, outlook)
 
     async def rebuild(
         self,

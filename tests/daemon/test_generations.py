@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +24,8 @@ from confide_daemon import index
 from confide_daemon.config import EmbeddingConfig
 from confide_daemon.embed import EmbedderHandle, Limits
 from confide_daemon.errors import ProviderDownError, QuotaError
-from confide_daemon.indexing.plan import Patience
+from confide_daemon.index import Indexer
+from confide_daemon.indexing.plan import Patience, Plan, Standing
 from confide_daemon.models import start
 from confide_daemon.space import IndexSettings, SearchQuery
 from confide_daemon.store import Store, connection
@@ -117,6 +120,38 @@ async def test_all_vectors_computed_anew_come_from_the_model(tmp_path: Path) -> 
         assert await space.wait_indexed(timeout_s=30)
         assert set(model.embedded.values()) == {2}
         await until(space, lambda status: len(status.generations) == 1)
+
+
+async def test_a_renewal_that_begins_while_the_state_is_read_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view of the database is from before the new generation, and the wish for it fulfilled by the time it is looked at."""
+    (model,) = models(1)
+    begun, looked = threading.Event(), threading.Event()
+    reading, apply = SqliteStore.reading, Indexer._apply
+
+    @contextmanager
+    def slowly(store: SqliteStore) -> Iterator[None]:
+        with reading(store):
+            looked.set()
+            assert begun.wait(10)
+            yield
+
+    def late(indexer: Indexer, store: Store, standings: Sequence[Standing]) -> Plan:
+        assert not indexer.outlook().renewing or looked.wait(10)
+        plan = apply(indexer, store, standings)
+        begun.set()
+        return plan
+
+    async with opened(tmp_path / "s.db", [handle(model)]) as space:
+        await fill(space, 10)
+        assert await space.wait_indexed(timeout_s=30)
+        with monkeypatch.context() as held:
+            held.setattr(SqliteStore, "reading", slowly)
+            held.setattr(Indexer, "_apply", late)
+            await space.rebuild(reembed=True)
+            assert await space.wait_indexed(timeout_s=30)
+        assert set(model.embedded.values()) == {2}
 
 
 async def test_calls_are_as_large_and_as_many_at_once_as_the_model_takes(tmp_path: Path) -> None:
