@@ -13,6 +13,8 @@ ConfideError (confide_crypto.errors)
 ├── OfflineError         this machine cannot answer in the daemon's place
 ├── SessionError         no transcript of that session is kept
 ├── SetupError           a client's configuration file that cannot be merged into
+├── UnreadableError      a store of another system, or a file of memories, that cannot be imported
+├── ReaderMissingError   importing that store takes a library that is not installed
 └── ToolError            the daemon answered a tool call with an error
 """
 
@@ -142,6 +144,29 @@ class SetupError(ConfideError):
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path} {problem}", hint=hint)
         self.path = path
+
+
+class UnreadableError(ConfideError):
+    """A store of another system, or a file of memories, of which nothing can be read."""
+
+    exit_code = 7
+
+    def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"cannot import {path}: it {problem}", hint=hint)
+        self.path = path
+
+
+class ReaderMissingError(ConfideError):
+    """A library that reads this kind of store is not installed."""
+
+    exit_code = 7
+
+    def __init__(self, title: str, extra: str) -> None:
+        super().__init__(
+            f"reading a store of {title} takes a library that is not installed",
+            hint=f"pip install 'confide[{extra}]'",
+        )
+        self.extra = extra
 
 
 class ToolError(ConfideError):
