@@ -1,4 +1,6 @@
-"""The readers: each file in this folder is one, with its `READER` (confide_proxy.importing.reader). Nothing else needs to know of a new one.
+"""The readers: each file in this folder is one, with its `READER` (`confide_proxy.importing.reader`).
+
+Nothing else needs to know of a new one.
 
 The modules are imported when somebody imports, so what is heavy is imported in `read`.
 """
