@@ -1,0 +1,187 @@
+"""`@claude-memory/server`: `global.db` for what has no project and for the tasks, `projects/<id>/project.db` for what has one.
+
+The schema's version stands in the table `meta`: 1 as first published; 2 and 3 added columns to `memories`. Chunks and vectors are derived.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.errors import UnreadableError
+from confide_proxy.importing.fields import record_of
+from confide_proxy.importing.opening import is_folder
+from confide_proxy.importing.reader import MAX_FILES, Losses
+from confide_proxy.importing.record import Record
+from confide_proxy.importing.sqlite_file import opened, tables_of
+
+_TABLES: dict[str, frozenset[str]] = {
+    "memories": frozenset({"id", "content", "source", "project_id", "created_at", "updated_at", "metadata"}),
+    "tags": frozenset({"id", "name"}),
+    "memory_tags": frozenset({"memory_id", "tag_id"}),
+}
+_TASKS = frozenset({"id", "description", "type", "status", "priority", "project_id", "created_at", "updated_at"})
+_RESULTS = frozenset({"task_id", "output", "summary", "success", "error", "created_at"})
+_MOST_TAGS = 1000
+"""Of one memory; a note has fewer, which `record_of` sees to."""
+_USUAL: dict[str, Any] = {
+    "memory_type": "general",
+    "is_rule": 0,
+    "storage_tier": "active",
+    "access_count": 0,
+    "retry_count": 0,
+    "max_retries": 1,
+    "timeout_ms": 1_800_000,
+}
+"""What a column holds that says nothing."""
+
+
+class ClaudeMemoryServerReader:
+    """The data folder of `@claude-memory/server`, or one of its databases."""
+
+    name = "claude-memory-server"
+    title = "@claude-memory/server"
+
+    def recognises(self, path: Path) -> bool:
+        """By the tables of its databases."""
+        database = path / "global.db" if is_folder(path) else path
+        found = tables_of(database)
+        return "chunks" in found and all(found.get(table, frozenset()) >= columns for table, columns in _TABLES.items())
+
+    def places(self, home: Path) -> list[Path]:
+        """Where it is unless `DATA_DIR` said otherwise."""
+        return [home / ".claude-memory" / "data"]
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """See `Reader.read`. A project's database that is broken does not keep those of the others from being read."""
+        if not is_folder(path):
+            yield from _read(path, losses)
+            return
+        yield from _read(path / "global.db", losses)
+        for database in _project_databases(path / "projects"):
+            try:
+                yield from _read(database, losses)
+            except UnreadableError as error:
+                losses.add(database.relative_to(path).as_posix(), error.problem)
+
+
+def _project_databases(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as found:
+            names = sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UnreadableError(folder, f"cannot be listed: {error.strerror}") from error
+    if len(names) > MAX_FILES:
+        raise UnreadableError(folder, f"holds more than {MAX_FILES:,} projects", hint="name one project.db")
+    return [database for name in names if (database := folder / name / "project.db").exists()]
+
+
+def _read(path: Path, losses: Losses) -> Iterator[Record]:
+    has_tasks = _has_tasks(path)
+    with opened(path, _TABLES | ({"tasks": _TASKS, "task_results": _RESULTS} if has_tasks else {})) as database:
+        for row in database.execute("SELECT * FROM memories ORDER BY rowid"):
+            yield from _memory(database, dict(row), losses)
+        if has_tasks:
+            for row in database.execute("SELECT * FROM tasks ORDER BY rowid"):
+                yield from _task(database, dict(row), losses)
+
+
+def _has_tasks(path: Path) -> bool:
+    return "tasks" in tables_of(path)
+
+
+def _memory(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> Iterator[Record]:
+    origin, content, project = str(row.pop("id")), row.pop("content"), row.pop("project_id")
+    if not isinstance(content, str):
+        losses.add(origin, "has no text")
+        return
+    found = database.execute(
+        "SELECT tags.name FROM memory_tags JOIN tags ON tags.id = memory_tags.tag_id"
+        " WHERE memory_tags.memory_id = ? ORDER BY tags.id LIMIT ?",
+        (origin, _MOST_TAGS),
+    )
+    tags = [str(tag["name"]) for tag in found]
+    own = _object(row.pop("metadata"))
+    importance = row.pop("importance_score", None)
+    fields = {
+        "created_at": row.pop("created_at"),
+        "updated_at": row.pop("updated_at"),
+        "source": row.pop("source"),
+        "project": project,
+        "tags": tags,
+        "importance": importance,
+        **_telling(row),
+    }
+    # Its own fields first: what a person put into the metadata is kept there under its own name.
+    yield record_of(
+        ClaudeMemoryServerReader.name,
+        origin,
+        content,
+        {name: value for name, value in fields.items() if value not in (None, [])} | {"metadata": own},
+        scope="global" if project is None else "project",
+    )
+
+
+def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> Iterator[Record]:
+    """A task of the overnight queue: what was to be done and, under headings, what came of it."""
+    task, content = row.pop("id"), row.pop("description")
+    origin = f"task-{task}"
+    if not isinstance(content, str):
+        losses.add(origin, "has no text")
+        return
+    results = [
+        dict(result)
+        for result in database.execute("SELECT * FROM task_results WHERE task_id = ? ORDER BY rowid LIMIT 100", (task,))
+    ]
+    parts = [content.strip()]
+    for result in results:
+        told = [text for name in ("summary", "output", "error") if (text := _text(result.pop(name)))]
+        parts.append("\n\n".join([f"## Result of {result['created_at']}", *told]))
+        del result["task_id"]
+    project = row.pop("project_id")
+    context = _object(row.pop("context", None))
+    # The queue's priorities are numbers of a scale of their own.
+    fields = {"created_at": row.pop("created_at"), "updated_at": row.pop("updated_at"), "status": row.pop("status")}
+    metadata = {"priority": row.pop("priority"), "task_type": row.pop("type"), "context": context, "results": results}
+    yield record_of(
+        ClaudeMemoryServerReader.name,
+        origin,
+        "\n\n".join(parts),
+        fields | _telling(row) | {"metadata": {name: value for name, value in metadata.items() if value}},
+        project=project if isinstance(project, str) else None,
+        scope="global" if project is None else "project",
+        type="task_instruction",
+        tags=("task",),
+    )
+
+
+def _telling(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in row.items()
+        if not isinstance(value, bytes) and (name not in _USUAL or value != _USUAL[name])
+    }
+
+
+def _text(value: object) -> str | None:
+    return value.strip() if isinstance(value, str) and value.strip() else None
+
+
+def _object(value: object) -> dict[str, Any]:
+    """The object that a column holds as JSON; what is none is kept as it stands."""
+    if not isinstance(value, str) or not value.strip():
+        return {}
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return {"metadata": value}
+    return parsed if isinstance(parsed, dict) else {"metadata": parsed}
+
+
+READER = ClaudeMemoryServerReader()

@@ -1,0 +1,71 @@
+"""The table `facts` in which min-memory kept what it knew before it had Qdrant: entity, attribute, value, timestamp.
+
+The text, scope and type of each are those of min-memory's own design for moving them ("Data Migration").
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.importing.fields import record_of
+from confide_proxy.importing.reader import Losses
+from confide_proxy.importing.record import Record
+from confide_proxy.importing.sqlite_file import opened, tables_of
+
+_COLUMNS = frozenset({"entity", "attribute", "value", "timestamp"})
+_PROJECTS = frozenset({"clarity"})
+"""The entity that the design takes for a project; all others are about the person."""
+
+
+class MinMemoryFactsReader:
+    """`memory.db` of min-memory before it had Qdrant."""
+
+    name = "min-memory-facts"
+    title = "the facts table of min-memory"
+
+    def recognises(self, path: Path) -> bool:
+        """By the columns of its table."""
+        return tables_of(path).get("facts", frozenset()) >= _COLUMNS
+
+    def places(self, home: Path) -> list[Path]:
+        """The one place where it was."""
+        return [home / ".local" / "share" / "mcp-memory" / "memory.db"]
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """See `Reader.read`."""
+        seen: Counter[str] = Counter()
+        with opened(path, {"facts": _COLUMNS}) as database:
+            for row in database.execute("SELECT * FROM facts ORDER BY rowid"):
+                yield from _records(dict(row), seen, losses)
+
+
+def _records(row: Mapping[str, Any], seen: Counter[str], losses: Losses) -> Iterator[Record]:
+    entity, attribute, value, timestamp = (row[name] for name in ("entity", "attribute", "value", "timestamp"))
+    origin = f"{entity}.{attribute}@{timestamp or ''}"
+    seen[origin] += 1
+    if seen[origin] > 1:
+        # Several values of one attribute, written in the same second.
+        origin = f"{origin}#{seen[origin]}"
+    if value is None or isinstance(value, bytes) or not isinstance(entity, str):
+        losses.add(origin, "has no value")
+        return
+    is_project = entity in _PROJECTS
+    named = f"{entity}.{attribute}" if attribute else entity
+    fields = {"created": timestamp, "entity": entity, "tags": [attribute] if attribute else []}
+    rest = {name: kept for name, kept in row.items() if name not in _COLUMNS | {"id"} and not isinstance(kept, bytes)}
+    yield record_of(
+        MinMemoryFactsReader.name,
+        origin,
+        f"{named}: {value}",
+        fields | {"metadata": {name: kept for name, kept in rest.items() if kept is not None}},
+        title=named[:200],
+        scope="project" if is_project else "global",
+        type="project_context" if is_project else "core_identity",
+        project=entity if is_project else None,
+    )
+
+
+READER = MinMemoryFactsReader()
