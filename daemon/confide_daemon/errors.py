@@ -4,6 +4,7 @@
     ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
     │   └── DamagedError            a part of it cannot be read any more
     ├── NotFoundError               no document, revision or section of that name
+    ├── ConflictError               a document that has another revision than the one that was to be changed
     ├── OperationError              an operation's id that was used for something else
     ├── InvalidPathError            a document path that is not allowed
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
@@ -62,6 +63,18 @@ class OperationError(ConfideError):
         super().__init__(
             "this operation's id was used for another change before, so this one was not made",
             hint="send it again under a new id",
+        )
+
+
+class ConflictError(ConfideError):
+    """The document is at another revision than the one that a change was made for."""
+
+    exit_code = 7
+
+    def __init__(self, expected: int, found: int) -> None:
+        super().__init__(
+            f"the document is at revision {found}, not at {expected}",
+            hint=f"read it again and repeat the change with expectedRevision {found}",
         )
 
 

@@ -16,6 +16,7 @@ from confide_daemon import transcripts
 from confide_daemon.copies import Change, Copies
 from confide_daemon.documents import check_text, text_hash
 from confide_daemon.errors import (
+    ConflictError,
     GrantError,
     InvalidPathError,
     InvalidTextError,
@@ -236,6 +237,7 @@ def as_request_error(error: ConfideError) -> RequestError:
         (GrantError, "denied"),
         (NotFoundError, "not_found"),
         (OperationError, "conflict"),
+        (ConflictError, "conflict"),
         (LinkError, "invalid"),
         (InvalidPathError, "invalid"),
         (InvalidTextError, "invalid"),

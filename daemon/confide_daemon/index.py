@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.chunks import ChunkSettings, cut
+from confide_daemon import deriving
+from confide_daemon.chunks import ChunkSettings
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.filling import Filling, in_thread
@@ -357,6 +358,5 @@ class Indexer:
                     # Its text is lost: its pieces, by which it is still found, may be all that there is of it.
                     store.leave_uncut(document.id, chunking=chunking)
                     continue
-                pieces = cut(revision.text, self._settings.chunks)
-                store.replace_pieces(document, pieces, chunking=chunking, now=time.time())
+                deriving.keep(store, document, revision.text, self._settings.chunks, now=time.time())
         return len(documents)

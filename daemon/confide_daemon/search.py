@@ -288,7 +288,7 @@ class _Search:
             if row is None:
                 continue
             near = [lines.get((row.document, row.position + step), "") for step in range(-REACH, REACH + 1)]
-            share = self._terms.share([*near, stem_line(piece_header(row.path, row.heading))])
+            share = self._terms.share([*near, stem_line(piece_header(row.path, row.heading, row.words))])
             cosine = (cosines or {}).get(piece)
             vector = scale.of(cosine) if cosine is not None and is_measured else None
             keyword = saturate(legs.keyword.get(piece, 0.0))

@@ -24,6 +24,7 @@ from confide_daemon.indexing import report, resemblance
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.plan import Condition, holdings
 from confide_daemon.indexing.provider import Provider
+from confide_daemon.notes.shelf import Notes
 from confide_daemon.projects import Projects
 from confide_daemon.reading import read_document
 from confide_daemon.results import (
@@ -97,6 +98,7 @@ class Space:
         self._searcher = Searcher(threads, self._providers, self._budget, self._indexer, damage, settings)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
+        self.notes = Notes(threads, writer, self._change)
         self.upkeep = Upkeep(
             threads,
             damage,

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from confide_crypto.states import bucket_of
 from confide_crypto.texts import MAX_TEXT_BYTES
-from confide_daemon import documents
-from confide_daemon.chunks import cut
-from confide_daemon.errors import DamagedError, NotFoundError, OperationError
+from confide_daemon import deriving, documents
+from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
 from confide_daemon.index import IndexSettings
 from confide_daemon.indexing.plan import holdings
 from confide_daemon.line_ends import in_style_of
@@ -44,6 +43,11 @@ class Writer:
     def __init__(self, store: Store, settings: IndexSettings) -> None:
         self._store = store
         self._settings = settings
+
+    @property
+    def store(self) -> Store:
+        """The connection that writes, for those who run in its thread."""
+        return self._store
 
     def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
         """The text as a machine has it, made from revision `base` (0: from none)."""
@@ -117,6 +121,56 @@ class Writer:
 
         return self._edit(project, path, text, author, operation, change)
 
+    def create(
+        self, project: str, path: str, text: str, *, author: str, operation: Operation | None = None
+    ) -> PutResult | None:
+        """A new document; None where there is one of that name, which stays as it is. Deleted ones of that name come to life."""
+        with self._store.writing():
+            row = self._store.document(project, path)
+            known = self._store.operation(operation.id) if operation else None
+            if operation and known:
+                if known.asked != operation.asked:
+                    raise OperationError
+                return self._repeated(row, known)
+            if row is not None and not row.deleted:
+                return None
+            documents.check_text(text)
+            result = self._keep(row, project, path, text, author=author, lines=text.count("\n"))
+            if operation:
+                self._note(operation, result)
+            return result
+
+    def edit(
+        self,
+        project: str,
+        path: str,
+        change: Callable[[str], str],
+        *,
+        author: str,
+        base: int | None = None,
+        operation: Operation | None = None,
+    ) -> PutResult:
+        """Changes a document that is there.
+
+        Args:
+            change: from the text as it is to the text as it is to be.
+            base: the revision it must have; None: any.
+
+        Raises:
+            NotFoundError: there is no such document.
+            ConflictError: it has another revision.
+        """
+
+        def checked(before: str | None) -> str:
+            row = self._store.document(project, path)
+            if before is None or row is None:
+                raise NotFoundError("no such document", hint="it may have been deleted meanwhile")
+            if base is not None and row.revision != base:
+                raise ConflictError(base, row.revision)
+            return change(before)
+
+        return self._edit(project, path, "", author, operation, checked)
+
     def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
         """Deletes the document when `base` is its newest revision; the history stays."""
         with self._store.writing():
@@ -166,14 +220,13 @@ class Writer:
             revision = self._store.revision(row.id, row.revision) if row is not None else None
             if row is None or revision is None or revision.text is None:
                 return RebuildResult(0, 0, 0)  # deleted meanwhile, or its text is lost, which the upkeep tells
-            pieces = cut(revision.text, self._settings.chunks)
-            changes = self._store.replace_pieces(row, pieces, chunking=self._settings.chunks.name, now=time.time())
+            changes = deriving.keep(self._store, row, revision.text, self._settings.chunks, now=time.time())
         return RebuildResult(changes.added, changes.kept, changes.removed)
 
     def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
         now = time.time()
         buried = self._store.save(row.project, row.path, None, author=author, now=now)
-        self._store.replace_pieces(buried, [], chunking=self._settings.chunks.name, now=now)
+        deriving.forget(self._store, buried, self._settings.chunks, now=now)
         return buried
 
     def _edit(
@@ -200,16 +253,19 @@ class Writer:
             else:
                 result = self._keep(row, project, path, after, author=author, lines=lines)
             if operation:
-                done = OperationRow(
-                    operation.id,
-                    operation.asked,
-                    result.revision,
-                    result.hash,
-                    result.previous_hash,
-                    result.lines_written,
-                )
-                self._store.add_operation(done, now=time.time())
+                self._note(operation, result)
             return result
+
+    def _note(self, operation: Operation, result: PutResult) -> None:
+        done = OperationRow(
+            operation.id,
+            operation.asked,
+            result.revision,
+            result.hash,
+            result.previous_hash,
+            result.lines_written,
+        )
+        self._store.add_operation(done, now=time.time())
 
     def _repeated(self, row: DocumentRow | None, known: OperationRow) -> PutResult:
         """What a change came to that was made before. The text is today's: an older one must not reach a disk again."""
@@ -237,8 +293,7 @@ class Writer:
         now = time.time()
         previous = None if row is None or row.deleted else row.hash
         saved = self._store.save(project, path, text, author=author, now=now)
-        pieces = cut(text, self._settings.chunks)
-        self._store.replace_pieces(saved, pieces, chunking=self._settings.chunks.name, now=now)
+        deriving.keep(self._store, saved, text, self._settings.chunks, now=now)
         return self._result(saved, text, changed=True, merged=merged, clash=clash, previous=previous, lines=lines)
 
     def _result(

@@ -163,12 +163,12 @@ class Machine:
             await self._task
         self._received.close()
 
-    async def attach(self, *projects: str) -> dict[str, Any]:
+    async def attach(self, *projects: str, toolsets: Sequence[str] = ("core",)) -> dict[str, Any]:
         """Attach the projects in this order; the first answer."""
         answers = [
             await self.request(
                 "attach",
-                {"project": project, "machine": "box", "proxyVersion": "9.9", "toolsets": ["core"]},
+                {"project": project, "machine": "box", "proxyVersion": "9.9", "toolsets": list(toolsets)},
             )
             for project in projects or ("proj",)
         ]

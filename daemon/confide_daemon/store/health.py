@@ -41,6 +41,8 @@ PIECES_MISSING: Final = "documents with missing pieces"
 PIECES_STALE: Final = "documents whose pieces are of another text"
 PIECES_DAMAGED: Final = "damaged pieces"
 PARTS_SURPLUS: Final = "transcript parts without documents"
+NOTES_MISSING: Final = "notes that are not listed"
+NOTES_SURPLUS: Final = "listed notes without documents"
 INDEX_BROKEN: Final = "table indexes that disagree with their tables"
 NAMES_LOST: Final = "rows whose document or project is lost"
 TEXTS_LOST: Final = "documents whose newest text is lost"
@@ -69,13 +71,13 @@ class Mirror:
     Attributes:
         ids: SQL that gives the pieces it has rows of.
         background: SQL that counts the rows it must have besides, and how many.
-        add: makes the row of (piece, path, heading, text).
+        add: makes the row of (piece, path, heading, text, words).
     """
 
     table: str
     ids: str
     background: tuple[str, int]
-    add: Callable[[Rows, int, str, str, str], None]
+    add: Callable[[Rows, int, str, str, str, str], None]
     remove: Callable[[Rows, Sequence[int]], None]
 
 
@@ -137,6 +139,9 @@ _FIXED: Final = {
     PIECES_MISSING: """SELECT d.id FROM document d LEFT JOIN (SELECT document, count(*) AS present FROM chunk GROUP BY document) c
                        ON c.document = d.id WHERE NOT d.deleted AND d.chunking IS NOT NULL AND d.pieces <> coalesce(c.present, 0)""",
     PIECES_STALE: "SELECT id FROM document WHERE NOT deleted AND hash <> '' AND cut_hash <> hash AND chunking IS NOT NULL",
+    NOTES_MISSING: """SELECT id FROM document d WHERE NOT deleted AND chunking IS NOT NULL AND hash <> ''
+                      AND (path GLOB 'memory/notes/?*' OR path GLOB 'memory/tasks/?*/?*') AND id NOT IN (SELECT document FROM note)""",
+    NOTES_SURPLUS: "SELECT document AS id FROM note WHERE document NOT IN (SELECT id FROM document WHERE NOT deleted)",
     PARTS_SURPLUS: """SELECT document AS id FROM transcript_part WHERE document NOT IN (SELECT id FROM document)
                       OR transcript NOT IN (SELECT id FROM transcript)""",
     NAMES_LOST: """SELECT id FROM document WHERE project NOT IN (SELECT id FROM project)

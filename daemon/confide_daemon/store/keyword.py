@@ -23,15 +23,15 @@ SMALL = 150_000
 PAIRED = 6
 
 
-def add(rows: Rows, piece: int, path: str, heading: str, text: str) -> None:
-    """The row of a new piece."""
-    values = (piece, piece_header(path, heading), _body(heading, text))
+def add(rows: Rows, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
+    """The row of a new piece; `words`: what else its document is found by."""
+    values = (piece, piece_header(path, heading, words), _body(heading, text))
     rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", values)
 
 
-def update(rows: Rows, piece: int, path: str, heading: str, text: str) -> None:
+def update(rows: Rows, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
     """The row of a piece whose headings have changed, or that was written when rows held something else."""
-    values = (piece_header(path, heading), _body(heading, text), piece)
+    values = (piece_header(path, heading, words), _body(heading, text), piece)
     rows("UPDATE keyword SET header = ?, body = ? WHERE rowid = ?", values)
 
 

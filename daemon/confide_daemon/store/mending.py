@@ -56,7 +56,7 @@ def _found(rows: Rows, what: str, limit: int) -> list[int]:
 
 def _mend_keyword_missing(rows: Rows, _remove: Remove, limit: int) -> int:
     found = _found(rows, health.KEYWORD_MISSING, limit)
-    sql = """SELECT c.id, d.path, c.heading, c.text FROM chunk c JOIN document d ON d.id = c.document
+    sql = """SELECT c.id, d.path, c.heading, c.text, d.words FROM chunk c JOIN document d ON d.id = c.document
              WHERE c.id IN (SELECT value FROM json_each(?))"""
     pieces = rows(sql, (json.dumps(found),))
     for mirror in MIRRORS:
@@ -165,6 +165,19 @@ def _mend_pieces(rows: Rows, remove: Remove, _limit: int) -> int:
     return dropped
 
 
+def _mend_notes_missing(rows: Rows, _remove: Remove, limit: int) -> int:
+    found = _found(rows, health.NOTES_MISSING, limit)
+    _cut_again(rows, found)
+    return len(found)
+
+
+def _mend_notes_surplus(rows: Rows, _remove: Remove, limit: int) -> int:
+    found = _found(rows, health.NOTES_SURPLUS, limit)
+    for table in ("note_relation", "note_tag", "note"):
+        rows(f"DELETE FROM {table} WHERE document IN (SELECT value FROM json_each(?))", (json.dumps(found),))
+    return len(found)
+
+
 def _cut_again(rows: Rows, documents: Sequence[int]) -> None:
     sql = "UPDATE document SET chunking = NULL, cut_hash = NULL, pieces = NULL WHERE id IN (SELECT value FROM json_each(?))"
     rows(sql, (json.dumps(list(documents)),))
@@ -218,6 +231,8 @@ _MENDERS: Final[dict[str, Callable[[Rows, Remove, int], int]]] = {
     health.PIECES_MISSING: _mend_pieces_missing,
     health.PIECES_STALE: _mend_stale,
     health.PIECES_DAMAGED: _mend_pieces,
+    health.NOTES_MISSING: _mend_notes_missing,
+    health.NOTES_SURPLUS: _mend_notes_surplus,
     health.PARTS_SURPLUS: _mend_parts,
     health.INDEX_BROKEN: _mend_indexes,
     health.NAMES_LOST: _mend_names,

@@ -18,13 +18,13 @@ def piece_hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def piece_header(path: str, heading: str) -> str:
-    """What is searched beside the text, in a column of its own: file name with its date, and headings.
+def piece_header(path: str, heading: str, words: str = "") -> str:
+    """What is searched beside the text, in a column of its own: file name with its date, headings, and the words of a note's fields.
 
     It stays out of the embedded text, where it would hurt (retrieval.md 1.3).
     """
     stem = re.sub(r"[-_/.]+", " ", path.removesuffix(".md"))
-    return f"{stem} | {heading}"
+    return f"{stem} | {heading} | {words}" if words else f"{stem} | {heading}"
 
 
 def iso_day(moment: float) -> str:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from confide_daemon.chunks import Piece
 from confide_daemon.embed.protocol import Vectors
+
+if TYPE_CHECKING:
+    from confide_daemon.notes.note import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,40 @@ class TranscriptRow:
     head: str
     mark: str
     forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRow:
+    """A living note with its document; times are seconds since 1970, `importance` is 0 to 1."""
+
+    document: int
+    id: str
+    project: str
+    path: str
+    revision: int
+    task_id: str | None
+    title: str
+    type: str | None
+    category: str | None
+    entity: str | None
+    status: str | None
+    source: str | None
+    tags: tuple[str, ...]
+    importance: float
+    created_at: float
+    updated_at: float
+    author: str
+    uses: int  # how often it was read, or shown among what a search found
+    problems: int  # how many things in its front matter were not understood
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRow:
+    """What one note states of another, by their ids."""
+
+    note: str
+    kind: str
+    other: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +210,7 @@ class HitRow:
     source: str
     author: str
     updated_at: float
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +323,29 @@ class Store(Protocol):
         """Adds pieces behind those of the document, whose text has grown at its end."""
 
     def replace_pieces(
-        self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float
+        self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float, words: str = ""
     ) -> PieceChanges:
-        """Makes these the pieces of the document; those with unchanged text keep their ids and vectors."""
+        """Makes these the pieces of the document; those with unchanged text keep their ids and vectors.
+
+        Args:
+            words: what they are found by beside their text and headings.
+        """
+
+    # notes
+    def replace_note(self, document: DocumentRow, note: Note | None, *, now: float) -> None:
+        """Makes this what is known of the document as a note; None: it is none, or deleted."""
+
+    def note(self, identity: str, projects: frozenset[str] | None) -> NoteRow | None:
+        """The note of that id, if it is in one of these projects."""
+
+    def note_of(self, document: int) -> NoteRow | None:
+        """What is known of a document as a note."""
+
+    def note_twin(self, project: str, task_id: str | None, digest: bytes) -> NoteRow | None:
+        """A note of the same place that says exactly the same."""
+
+    def note_relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
+        """What these notes state and what is stated of them, between notes that there are in these projects."""
 
     def leave_uncut(self, document: int, *, chunking: str) -> None:
         """Notes settings with a document that keeps the pieces it has, since its text is lost."""

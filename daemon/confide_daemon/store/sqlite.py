@@ -19,11 +19,13 @@ from confide_daemon.clash import has_clash
 from confide_daemon.documents import day_of, source_of, text_hash
 from confide_daemon.embed.protocol import Vectors
 from confide_daemon.errors import DamagedError
+from confide_daemon.notes.note import Note
 from confide_daemon.store import (
     disk,
     generations,
     history,
     keyword,
+    notes,
     operations,
     projects,
     transcripts,
@@ -38,10 +40,12 @@ from confide_daemon.store.protocol import (
     Filter,
     Generation,
     HitRow,
+    NoteRow,
     OperationRow,
     PieceChanges,
     Place,
     ProjectRow,
+    RelationRow,
     RevisionEntry,
     RevisionRow,
     SourceCount,
@@ -308,9 +312,10 @@ class SqliteStore(SqliteUpkeep):
         self._rows(sql, (first + len(pieces), document.id))
 
     def replace_pieces(
-        self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float
+        self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float, words: str = ""
     ) -> PieceChanges:
         """The pieces of the document from now on; see `Store`."""
+        other_words = self._one("SELECT words FROM document WHERE id = ?", (document.id,)) != words
         present = self._rows(
             "SELECT id, hash, position, start_line, end_line, heading FROM chunk WHERE document = ? ORDER BY position",
             (document.id,),
@@ -328,23 +333,25 @@ class SqliteStore(SqliteUpkeep):
                         "UPDATE chunk SET position = ?, start_line = ?, end_line = ?, heading = ? WHERE id = ?",
                         (position, piece.start_line, piece.end_line, piece.heading, row[0]),
                     )
-                if row[5] != piece.heading or document.chunking != chunking:
-                    keyword.update(self._rows, row[0], document.path, piece.heading, piece.text)
+                if row[5] != piece.heading or document.chunking != chunking or other_words:
+                    keyword.update(self._rows, row[0], document.path, piece.heading, piece.text, words)
                 continue
-            self._add_piece(document, position, piece, digest, now=now)
+            self._add_piece(document, position, piece, digest, now=now, words=words)
             added += 1
-        sql = "UPDATE document SET chunking = ?, cut_hash = ?, pieces = ? WHERE id = ?"
-        self._rows(sql, (chunking, document.hash, len(pieces), document.id))
+        sql = "UPDATE document SET chunking = ?, cut_hash = ?, pieces = ?, words = ? WHERE id = ?"
+        self._rows(sql, (chunking, document.hash, len(pieces), words, document.id))
         return PieceChanges(added, len(kept), len(present) - len(staying))
 
-    def _add_piece(self, document: DocumentRow, position: int, piece: Piece, digest: bytes, *, now: float) -> None:
+    def _add_piece(
+        self, document: DocumentRow, position: int, piece: Piece, digest: bytes, *, now: float, words: str = ""
+    ) -> None:
         place = (document.id, position, piece.start_line, piece.end_line, piece.heading)
         identity = self._one(
             """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
             (*place, piece.tokens, digest, piece.text, now),
         )
-        keyword.add(self._rows, identity, document.path, piece.heading, piece.text)
+        keyword.add(self._rows, identity, document.path, piece.heading, piece.text, words)
 
     def _remove_pieces(self, pieces: Sequence[int], *, now: float) -> None:
         if not pieces:
@@ -362,6 +369,28 @@ class SqliteStore(SqliteUpkeep):
         """Living documents that were cut by other settings, or not yet."""
         sql = f"{DOCUMENT} WHERE d.deleted = 0 AND d.chunking IS NOT ? LIMIT ?"
         return [_document(row) for row in self._rows(sql, (chunking, limit))]
+
+    # ---------------------------------------------------------------- notes
+
+    def replace_note(self, document: DocumentRow, note: Note | None, *, now: float) -> None:
+        """What is known of the document as a note from now on."""
+        notes.replace(self._rows, document, note, now=now)
+
+    def note(self, identity: str, projects: frozenset[str] | None) -> NoteRow | None:
+        """The note of that id."""
+        return notes.by_id(self._rows, identity, projects)
+
+    def note_of(self, document: int) -> NoteRow | None:
+        """What is known of a document as a note."""
+        return notes.by_document(self._rows, document)
+
+    def note_twin(self, project: str, task_id: str | None, digest: bytes) -> NoteRow | None:
+        """A note that says exactly the same."""
+        return notes.twin(self._rows, project, task_id, digest)
+
+    def note_relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
+        """What these notes state and what is stated of them."""
+        return notes.relations_of(self._rows, identities, projects)
 
     # ---------------------------------------------------------------- vectors
 
@@ -496,7 +525,7 @@ class SqliteStore(SqliteUpkeep):
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
         """The pieces with their documents."""
         sql = """SELECT c.id, c.document, c.position, c.start_line, c.end_line, c.heading, c.tokens, c.text, p.name, d.path,
-                 d.source, d.author, d.updated_at FROM chunk c JOIN document d ON d.id = c.document
+                 d.source, d.author, d.updated_at, d.words FROM chunk c JOIN document d ON d.id = c.document
                  JOIN project p ON p.id = d.project WHERE c.id IN (SELECT value FROM json_each(?))"""
         return {row[0]: HitRow(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))}
 

@@ -8,6 +8,7 @@ optional parameter means that it was left out, as several clients send it.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +16,15 @@ from typing import Any
 from confide_daemon.errors import ToolError
 from confide_daemon.tools.definition import Definition
 
+MAX_OBJECT_BYTES = 16 * 1024
+
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "string": ("a string", (str,)),
     "integer": ("a whole number", (int,)),
     "number": ("a number", (int, float)),
     "boolean": ("true or false", (bool,)),
     "array": ("a list", (list,)),
+    "object": ("an object", (dict,)),
 }
 
 
@@ -59,8 +63,10 @@ def _wire_name(definition: Definition, key: str) -> str:
 
 
 def _value(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
-    kind, types = _KINDS[schema["type"]]
-    if schema["type"] == "integer" and isinstance(value, float) and value.is_integer():
+    asked = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    kind = " or ".join(_KINDS[one][0] for one in asked)
+    types = tuple(one for name in asked for one in _KINDS[name][1])
+    if asked == ["integer"] and isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON has one number type, and some clients write 8 as 8.0.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise ToolError(f"'{name}' must be {kind}, not {_kind_of(value)}")
@@ -70,6 +76,8 @@ def _value(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
         _check_text(name, value, schema)
     elif isinstance(value, list):
         return _items(name, value, schema)
+    elif isinstance(value, dict):
+        _check_object(name, value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_range(name, value, schema)
     return value
@@ -95,6 +103,15 @@ def _check_range(name: str, value: float, schema: Mapping[str, Any]) -> None:
     if not inside or value != value:
         bounds = f"between {least} and {most:,}" if most is not None else f"{least} or more"
         raise ToolError(f"'{name}' must be {bounds}")
+
+
+def _check_object(name: str, value: dict[str, Any]) -> None:
+    try:
+        size = len(json.dumps(value, ensure_ascii=False).encode())
+    except (UnicodeEncodeError, RecursionError):
+        raise ToolError(f"'{name}' is not an object of plain JSON values") from None
+    if size > MAX_OBJECT_BYTES:
+        raise ToolError(f"'{name}' is too large: {size:,} bytes", hint=f"the limit is {MAX_OBJECT_BYTES:,}")
 
 
 def _items(name: str, values: list[Any], schema: Mapping[str, Any]) -> list[Any]:

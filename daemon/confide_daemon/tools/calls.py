@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import ToolError
 from confide_daemon.exchange import as_request_error
-from confide_daemon.tools import read, search, status, store, sync
+from confide_daemon.tools import get, read, search, status, store, sync
 from confide_daemon.tools.arguments import check
 from confide_daemon.tools.catalogue import definitions
 from confide_daemon.tools.context import ToolContext, ToolResult
@@ -39,6 +39,7 @@ _CALLS: dict[str, Call] = {
     store.DEFINITION.name: store.call,
     status.DEFINITION.name: status.call,
     sync.DEFINITION.name: sync.call,
+    get.DEFINITION.name: get.call,
 }
 
 

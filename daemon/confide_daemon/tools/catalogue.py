@@ -13,7 +13,7 @@ from typing import Any
 
 from confide_daemon import __version__
 from confide_daemon.errors import ToolsetError
-from confide_daemon.tools import read, search, status, store, sync
+from confide_daemon.tools import get, read, search, status, store, sync
 from confide_daemon.tools.definition import Definition
 
 SERVER_NAME = "confide"
@@ -31,6 +31,7 @@ MODERN_VERSIONS = ("2026-07-28",)
 
 TOOLSETS: dict[str, tuple[Definition, ...]] = {
     "core": (search.DEFINITION, read.DEFINITION, store.DEFINITION, status.DEFINITION, sync.DEFINITION),
+    "notes": (get.DEFINITION,),
 }
 
 
@@ -43,8 +44,12 @@ def definitions(toolsets: Sequence[str]) -> tuple[Definition, ...]:
     for name in toolsets:
         if name != "all" and name not in TOOLSETS:
             raise ToolsetError(name, known=tuple(TOOLSETS))
-    wanted = TOOLSETS if "all" in toolsets else toolsets
-    return tuple(tool for group, tools in TOOLSETS.items() if group in wanted for tool in tools)
+    return tuple(tool for group in groups(toolsets) for tool in TOOLSETS[group])
+
+
+def groups(toolsets: Sequence[str]) -> tuple[str, ...]:
+    """The groups that these names mean, in the order of the catalogue."""
+    return tuple(group for group in TOOLSETS if group in toolsets or "all" in toolsets)
 
 
 def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
         "capabilities": {"tools": {"listChanged": True}},
         "instructions": INSTRUCTIONS,
-        "tools": [tool.wire() for tool in definitions(toolsets)],
+        "tools": [tool.wire(groups(toolsets)) for tool in definitions(toolsets)],
         "protocolVersions": list(HANDSHAKE_VERSIONS),
         "discover": {
             "supportedVersions": list(MODERN_VERSIONS),

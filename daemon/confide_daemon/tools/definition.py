@@ -6,7 +6,8 @@ say only what an agent needs to choose the tool and fill it in; a test counts th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Offline = Literal["queue", "local", "fail"]
@@ -20,6 +21,8 @@ class Definition:
         properties: the JSON schemas of the parameters, by their names on the wire (camelCase).
         output: the JSON schema of `structuredContent`.
         offline: what the proxy does with a call while the daemon cannot be reached (tools design, last section).
+        shown_with: the parameters that are listed only beside the tools of another group, where they cost what they are worth; they are
+            taken all the same.
         is_long: exempt from the ten seconds that every other call has.
     """
 
@@ -34,10 +37,13 @@ class Definition:
     idempotent: bool = False
     offline: Offline = "fail"
     is_long: bool = False
+    shown_with: Mapping[str, str] = field(default_factory=dict)
 
-    def wire(self) -> dict[str, Any]:
-        """The tool as `tools/list` carries it."""
-        schema: dict[str, Any] = {"type": "object", "properties": self.properties}
+    def wire(self, groups: Collection[str] = ()) -> dict[str, Any]:
+        """The tool as `tools/list` carries it, beside these groups."""
+        hidden = {name for name, group in self.shown_with.items() if group not in groups}
+        shown = {name: schema for name, schema in self.properties.items() if name not in hidden}
+        schema: dict[str, Any] = {"type": "object", "properties": shown}
         if self.required:
             schema["required"] = list(self.required)
         meta: dict[str, Any] = {"confide/offline": self.offline}

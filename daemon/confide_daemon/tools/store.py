@@ -1,4 +1,4 @@
-"""`memory_store`, file form: append to a markdown file, or replace it or one of its sections."""
+"""`memory_store`: append to a markdown file, or replace it or one of its sections; or, given fields of a note, write one."""
 
 from __future__ import annotations
 
@@ -9,21 +9,35 @@ from typing import Any
 from confide_daemon.clash import has_clash
 from confide_daemon.documents import check_path, text_hash
 from confide_daemon.errors import ToolError
+from confide_daemon.notes import naming
 from confide_daemon.space import Operation, PutResult
+from confide_daemon.store import NoteRow
+from confide_daemon.tools import note_form
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult, WrittenBack
-from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.read import PATH
 
 MAX_CONTENT_CHARS = 1_000_000
 MEMORY_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory/"
 
+DUPLICATE = record(
+    {
+        "id": TEXT,
+        "title": TEXT,
+        "path": TEXT,
+        "project": TEXT,
+        "similarity": NUMBER,
+        "by": {"type": "string", "enum": ["content", "embedding", "text"]},
+    }
+)
+
 DEFINITION = Definition(
     name="memory_store",
     title="Store in memory",
     description=(
         "Write something worth keeping (decision, preference, fact, how a problem was solved) to a markdown file that survives this "
-        "session. One self-contained statement an entry. Never store passwords or keys."
+        "session. One self-contained statement an entry. Any field from title on makes it a note of its own. Never store passwords or keys."
     ),
     properties={
         "content": {"type": "string", "minLength": 1, "maxLength": MAX_CONTENT_CHARS, "description": "Markdown"},
@@ -46,22 +60,29 @@ DEFINITION = Definition(
             "maxLength": 256,
             "description": "'global' for all projects; default this one",
         },
+        **note_form.PROPERTIES,
     },
     required=("content",),
     output=record(
         {
             "path": TEXT,
             "project": TEXT,
+            "id": {**TEXT, "description": "Of the note"},
             "linesWritten": COUNT,
             "revision": COUNT,
             "indexed": FLAG,
             "queued": {"type": "boolean", "description": "Kept on this machine until the daemon can be reached"},
             "queuedChunks": {**COUNT, "description": "Pieces that wait for their vectors"},
             "onDisk": {"type": "boolean", "description": "The file on this machine holds it already"},
-            "duplicates": TEXTS,
-            "suggestions": {"type": "object"},
+            "duplicates": {"type": "array", "items": DUPLICATE},
+            "suggestions": {
+                "type": "object",
+                "properties": {"importance": TEXT, "tags": TEXTS, "merge": TEXT},
+                "additionalProperties": False,
+            },
             "warnings": TEXTS,
-        }
+        },
+        optional=("id",),
     ),
     destructive=True,  # `replace` overwrites, although every earlier revision is kept.
     offline="queue",
@@ -77,6 +98,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         InvalidPathError, InvalidTextError, TooLargeError, StorageError: from the space.
     """
     context.grants.require_scope()
+    if note_form.is_note(arguments):
+        return await _store_note(context, arguments)
     project = _project(context, arguments.get("project"))
     path = _path(arguments.get("path"), context.said)
     content, heading = arguments["content"], arguments.get("heading")
@@ -93,6 +116,51 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         return _answer(project, path, result, gone)
     written = await context.machine.write_back(project, path, result, result.previous_hash)
     return _answer(project, path, result, written)
+
+
+async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    asked_project, task_id = note_form.place(context, arguments)
+    project = _project(context, asked_project)
+    draft = note_form.draft(context, arguments, task_id)
+    grants = context.grants
+    grants.require_write(project, naming.folder_of(task_id))
+    for relation in draft.relations:
+        await context.space.notes.row(relation.other, grants.projects_among(None))
+    asked = json.dumps([DEFINITION.name, project, arguments], sort_keys=True, default=str)
+    operation = Operation(context.operation, text_hash(asked)) if context.operation else None
+    stored = await context.space.notes.store(draft, project=project, author=grants.alias, operation=operation)
+    row = stored.row
+    if stored.result is None:
+        return _known(row)
+    written = await context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash)
+    return _answer(project, row.path, stored.result, written, note=row)
+
+
+def _known(row: NoteRow) -> ToolResult:
+    """Nothing was stored: a note says exactly this."""
+    same = {
+        "id": row.id,
+        "title": row.title,
+        "path": row.path,
+        "project": row.project,
+        "similarity": 1.0,
+        "by": "content",
+    }
+    structured = {
+        "path": row.path,
+        "project": row.project,
+        "id": row.id,
+        "linesWritten": 0,
+        "revision": row.revision,
+        "indexed": True,
+        "queued": False,
+        "queuedChunks": 0,
+        "onDisk": True,
+        "duplicates": [same],
+        "suggestions": {},
+        "warnings": [],
+    }
+    return ToolResult(structured, f"Nothing stored: the note {row.id} in {row.path} [{row.project}] says exactly this.")
 
 
 def _project(context: ToolContext, asked: str | None) -> str:
@@ -115,7 +183,9 @@ def _path(asked: str | None, said: datetime | None) -> str:
     return path
 
 
-def _answer(project: str, path: str, stored: PutResult, written: WrittenBack) -> ToolResult:
+def _answer(
+    project: str, path: str, stored: PutResult, written: WrittenBack, *, note: NoteRow | None = None
+) -> ToolResult:
     warnings = [written.warning] if written.warning else []
     if written.result.merged:
         warnings.append("the file was being edited on this machine; both sides were kept")
@@ -137,7 +207,10 @@ def _answer(project: str, path: str, stored: PutResult, written: WrittenBack) ->
         "suggestions": {},
         "warnings": warnings,
     }
+    if note is not None:
+        structured["id"] = note.id
     is_known = "this call was carried out before" if stored.repeated else "it held exactly this already"
     unchanged = "" if stored.changed else f" ({is_known})"
-    text = f"Stored in {path} [{project}], revision {written.result.revision}{unchanged}."
+    named = f" as note {note.id}" if note else ""
+    text = f"Stored in {path} [{project}]{named}, revision {written.result.revision}{unchanged}."
     return ToolResult(structured, "\n".join([text, *(f"warning: {warning}" for warning in warnings)]))

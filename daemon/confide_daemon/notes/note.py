@@ -1,0 +1,301 @@
+"""A note: a markdown document with fields in its front matter, which people and tools write alike.
+
+Whatever a person writes there is taken as far as it makes sense; what does not is reported in `problems`, and left as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from confide_daemon.notes import front_matter, naming
+from confide_daemon.notes.front_matter import FrontMatter
+from confide_daemon.projects import GLOBAL_PROJECT
+
+SCOPES = ("global", "project", "task")
+TYPES = ("core_identity", "project_context", "task_instruction", "episodic")
+CATEGORIES = ("facts", "preferences", "projects", "people", "decisions")
+RELATIONS = (
+    "supports",
+    "contradicts",
+    "supersedes",
+    "refines",
+    "depends_on",
+    "implements",
+    "example_of",
+    "part_of",
+    "see_also",
+)
+IMPORTANCE: Mapping[str, float] = {"core": 1.0, "high": 0.75, "normal": 0.5, "low": 0.25}
+NEUTRAL = IMPORTANCE["normal"]
+
+MAX_TITLE = 200
+MAX_WORD = 100  # characters of a tag, a keyword, an entity, a type, ...
+MAX_TAGS = 32
+MAX_KEYWORDS = 32
+MAX_RELATIONS = 64
+MAX_METADATA_BYTES = 16 * 1024
+
+# The order in which a new note has its fields.
+FIELDS = (
+    "id",
+    "title",
+    "scope",
+    "taskId",
+    "type",
+    "category",
+    "entity",
+    "tags",
+    "importance",
+    "keywords",
+    "status",
+    "source",
+    "sensitive",
+    "relations",
+    "metadata",
+    "created",
+    "updated",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What the note that states it is to another one."""
+
+    kind: str
+    other: str  # the id of that note
+
+    def as_field(self) -> dict[str, str]:
+        """As it stands in the front matter."""
+        return {"relation": self.kind, "id": self.other}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a document says of itself; texts are None where it says nothing.
+
+    Attributes:
+        body: the markdown below the front matter.
+        importance: 0 to 1.
+        created, updated: seconds since 1970.
+        digest: of the body without regard to blank space at its ends; equal for notes that say exactly the same.
+        problems: what was not understood, a sentence each, for the person who wrote it.
+    """
+
+    id: str
+    path_id: str  # the one it has if its own is another note's
+    title: str
+    body: str
+    scope: str
+    task_id: str | None = None
+    type: str | None = None
+    category: str | None = None
+    entity: str | None = None
+    tags: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    importance: float = NEUTRAL
+    status: str | None = None
+    source: str | None = None
+    sensitive: bool = False
+    relations: tuple[Relation, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    created: float | None = None
+    updated: float | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> bytes:
+        """What two notes that say the same share."""
+        return digest_of(self.body)
+
+    @property
+    def words(self) -> str:
+        """What is searched beside the text, the title apart, which stands with the headings."""
+        return " ".join(filter(None, [*self.tags, *self.keywords, self.entity, self.category, self.type]))
+
+
+def digest_of(body: str) -> bytes:
+    """Sixteen bytes that stand for the content of a note."""
+    return hashlib.blake2b(body.replace("\r\n", "\n").strip().encode(), digest_size=16).digest()
+
+
+def level_of(importance: float) -> str:
+    """The word for a number: the nearest of core, high, normal, low."""
+    return min(IMPORTANCE, key=lambda word: (abs(IMPORTANCE[word] - importance), -IMPORTANCE[word]))
+
+
+def importance_of(value: Any) -> float | None:
+    """The number that a word or a number means; None where it means none."""
+    if isinstance(value, str):
+        return IMPORTANCE.get(value.strip().lower())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= 1 else None
+
+
+def title_of(body: str) -> str:
+    """A title for a text that has none: its first line with words, without marks of markdown, at most as long as a title."""
+    for line in body.splitlines():
+        words = re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
+        if words and not re.fullmatch(r"[\W_]+", words):
+            return words if len(words) <= 80 else words[:79].rsplit(" ", 1)[0].rstrip(",;:") + "…"
+    return ""
+
+
+def moment_of(value: Any) -> float | None:
+    """Seconds since 1970 of an ISO date or time (UTC where it names no zone); None where it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def read(project: str, path: str, text: str) -> Note:
+    """The note that a document is. Never raises: what cannot be understood is in its `problems`."""
+    return _Reading(front_matter.parse(text)).note(project, path)
+
+
+class _Reading:
+    """Takes the fields of one document, and notes what is odd."""
+
+    def __init__(self, parts: FrontMatter) -> None:
+        self._parts = parts
+        # People write `task_id` as well as `taskId`; the first one counts.
+        self._fields = {_wire_name(name): value for name, value in reversed(parts.fields.items())}
+        self._problems: list[str] = [] if parts.problem is None else [parts.problem]
+
+    def note(self, project: str, path: str) -> Note:
+        task_id = naming.task_of(path)
+        scope = "task" if task_id is not None else "global" if project == GLOBAL_PROJECT else "project"
+        body = self._parts.body.strip("\n")
+        stated = self._take("scope", _scope, f"'scope' is one of {', '.join(SCOPES)}")
+        if stated is not None and stated != scope:
+            self._problem(f"'scope' says {stated}, but the file lies where notes of scope {scope} do")
+        if (of := self._word("taskId")) is not None and of != task_id:
+            self._problem("'taskId' is not that of the folder the file lies in")
+        path_id = naming.id_of_path(project, path)
+        return Note(
+            id=self._take("id", _identity, "'id' is not of the form mem_name_time_hash, so the file's name gives one")
+            or path_id,
+            path_id=path_id,
+            title=self._word("title", MAX_TITLE) or title_of(body) or path.rsplit("/", 1)[-1].removesuffix(".md"),
+            body=body,
+            scope=scope,
+            task_id=task_id,
+            type=self._word("type"),
+            category=self._word("category"),
+            entity=self._word("entity"),
+            tags=self._words("tags", MAX_TAGS),
+            keywords=self._words("keywords", MAX_KEYWORDS),
+            importance=self._importance(),
+            status=self._word("status"),
+            source=self._word("source"),
+            sensitive=self._fields.get("sensitive") is True,
+            relations=self._relations(),
+            metadata=self._metadata(),
+            created=self._take("created", moment_of, "'created' is not an ISO date"),
+            updated=self._take("updated", moment_of, "'updated' is not an ISO date"),
+            problems=tuple(self._problems),
+        )
+
+    def _problem(self, sentence: str) -> None:
+        self._problems.append(sentence)
+
+    def _take(self, name: str, understand: Callable[[Any], Any], problem: str) -> Any:
+        value = self._fields.get(name)
+        if value is None:
+            return None
+        found = understand(value)
+        if found is None:
+            self._problem(problem)
+        return found
+
+    def _importance(self) -> float:
+        found = self._take("importance", importance_of, f"'importance' is 0 to 1, or {', '.join(IMPORTANCE)}")
+        return NEUTRAL if found is None else float(found)
+
+    def _word(self, name: str, most: int = MAX_WORD) -> str | None:
+        value = self._fields.get(name)
+        if value is None:
+            return None
+        found = _plain(value)
+        if found is None or len(found) > most:
+            self._problem(f"'{name}' is one line of at most {most} characters")
+            return None
+        return found or None
+
+    def _words(self, name: str, most: int) -> tuple[str, ...]:
+        value = self._fields.get(name)
+        if value is None:
+            return ()
+        # People write one tag, or several with commas between.
+        items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+        found = [_plain(item) for item in items]
+        kept = list(dict.fromkeys(word.lstrip("#") for word in found if word and len(word) <= MAX_WORD))
+        if None in found or any(word and len(word) > MAX_WORD for word in found):
+            self._problem(f"'{name}' holds something that is no word of at most {MAX_WORD} characters")
+        if len(kept) > most:
+            self._problem(f"'{name}' has more than {most} entries; the first {most} count")
+        return tuple(word for word in kept[:most] if word)
+
+    def _relations(self) -> tuple[Relation, ...]:
+        value = self._fields.get("relations")
+        if value is None:
+            return ()
+        entries: list[tuple[Any, Any]] = []
+        if isinstance(value, list):
+            for item in value:
+                entries += [(item.get("relation"), item.get("id"))] if isinstance(item, dict) else [(None, None)]
+        elif isinstance(value, dict):  # `supersedes: [id, id]`, as people write it
+            for kind, others in value.items():
+                entries += [(kind, other) for other in (others if isinstance(others, list) else [others])]
+        else:
+            entries.append((None, None))
+        found = []
+        for kind, other in entries:
+            if kind in RELATIONS and isinstance(other, str) and naming.ID.fullmatch(other):
+                found.append(Relation(kind, other))
+            else:
+                self._problem(f"'relations' holds an entry that is not {{relation, id}} of {', '.join(RELATIONS)}")
+        if len(found) > MAX_RELATIONS:
+            self._problem(f"'relations' has more than {MAX_RELATIONS} entries; the first {MAX_RELATIONS} count")
+        return tuple(dict.fromkeys(found))[:MAX_RELATIONS]
+
+    def _metadata(self) -> Mapping[str, Any]:
+        value = self._fields.get("metadata")
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self._problem("'metadata' is not a list of `name: value`")
+            return {}
+        return value
+
+
+def _wire_name(name: str) -> str:
+    return "taskId" if name == "task_id" else name
+
+
+def _scope(value: Any) -> str | None:
+    return value if value in SCOPES else None
+
+
+def _identity(value: Any) -> str | None:
+    return value if isinstance(value, str) and naming.ID.fullmatch(value) else None
+
+
+def _plain(value: Any) -> str | None:
+    """A scalar as one line of text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if not isinstance(value, str) or "\n" in value.strip():
+        return None
+    return " ".join(value.split())

@@ -1,0 +1,162 @@
+"""The notes of one space: written, found by their ids, changed in single fields."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from confide_daemon.documents import check_path, check_text
+from confide_daemon.errors import NotFoundError
+from confide_daemon.notes import note as notes
+from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.note import Note
+from confide_daemon.projects import GLOBAL_PROJECT
+from confide_daemon.results import PutResult
+from confide_daemon.store import NoteRow, RelationRow, Store
+from confide_daemon.threads import StoreThreads
+from confide_daemon.writes import Operation, Writer
+
+T = TypeVar("T")
+
+
+class Change(Protocol):
+    """Runs a write of the space in the thread that writes."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What storing a note came to.
+
+    Attributes:
+        result: of the write; None where a note that says exactly the same was there already.
+        row: the note, new or not.
+    """
+
+    row: NoteRow
+    result: PutResult | None
+
+
+@dataclass(frozen=True, slots=True)
+class FullNote:
+    """A note with all there is to know of it; `relations` in both directions, between notes of the projects asked for."""
+
+    row: NoteRow
+    note: Note
+    text: str
+    relations: list[RelationRow]
+    related: dict[str, NoteRow]  # the notes at the other ends, by id
+
+
+class Notes:
+    """For one space, until it is closed."""
+
+    def __init__(
+        self,
+        threads: StoreThreads,
+        writer: Writer,
+        change: Change,
+    ) -> None:
+        """`change` is the space's."""
+        self._threads = threads
+        self._writer = writer
+        self._change = change
+
+    async def store(self, draft: Draft, *, project: str, author: str, operation: Operation | None = None) -> Stored:
+        """Writes a new note, unless its place has one that says exactly the same.
+
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+            OperationError: the operation's id was used for another change.
+        """
+        seed = operation.id.encode() if operation else os.urandom(16)
+        identity, path = draft.named(seed)
+        scope = "task" if draft.task_id else "global" if project == GLOBAL_PROJECT else "project"
+        text = check_text(draft.text(identity, scope))
+        check_path(path)
+
+        def work(store: Store) -> Stored:
+            if operation is None or store.operation(operation.id) is None:
+                twin = store.note_twin(project, draft.task_id, notes.digest_of(draft.body))
+                if twin is not None:
+                    return Stored(twin, None)
+            result = self._writer.create(project, path, text, author=author, operation=operation)
+            row = _row_at(store, project, path)
+            return Stored(row, result)
+
+        return await self._written(work)
+
+    async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
+        """A note by its id.
+
+        Args:
+            projects: where it may lie, and where notes that it is related with may; None: anywhere.
+
+        Raises:
+            NotFoundError: there is none there.
+        """
+        return await self._threads.read(lambda store: _full(store, _found(store, identity, projects), projects))
+
+    async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
+        """What is listed of a note. Raises as `get`."""
+        return await self._threads.read(lambda store: _found(store, identity, projects))
+
+    async def edit(
+        self,
+        row: NoteRow,
+        change: Callable[[str], str],
+        *,
+        author: str,
+        base: int | None = None,
+        operation: Operation | None = None,
+    ) -> PutResult:
+        """Changes a note's document, from its text to another.
+
+        Raises:
+            NotFoundError: it is gone.
+            ConflictError: it has another revision than `base`.
+            UnreadableError, InvalidTextError, TooLargeError, StorageError, OperationError.
+        """
+        edit = self._writer.edit
+        return await self._written(
+            lambda _store: edit(row.project, row.path, change, author=author, base=base, operation=operation)
+        )
+
+    async def _written(self, work: Callable[[Store], T]) -> T:
+        return await self._change(lambda: work(self._writer.store))
+
+
+def now() -> float:
+    """Seconds since 1970, whole: notes are dated by the second."""
+    return float(int(time.time()))
+
+
+def _found(store: Store, identity: str, projects: frozenset[str] | None) -> NoteRow:
+    row = store.note(identity, projects)
+    if row is None:
+        raise NotFoundError("there is no note of that id", hint="memory_search and memory_list show ids")
+    return row
+
+
+def _full(store: Store, row: NoteRow, projects: frozenset[str] | None) -> FullNote:
+    with store.reading():
+        document = store.document(row.project, row.path)
+        revision = store.revision(row.document, row.revision) if document is not None else None
+        if revision is None or revision.text is None:
+            raise NotFoundError("there is no note of that id", hint="it may have been deleted just now")
+        relations = store.note_relations([row.id], projects)
+        others = {end for one in relations for end in (one.note, one.other) if end != row.id}
+        related = {other: found for other in sorted(others) if (found := store.note(other, projects))}
+    return FullNote(row, notes.read(row.project, row.path, revision.text), revision.text, relations, related)
+
+
+def _row_at(store: Store, project: str, path: str) -> NoteRow:
+    document = store.document(project, path)
+    row = store.note_of(document.id) if document is not None else None
+    if row is None:
+        raise NotFoundError("the note is gone", hint="it was stored before, and has been deleted since")
+    return row

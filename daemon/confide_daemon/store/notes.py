@@ -1,0 +1,125 @@
+"""The rows of notes, as SQL: what each says of itself, its tags, and what it states of others."""
+
+# ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confide_daemon.notes.note import Note
+from confide_daemon.store.protocol import DocumentRow, NoteRow, RelationRow
+
+Rows = Callable[[str, Sequence[Any]], list[Any]]
+
+COLUMNS = """n.document, n.id, p.name, d.path, d.revision, n.task, n.title, n.type, n.category, n.entity, n.status, n.source, n.tags,
+    n.importance, n.created_at, n.updated_at, d.author, coalesce(u.uses, 0), n.problems"""
+SELECT = f"""SELECT {COLUMNS} FROM note n JOIN document d ON d.id = n.document JOIN project p ON p.id = n.project
+    LEFT JOIN document_use u ON u.document = n.document"""
+
+
+def folded(word: str) -> str:
+    """A word as it is compared with others."""
+    return " ".join(word.casefold().split())
+
+
+def replace(rows: Rows, document: DocumentRow, note: Note | None, *, now: float) -> None:
+    """Makes this what is known of the document as a note; None: it is none."""
+    before = rows("SELECT digest, stated_at, created_at, updated_at FROM note WHERE document = ?", (document.id,))
+    for table in ("note_relation", "note_tag", "note"):
+        rows(f"DELETE FROM {table} WHERE document = ?", (document.id,))
+    importance = None if note is None else note.importance
+    rows("UPDATE document SET importance = ? WHERE id = ?", (importance, document.id))
+    if note is None:
+        return
+    identity = note.id
+    if rows("SELECT 1 FROM note WHERE id = ?", (identity,)):
+        # A copy of another note's file: it is known by its own name, so that both can be reached.
+        identity = note.path_id
+    created, updated = _moments(note, before[0] if before else None, document.updated_at or now)
+    rows(
+        """INSERT INTO note (document, id, project, task, title, type, category, entity, entity_key, status, source, tags, importance,
+           created_at, updated_at, stated_at, digest, problems)
+           SELECT ?, ?, project, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM document WHERE id = ?""",
+        (
+            document.id,
+            identity,
+            note.task_id,
+            note.title,
+            note.type,
+            note.category,
+            note.entity,
+            folded(note.entity) if note.entity else None,
+            note.status,
+            note.source,
+            json.dumps(note.tags, ensure_ascii=False),
+            note.importance,
+            created,
+            updated,
+            note.updated,
+            note.digest,
+            len(note.problems) + (identity != note.id),
+            document.id,
+        ),
+    )
+    if (note.created, note.updated) != (None, None):
+        day = "date(?, 'unixepoch')"
+        sql = f"UPDATE document SET day = {day} WHERE id = ? AND {day} BETWEEN '1970' AND '9999'"
+        rows(sql, (updated, document.id, updated))
+    for tag in dict.fromkeys(folded(tag) for tag in note.tags):
+        rows("INSERT INTO note_tag (document, tag) VALUES (?, ?)", (document.id, tag))
+    for relation in note.relations:
+        values = (document.id, relation.kind, relation.other)
+        rows("INSERT INTO note_relation (document, kind, other) VALUES (?, ?, ?)", values)
+
+
+def _moments(note: Note, before: Any, changed_at: float) -> tuple[float, float]:
+    """(created, updated). A person who edits the text seldom changes what the file says of its last change."""
+    first = before[2] if before else changed_at
+    created = first if note.created is None else note.created
+    if note.updated is None:
+        is_same = before is not None and before[0] == note.digest
+        return created, before[3] if is_same else changed_at if note.created is None or before else created
+    if before is not None and before[1] == note.updated:
+        return created, before[3] if before[0] == note.digest else changed_at
+    return created, note.updated
+
+
+def by_id(rows: Rows, identity: str, projects: frozenset[str] | None) -> NoteRow | None:
+    """The note of that id, if it is in one of these projects (None: in any)."""
+    found = rows(f"{SELECT} WHERE n.id = ?", (identity,))
+    note = _row(found[0]) if found else None
+    return note if note and (projects is None or note.project in projects) else None
+
+
+def by_document(rows: Rows, document: int) -> NoteRow | None:
+    """What is known of a document as a note."""
+    found = rows(f"{SELECT} WHERE n.document = ?", (document,))
+    return _row(found[0]) if found else None
+
+
+def twin(rows: Rows, project: str, task: str | None, digest: bytes) -> NoteRow | None:
+    """A note of the same place that says exactly the same."""
+    sql = f"{SELECT} WHERE n.digest = ? AND p.name = ? AND n.task IS ? ORDER BY n.document LIMIT 1"
+    found = rows(sql, (digest, project, task))
+    return _row(found[0]) if found else None
+
+
+def relations_of(rows: Rows, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
+    """What these notes state, and what others state of them: between notes that there are, and that lie in the projects."""
+    sql = """SELECT a.id, r.kind, b.id FROM note_relation r JOIN note a ON a.document = r.document JOIN note b ON b.id = r.other
+             JOIN project pa ON pa.id = a.project JOIN project pb ON pb.id = b.project WHERE {end} IN (SELECT value FROM json_each(?))"""
+    values: list[Any] = [json.dumps(list(identities))]
+    if projects is not None:
+        names = json.dumps(sorted(projects))
+        sql += " AND pa.name IN (SELECT value FROM json_each(?)) AND pb.name IN (SELECT value FROM json_each(?))"
+        values += [names, names]
+    both = f"{sql.format(end='a.id')} UNION {sql.format(end='b.id')} ORDER BY 1, 2, 3"
+    return [RelationRow(*row) for row in rows(both, (*values, *values))]
+
+
+def _row(row: Sequence[Any]) -> NoteRow:
+    values = list(row)
+    values[12] = tuple(json.loads(values[12]))
+    return NoteRow(*values)

@@ -1,0 +1,132 @@
+"""The note form of `memory_store`: which parameters make a note, what they may hold, and where it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confide_daemon.errors import ToolError
+from confide_daemon.notes import naming
+from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.note import (
+    IMPORTANCE,
+    MAX_KEYWORDS,
+    MAX_RELATIONS,
+    MAX_TAGS,
+    MAX_TITLE,
+    MAX_WORD,
+    RELATIONS,
+    SCOPES,
+    Relation,
+    importance_of,
+)
+from confide_daemon.notes.shelf import now
+from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext
+
+# Without a least length, which `one_line` sees to: each costs every client tokens.
+WORD: dict[str, Any] = {"type": "string", "maxLength": MAX_WORD}
+ID: dict[str, Any] = {"type": "string", "maxLength": 160}
+
+# What a note can say of itself, in `memory_store` and in `memory_update`.
+FIELDS: dict[str, dict[str, Any]] = {
+    "title": {"type": "string", "maxLength": MAX_TITLE},
+    "type": {**WORD, "description": "core_identity, project_context, task_instruction, episodic, ..."},
+    "category": {**WORD, "description": "facts, preferences, projects, people, decisions, ..."},
+    "entity": {**WORD, "description": "Who or what it is about"},
+    "tags": {"type": "array", "items": WORD, "maxItems": MAX_TAGS},
+    "importance": {"type": ["number", "string"], "description": "0-1, or core, high, normal, low"},
+    "keywords": {"type": "array", "items": WORD, "maxItems": MAX_KEYWORDS, "description": "Other words to find it by"},
+    "source": WORD,
+    "status": WORD,
+    "metadata": {"type": "object"},
+    "sensitive": {"type": "boolean"},
+}
+
+PROPERTIES: dict[str, dict[str, Any]] = {
+    **FIELDS,
+    "scope": {"type": "string", "enum": list(SCOPES)},
+    "taskId": {"type": "string", "maxLength": 64},
+    "relatedTo": {"type": "array", "items": ID, "maxItems": MAX_RELATIONS, "description": "Note ids"},
+    "relation": {"type": "string", "enum": list(RELATIONS)},
+}
+
+
+def is_note(arguments: dict[str, Any]) -> bool:
+    """Whether any of the parameters makes it one."""
+    return any(name in arguments for name in PROPERTIES)
+
+
+def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | None]:
+    """The project and the task that a note belongs to.
+
+    Raises:
+        ToolError: scope, task and project do not go together, or something is missing.
+    """
+    scope, task_id, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
+    if scope == "task" and task_id is None:
+        raise ToolError("scope 'task' needs 'taskId'", hint="the name of the task, such as release-42")
+    if task_id is not None and scope not in (None, "task"):
+        raise ToolError(f"'taskId' goes with scope 'task', not with '{scope}'", hint="leave one of them out")
+    if task_id is not None and not naming.TASK_ID.fullmatch(task_id):
+        raise ToolError("'taskId' is not usable as a folder's name", hint="letters, digits, '.', '_' and '-'")
+    if scope == "global" and project not in (None, GLOBAL_PROJECT):
+        raise ToolError("scope 'global' and a project exclude each other", hint="leave one of them out")
+    if scope == "project" and project == GLOBAL_PROJECT:
+        raise ToolError("scope 'project' needs a project other than 'global'", hint="use scope 'global'")
+    if scope in ("project", "task") and (project or context.project) in (None, GLOBAL_PROJECT):
+        raise ToolError(f"scope '{scope}' needs 'project'", hint="this session has no project of its own")
+    return GLOBAL_PROJECT if scope == "global" else project or context.project or GLOBAL_PROJECT, task_id
+
+
+def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) -> Draft:
+    """The note that the parameters describe.
+
+    Raises:
+        ToolError: some of them do not go together, or one has a value that it cannot have.
+    """
+    if "path" in arguments or "heading" in arguments or arguments["mode"] != "append":
+        given = next(name for name in ("path", "heading", "mode") if name in arguments)
+        raise ToolError(
+            f"'{given}' is for files, and a note has a file of its own",
+            hint=f"leave out {given}, or the fields of a note",
+        )
+    if "relation" in arguments and "relatedTo" not in arguments:
+        raise ToolError("'relation' needs 'relatedTo'", hint="the ids of the notes it is a relation to")
+    kind = arguments.get("relation", "see_also")
+    words: dict[str, Any] = {
+        name: one_line(name, [arguments[name]])[0]
+        for name in ("title", "type", "category", "entity", "source", "status")
+        if name in arguments
+    }
+    return Draft(
+        body=arguments["content"],
+        created=float(int(context.said.timestamp())) if context.said else now(),
+        task_id=task_id,
+        tags=one_line("tags", arguments.get("tags", ())),
+        keywords=one_line("keywords", arguments.get("keywords", ())),
+        importance=importance(arguments.get("importance")),
+        sensitive=arguments.get("sensitive", False),
+        relations=tuple(Relation(kind, other) for other in dict.fromkeys(arguments.get("relatedTo", ()))),
+        metadata=arguments.get("metadata", {}),
+        **words,
+    )
+
+
+def importance(value: float | str | None) -> float | str | None:
+    """The importance as it stands in a note. Raises ToolError where it is none."""
+    if value is None:
+        return None
+    if importance_of(value) is None:
+        raise ToolError("'importance' is not understood", hint=f"0 to 1, or {', '.join(IMPORTANCE)}")
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def one_line(name: str, values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """The values with each run of blanks as one. Raises ToolError for control characters."""
+    found = []
+    for value in values:
+        words = " ".join(value.split())
+        if not words or not words.isprintable():
+            problem = "holds control characters" if words else "is empty"
+            raise ToolError(f"'{name}' {problem}", hint="one line of plain text")
+        found.append(words)
+    return tuple(dict.fromkeys(found))
