@@ -154,6 +154,7 @@ class UnreadableError(ConfideError):
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"cannot import {path}: it {problem}", hint=hint)
         self.path = path
+        self.problem = problem
 
 
 class ReaderMissingError(ConfideError):

@@ -1,0 +1,238 @@
+"""Markdown that people and agents wrote: one file, or a tree of them. Each section, each item of a plain list, and each decision record
+is a note.
+
+The origin of a section is its file and its headings, so an edited one is the note that is there already; that of an item is its own
+text, since items are inserted anywhere. Files are named from the top of their repository, or of the home folder, whichever path was given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confide_proxy import projects
+from confide_proxy.errors import UnreadableError
+from confide_proxy.importing import front_matter
+from confide_proxy.importing.decision import Decision, decision_of, is_decision, is_template
+from confide_proxy.importing.fields import record_of
+from confide_proxy.importing.opening import files_below, is_folder, read_text
+from confide_proxy.importing.reader import MAX_CONTENT_BYTES, Losses
+from confide_proxy.importing.record import Record, slug
+from confide_proxy.importing.sections import Section, sections, title_of
+
+MAX_FILE_BYTES = 2**22
+_WHOLE_CHARS = 4000
+"""A file whose front matter names it, and that is no longer, is one note."""
+_MAX_TITLE_CHARS = 120
+_MAX_TAGS = 4
+_DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
+_CATEGORIES = {
+    "decision": "decisions",
+    "decisions": "decisions",
+    "preference": "preferences",
+    "preferences": "preferences",
+    "conventions": "preferences",
+    "style": "preferences",
+    "rules": "preferences",
+    "people": "people",
+    "team": "people",
+    "contacts": "people",
+    "facts": "facts",
+}
+"""By a word in a short heading."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as its notes are made from it; `name` is where it is, as on every machine that has it."""
+
+    name: str
+    fields: dict[str, Any]
+    text: str
+    updated: str
+
+
+class _Decided(NamedTuple):
+    """A decision record and what it says of itself."""
+
+    record: Record
+    said: Decision
+
+
+class MarkdownReader:
+    """Any `*.md`."""
+
+    name = "markdown"
+    title = "markdown files"
+
+    def recognises(self, path: Path) -> bool:
+        """A markdown file, or a folder: what is in it is seen when it is read."""
+        return is_folder(path) or path.suffix.lower() in (".md", ".markdown")
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """See `Reader.read`. Decision records come last, since each may be about any other."""
+        decisions: dict[str, _Decided] = {}
+        if not is_folder(path):
+            yield from _records(path, decisions, losses)
+        else:
+            for file in files_below(path, lambda name: name.lower().endswith((".md", ".markdown")), losses):
+                try:
+                    yield from _records(file, decisions, losses)
+                except UnreadableError as error:
+                    losses.add(file.relative_to(path).as_posix(), error.problem)
+        yield from _related(decisions)
+
+
+def _records(path: Path, decisions: dict[str, _Decided], losses: Losses) -> Iterator[Record]:
+    """The notes of a file; a decision record goes to `decisions`."""
+    text = read_text(path, limit=MAX_FILE_BYTES).replace("\r\n", "\n")
+    name = _name_of(path)
+    fields, body, problem = front_matter.split(text)
+    if problem:
+        losses.add(path.name, f"{problem}; its text is imported without its fields")
+    if is_template(name):
+        losses.add(path.name, "is a template")
+        return
+    try:
+        found = sections(body)
+    except ValueError:
+        raise UnreadableError(path, "is too long to be parsed", hint="split it") from None
+    updated = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    file = _File(name, fields, body, updated)
+    if is_decision(name, found):
+        decisions[name] = _decided(file, found)
+        return
+    for record in _notes(file, found):
+        if len(record.content.encode("utf-8", "surrogatepass")) > MAX_CONTENT_BYTES:
+            losses.add(record.origin, f"is larger than {MAX_CONTENT_BYTES // 1000} kB")
+        else:
+            yield record
+
+
+def _notes(file: _File, found: list[Section]) -> Iterator[Record]:
+    if _is_one(file):
+        usual = _usual(file, _document_title(found))
+        yield record_of("markdown", file.name, file.text.strip("\n"), file.fields, **usual)
+    else:
+        yield from _sections(file, found)
+
+
+def _decided(file: _File, found: list[Section]) -> _Decided:
+    said = decision_of(file.name, file.text, found, file.fields.get("status"))
+    fields = {key: value for key, value in file.fields.items() if key.lower() != "status"}
+    usual = _usual(file, _document_title(found))
+    usual |= {"category": "decisions", "importance": "high", "status": said.status}
+    if said.date:
+        usual["created"] = f"{said.date}T00:00:00Z"
+    return _Decided(record_of("markdown", file.name, file.text.strip("\n"), fields, **usual), said)
+
+
+def _related(decisions: dict[str, _Decided]) -> Iterator[Record]:
+    """The decision records with what they say of each other, said by the later one; what is not among them is kept as metadata."""
+    for name, (record, said) in decisions.items():
+        earlier = {other for other in said.supersedes if other in decisions}
+        earlier |= {other for other, (_, of_other) in decisions.items() if name in of_other.superseded_by}
+        unknown = {
+            "supersedes": [other for other in said.supersedes if other not in decisions],
+            "supersededBy": [other for other in said.superseded_by if other not in decisions],
+        }
+        relations = tuple(("supersedes", other) for other in sorted(earlier - {name}))
+        metadata = record.metadata | {key: others for key, others in unknown.items() if others}
+        yield replace(record, relations=(*record.relations, *relations), metadata=metadata)
+
+
+def _sections(file: _File, found: list[Section]) -> Iterator[Record]:
+    document = _document_title(found)
+    seen: dict[str, int] = {}
+    for section in found:
+        if not section.text:
+            continue
+        path = section.headings[1:] if document and section.headings[:1] == (document,) else section.headings
+        place = f"{file.name}#{' > '.join(section.headings)}"
+        usual = _usual(file, " / ".join(path) or document)
+        usual["metadata"] = {"headings": list(section.headings)} if section.headings else {}
+        usual |= _suggested(path)
+        if section.items:
+            for item in section.items:
+                digest = hashlib.sha256(" ".join(item.text.split()).encode()).hexdigest()[:12]
+                origin = f"{place}: {digest}"
+                own = usual | {"title": title_of(item.text), "tags": _tags(path)}
+                if item.is_done is not None:
+                    own["status"] = "done" if item.is_done else "open"
+                yield record_of("markdown", _numbered(origin, seen), item.text, _shared(file), **own)
+        else:
+            own = usual | {"tags": _tags(path[:-1])}
+            yield record_of("markdown", _numbered(place, seen), section.text, _shared(file), **own)
+
+
+def _is_one(file: _File) -> bool:
+    """Whether the file is a note as it is: one of ours, or a short one that its front matter names."""
+    keys = {key.lower() for key in file.fields}
+    is_ours = str(file.fields.get("id", "")).startswith("mem_")
+    is_named = bool(keys & {"title", "name", "id"}) and len(file.text) <= _WHOLE_CHARS
+    return bool(file.text.strip()) and (is_ours or is_named)
+
+
+def _usual(file: _File, title: str | None) -> dict[str, Any]:
+    stem = file.name.rpartition("/")[2].rpartition(".")[0]
+    usual: dict[str, Any] = {"title": (title or stem)[:_MAX_TITLE_CHARS], "updated": file.updated}
+    if day := _DAY.search(stem):
+        usual["created"] = f"{day[1]}T00:00:00Z"
+    return usual
+
+
+def _shared(file: _File) -> dict[str, Any]:
+    """What the front matter says of each part of the file: all but its name."""
+    return {key: value for key, value in file.fields.items() if key.lower() not in ("title", "name", "id")}
+
+
+def _suggested(headings: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for heading in headings:
+        words = heading.lower().split()
+        if len(words) <= 3 and (category := next((_CATEGORIES[word] for word in words if word in _CATEGORIES), None)):
+            found["category"] = category
+        if day := _DAY.search(heading):
+            found["created"] = f"{day[1]}T00:00:00Z"
+    return found
+
+
+def _tags(headings: tuple[str, ...]) -> tuple[str, ...]:
+    is_plain = [heading for heading in headings if not _DAY.search(heading)]
+    return tuple(dict.fromkeys(tag for heading in is_plain if (tag := slug(heading))))[-_MAX_TAGS:]
+
+
+def _document_title(found: list[Section]) -> str | None:
+    """The outermost heading that all others are below."""
+    outermost = {section.headings[0] for section in found if section.headings}
+    return next(iter(outermost)) if len(outermost) == 1 else None
+
+
+def _numbered(origin: str, seen: dict[str, int]) -> str:
+    """The origin with its number where it is not the first of that name."""
+    seen[origin] = seen.get(origin, 0) + 1
+    return origin if seen[origin] == 1 else f"{origin} ({seen[origin]})"
+
+
+def _name_of(path: Path) -> str:
+    """Where the file is: below its repository's project, or below the home folder, or from the root."""
+    file = path.parent.resolve() / path.name
+    for folder in file.parents:
+        if (folder / ".git").exists():
+            return f"{_project_name(folder)}/{file.relative_to(folder).as_posix()}"
+    home = Path.home().resolve()
+    return f"~/{file.relative_to(home).as_posix()}" if home in file.parents else file.as_posix()
+
+
+@cache
+def _project_name(folder: Path) -> str:
+    return projects.identify(folder).name
+
+
+READER = MarkdownReader()

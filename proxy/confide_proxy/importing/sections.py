@@ -1,0 +1,145 @@
+"""Markdown cut into what makes a note each: the text below a heading, up to the next one, and the items of a list that stands alone.
+
+Only block structure is read, by a real parser (markdown-it-py); the text itself is taken as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+MAX_CHARACTERS = 2**20
+"""Of a text that is parsed; prose takes 20 ms a megabyte, but a table of one-letter cells several seconds."""
+_FEW_WORDS = 3
+"""A list most of whose items have fewer words says something as a whole, not item by item."""
+_TITLE_CHARS = 80
+_LINE_CHARS = 500
+"""Of a heading or a first line that are read."""
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|\[\[(?:[^\]|]*\|)?([^\]]*)\]\]")
+_MARKS = re.compile(r"[*_`~]{1,3}(?=\S)|(?<=\S)[*_`~]{1,3}")
+_MARKER = re.compile(r"\s{0,3}[-*+](?:\s{1,4}|$)")
+_TASK = re.compile(r"\[([ xX])\]\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of a list: its markdown without the marker, and for a task whether it is done."""
+
+    text: str
+    is_done: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What stands below a heading and above the next.
+
+    Attributes:
+        headings: from the outermost to its own, as plain words; empty above the first heading.
+        text: without the heading; "" where the next heading follows at once.
+        items: where the text is nothing but a list of unordered items that each say something.
+    """
+
+    headings: tuple[str, ...]
+    text: str
+    items: tuple[Item, ...] = ()
+
+
+def sections(text: str) -> list[Section]:
+    """The sections in order, the one above the first heading included. Raises ValueError for a text that is too long to be parsed."""
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError("too long")
+    tokens = _parser().parse(text)
+    lines = text.split("\n")
+    heads = [
+        (number, token)
+        for number, token in enumerate(tokens)
+        if token.type == "heading_open" and token.level == 0 and token.map
+    ]
+    found: list[Section] = []
+    above: list[tuple[int, str]] = []
+    first_line, first_token = 0, 0
+    for number, token in heads:
+        assert token.map is not None
+        found.append(_section(above, lines[first_line : token.map[0]], tokens[first_token:number], first_line))
+        level = int(token.tag[1:])
+        above = [*(one for one in above if one[0] < level), (level, plain(tokens[number + 1].content))]
+        first_line, first_token = token.map[1], number + 3
+    found.append(_section(above, lines[first_line:], tokens[first_token:], first_line))
+    return [one for one in found if one.headings or one.text]
+
+
+def plain(markup: str) -> str:
+    """The beginning of a line of markdown as plain words."""
+    words = _LINK.sub(lambda match: match[1] or match[2] or "", markup[:_LINE_CHARS])
+    return " ".join(_MARKS.sub("", words).split())
+
+
+def title_of(text: str) -> str:
+    """A title for a text that has none: its bold beginning, or its first sentence, or as many words as fit."""
+    first = next((line.strip()[:_LINE_CHARS] for line in text.split("\n") if line.strip()), "")
+    if bold := re.match(r"(?:\*\*|__)(.{2,78}?)(?:\*\*|__)", first):
+        return plain(bold[1]).rstrip(":. ")
+    words = plain(first.lstrip("#>-*+ "))
+    sentence = re.match(r".{8,78}?(?=[.;:!?](?:\s|$))", words)
+    if sentence:
+        return sentence[0]
+    if len(words) <= _TITLE_CHARS:
+        return words
+    return words[:_TITLE_CHARS].rsplit(" ", 1)[0].rstrip(",;: ") + "…"
+
+
+def _section(above: list[tuple[int, str]], lines: list[str], tokens: list[Token], first_line: int) -> Section:
+    text = "\n".join(lines).strip("\n").rstrip()
+    if not re.search(r"\w", _without_comments(text)):
+        text = ""
+    items = tuple(_items(tokens, lines, first_line)) if text else ()
+    titles = tuple(title for _, title in above if title)
+    is_telling = sum(len(item.text.split()) >= _FEW_WORDS for item in items) * 2 > len(items) > 1
+    return Section(titles, text, items if is_telling else ())
+
+
+def _without_comments(text: str) -> str:
+    kept: list[str] = []
+    start = 0
+    # Not by a pattern: what is opened many times and never closed would be looked through each time.
+    while (opened := text.find("<!--", start)) >= 0 and (closed := text.find("-->", opened)) >= 0:
+        kept.append(text[start:opened])
+        start = closed + 3
+    return "".join([*kept, text[start:]])
+
+
+def _items(tokens: list[Token], lines: list[str], first_line: int) -> Iterator[Item]:
+    outer = [token for token in tokens if token.level == 0 and token.nesting >= 0]
+    # The steps of an ordered list belong together, and so does a list with the words that introduce it.
+    if not outer or any(token.type != "bullet_list_open" for token in outer):
+        return
+    for token in tokens:
+        if token.type == "list_item_open" and token.level == 1 and token.map:
+            start, end = (number - first_line for number in token.map)
+            text = _without_marker(lines[start:end])
+            task = _TASK.match(text)
+            text = text[task.end() :] if task else text
+            if text.strip():
+                yield Item(text, task[1] in "xX" if task else None)
+
+
+def _without_marker(lines: list[str]) -> str:
+    marker = _MARKER.match(lines[0])
+    width = marker.end() if marker else 0
+    rest = [line[width:] if not line[:width].strip() else line.lstrip() for line in lines[1:]]
+    return "\n".join([lines[0][width:], *rest]).strip("\n").rstrip()
+
+
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    # Without inline markup, whose parsing is quadratic in hostile texts, and of which nothing is needed.
+    return MarkdownIt("commonmark").disable("inline")
