@@ -33,6 +33,7 @@ from confide_daemon.errors import GrantError, TakenError, ToolsetError
 from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
 from confide_daemon.grants import Grants
 from confide_daemon.history_requests import HistoryRequests
+from confide_daemon.import_requests import ImportRequests
 from confide_daemon.operations import Origin, call_again
 from confide_daemon.project_requests import ProjectRequests
 from confide_daemon.rates import Rate
@@ -104,6 +105,7 @@ class Session:
         self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
         self._exchange = Exchange(space, self._copies, lambda: self.grants, self._publish)
         self._exchange.serve(HistoryRequests(space, lambda: self.grants, self._publish_here_too).operations)
+        self._exchange.serve(ImportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
@@ -206,7 +208,7 @@ class Session:
         project = project_of(body)
         if op == "call":
             return await self._tracked(call_again(body, self._surroundings, project, self._toolsets))
-        if op == "transcript":  # a machine has sessions of more projects than it attaches
+        if op in ("transcript", "import"):  # a machine has sessions and memories of more projects than it attaches
             return await self._tracked(self._exchange.handle(op, body))
         if project not in self._copies.projects:
             raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")

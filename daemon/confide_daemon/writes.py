@@ -140,6 +140,13 @@ class Writer:
                 self._note(operation, result)
             return result
 
+    def create_within(self, project: str, path: str, text: str, *, author: str) -> PutResult | None:
+        """As `create`, in a transaction that has begun, of a text that was checked."""
+        row = self._store.document(project, path)
+        if row is not None and not row.deleted:
+            return None
+        return self._keep(row, project, path, text, author=author, lines=text.count("\n"))
+
     def edit(
         self,
         project: str,

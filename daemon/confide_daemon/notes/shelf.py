@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -12,10 +12,11 @@ from confide_daemon.documents import check_path, check_text
 from confide_daemon.errors import NotFoundError
 from confide_daemon.notes import note as notes
 from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.intake import Intake, Taken
 from confide_daemon.notes.note import Note
 from confide_daemon.projects import GLOBAL_PROJECT
 from confide_daemon.results import PutResult
-from confide_daemon.store import NoteRow, RelationRow, Store
+from confide_daemon.store import EntityRow, NoteCounts, NoteRow, RelationRow, Store
 from confide_daemon.threads import StoreThreads
 from confide_daemon.writes import Operation, Writer
 
@@ -90,6 +91,16 @@ class Notes:
 
         return await self._written(work)
 
+    async def take(self, drafts: Sequence[Draft], intake: Intake, *, is_dry: bool = False) -> list[Taken]:
+        """Takes in notes from elsewhere, which bring their ids, in one transaction; a dry run writes nothing.
+
+        Raises:
+            StorageError: nothing was written.
+        """
+        if is_dry:
+            return await self._threads.read(lambda store: intake.try_out(store, drafts))
+        return await self._written(lambda _store: intake.take(self._writer, drafts))
+
     async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
         """A note by its id.
 
@@ -104,6 +115,16 @@ class Notes:
     async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
         """What is listed of a note. Raises as `get`."""
         return await self._threads.read(lambda store: _found(store, identity, projects))
+
+    async def entities(
+        self, projects: frozenset[str] | None, *, tasks: bool | None = None, type: str | None = None
+    ) -> list[EntityRow]:
+        """What the notes are about, the most written about first; see `Store.entities`."""
+        return await self._threads.read(lambda store: store.entities(projects, tasks=tasks, type=type))
+
+    async def counts(self, projects: frozenset[str] | None) -> NoteCounts:
+        """How many notes there are in the projects."""
+        return await self._threads.read(lambda store: store.note_counts(projects))
 
     async def edit(
         self,

@@ -1,0 +1,109 @@
+"""Notes that come from elsewhere, many at a time: each is stored once, however often it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from confide_daemon.documents import check_path, check_text
+from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeError
+from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.note import digest_of
+from confide_daemon.projects import GLOBAL_PROJECT
+from confide_daemon.results import PutResult
+from confide_daemon.store import Store
+from confide_daemon.writes import Writer
+
+State = Literal["new", "known", "identical", "deleted", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of one note.
+
+    Attributes:
+        state: new; known: its id is here, whatever the note says by now; identical: another note of the place says exactly this;
+            deleted: it was here, and somebody deleted it; refused.
+        id: of the note that is there.
+        why: it was refused, for people.
+        path, result: of the document that was written.
+    """
+
+    state: State
+    id: str | None = None
+    why: str | None = None
+    path: str = ""
+    result: PutResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How notes are taken in.
+
+    Attributes:
+        projects: which the caller reaches; None: all. What lies elsewhere is nothing that it is told of.
+        again: bring back what was deleted.
+    """
+
+    project: str
+    author: str
+    projects: frozenset[str] | None
+    again: bool = False
+
+    def take(self, writer: Writer, drafts: Sequence[Draft]) -> list[Taken]:
+        """Writes them, in one transaction, in the thread that writes.
+
+        Raises:
+            StorageError: nothing was written.
+        """
+        with writer.store.writing():
+            return [self._taken(writer, draft) for draft in drafts]
+
+    def try_out(self, store: Store, drafts: Sequence[Draft]) -> list[Taken]:
+        """What `take` would come to; writes nothing."""
+        seen: set[tuple[str | None, bytes]] = set()
+        ids: set[str] = set()
+        found = []
+        with store.reading():
+            for draft in drafts:
+                taken = self._looked_up(store, draft)
+                said = (draft.task_id, digest_of(draft.body))
+                if taken.state == "new" and taken.id in ids:
+                    taken = Taken("known", taken.id)
+                elif taken.state == "new" and said in seen:
+                    taken = Taken("identical")
+                elif taken.state == "new":
+                    seen.add(said)
+                    ids.add(taken.id or "")
+                found.append(taken)
+        return found
+
+    def _taken(self, writer: Writer, draft: Draft) -> Taken:
+        taken = self._looked_up(writer.store, draft)
+        if taken.state != "new":
+            return taken
+        _, path = draft.named(b"")
+        result = writer.create_within(self.project, path, self._text(draft), author=self.author)
+        return Taken("known", taken.id) if result is None else Taken("new", taken.id, path=path, result=result)
+
+    def _looked_up(self, store: Store, draft: Draft) -> Taken:
+        identity, path = draft.named(b"")
+        try:
+            check_path(path)
+            check_text(self._text(draft))
+        except (InvalidPathError, InvalidTextError, TooLargeError) as error:
+            return Taken("refused", identity, str(error))
+        if store.note(identity, self.projects) is not None:
+            return Taken("known", identity)
+        document = store.document(self.project, path)
+        if document is not None and not document.deleted:
+            return Taken("known", identity)  # whoever edited the file took its id away
+        if document is not None and not self.again:
+            return Taken("deleted", identity)
+        twin = store.note_twin(self.project, draft.task_id, digest_of(draft.body))
+        return Taken("new", identity) if twin is None else Taken("identical", twin.id)
+
+    def _text(self, draft: Draft) -> str:
+        scope = "task" if draft.task_id else "global" if self.project == GLOBAL_PROJECT else "project"
+        return draft.text(draft.named(b"")[0], scope)

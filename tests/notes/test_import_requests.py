@@ -1,0 +1,121 @@
+"""What other systems remembered is taken in once, each note by itself, and only where the caller may write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.notes import Agent
+from tests.support.serving import Machine, Serving, machine
+
+from confide_crypto.errors import RequestError
+
+
+def record(number: int, **fields: Any) -> dict[str, Any]:
+    return {"id": f"mem_note_1700000000_{number:08x}", "content": f"Fact number {number}.", **fields}
+
+
+async def take(laptop: Machine, *records: Any, project: str = "proj", **options: Any) -> list[dict[str, Any]]:
+    answer = await laptop.request("import", {"project": project, "records": list(records), **options})
+    results: list[dict[str, Any]] = answer["results"]
+    return results
+
+
+def states(results: list[dict[str, Any]]) -> list[str]:
+    return [one["state"] for one in results]
+
+
+async def test_a_record_becomes_a_note_with_all_it_says(agent: Agent, laptop: Machine) -> None:
+    said = record(
+        1,
+        title="The first",
+        category="facts",
+        tags=["one"],
+        importance="high",
+        created="2024-01-02T03:04:05Z",
+        relations=[{"relation": "refines", "id": record(2)["id"]}],
+        metadata={"origin": {"system": "old", "id": "x1", "file": "~/old.db"}},
+    )
+    assert states(await take(laptop, said, record(2))) == ["new", "new"]
+    note = await agent.call("memory_get", id=said["id"])
+    assert (note["content"], note["title"], note["category"]) == ("Fact number 1.", "The first", "facts")
+    assert (note["tags"], note["level"], note["source"]) == (["one"], "high", "import")
+    assert note["created"] == "2024-01-02T03:04:05Z"
+    assert note["metadata"] == said["metadata"]
+    assert [(one["relation"], one["id"]) for one in note["relations"]] == [("refines", record(2)["id"])]
+    found = await agent.call("memory_search", query="fact number", minScore=0)
+    assert {hit["path"] for hit in found["results"]} == {
+        "memory/notes/the-first-00000001.md",
+        "memory/notes/fact-number-2-00000002.md",
+    }
+
+
+async def test_nothing_is_stored_twice(agent: Agent, laptop: Machine) -> None:
+    """Neither what is here by its id, nor what another note says, nor what somebody deleted, unless it is asked for."""
+    existing = await agent.note("Somebody said this.")
+    assert states(await take(laptop, record(1), record(1))) == ["new", "known"]
+    same = record(3, content="\nSomebody said this.\n")
+    assert await take(laptop, same) == [{"state": "identical", "id": existing}]
+    note = await agent.call("memory_get", id=record(1)["id"])
+    await laptop.request("remove", {"project": "proj", "path": note["path"], "base": note["revision"]})
+    assert states(await take(laptop, record(1), dryRun=True)) == ["deleted"]
+    assert states(await take(laptop, record(1))) == ["deleted"]
+    assert states(await take(laptop, record(1), again=True)) == ["new"]
+    assert (await agent.call("memory_get", id=record(1)["id"]))["content"] == "Fact number 1."
+
+
+async def test_a_dry_run_says_what_would_be_and_stores_nothing(agent: Agent, laptop: Machine) -> None:
+    batch = [record(1), record(2, content="Fact number 1."), record(1), record(3, tags=[7])]
+    expected = ["new", "identical", "known", "refused"]
+    assert states(await take(laptop, *batch, dryRun=True)) == expected
+    await agent.refused("memory_get", id=record(1)["id"])
+    assert states(await take(laptop, *batch)) == expected
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "no object",
+        {"content": "no id"},
+        record(9, id="mem_../../x_1_abcd1234"),
+        record(9, content="  \n"),
+        record(9, content="a\0b"),
+        record(9, content="x" * 4_300_000),
+        record(9, title="t" * 201),
+        record(9, title="line\nbreak\x07"),
+        record(9, tags=["x"] * 33),
+        record(9, tags="one"),
+        record(9, importance="enormous"),
+        record(9, importance=True),
+        record(9, taskId="../up"),
+        record(9, created="yesterday"),
+        record(9, created="9999-12-31T23:59:59-23:00"),
+        record(9, relations=[{"relation": "hates", "id": record(1)["id"]}]),
+        record(9, metadata={"long": "x" * 20_000}),
+        record(9, metadata=[]),
+        record(9, project="other"),
+    ],
+)
+async def test_a_bad_record_is_refused_by_itself(laptop: Machine, bad: Any) -> None:
+    first, second, third = await take(laptop, record(1), bad, record(2))
+    assert (first["state"], second["state"], third["state"]) == ("new", "refused", "new")
+    assert second["why"]
+
+
+async def test_a_batch_has_a_limit(laptop: Machine) -> None:
+    with pytest.raises(RequestError, match="201"):
+        await take(laptop, *(record(number) for number in range(201)))
+
+
+async def test_only_who_may_write_there_imports(daemon: Serving, agent: Agent, laptop: Machine) -> None:
+    """Another caller of the space is refused, and learns nothing of notes that it does not reach."""
+    assert states(await take(laptop, record(1))) == ["new"]
+    async with machine(daemon, "narrow", space="laptop", projects={"mine"}) as other:
+        with pytest.raises(RequestError) as refused:
+            await take(other, record(2))
+        assert refused.value.code == "denied"
+        assert states(await take(other, record(1), project="mine", dryRun=True)) == ["new"]
+    async with machine(daemon, "reader", space="laptop", scope="read") as other:
+        with pytest.raises(RequestError) as refused:
+            await take(other, record(2))
+        assert refused.value.code == "denied"
