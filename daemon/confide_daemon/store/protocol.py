@@ -121,6 +121,30 @@ class NoteRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EntityRow:
+    """Something that notes are about, in one project; times are seconds since 1970."""
+
+    name: str
+    project: str
+    is_of_tasks: bool
+    count: int
+    first_seen: float
+    last_updated: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoteCounts:
+    """How many notes there are, by type and category ("" for none); times are seconds since 1970, None without any note."""
+
+    total: int
+    with_problems: int
+    by_type: dict[str, int]
+    by_category: dict[str, int]
+    created_at: float | None
+    updated_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class RelationRow:
     """What one note states of another, by their ids."""
 
@@ -352,6 +376,12 @@ class Store(Protocol):
 
     def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
         """Documents whose pieces were cut by other settings, or not yet."""
+
+    def entities(self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
+        """What the notes are about, the most written about first."""
+
+    def note_counts(self, projects: frozenset[str] | None) -> NoteCounts:
+        """How many notes there are."""
 
     # vectors
     def generations(self) -> list[Generation]: ...

@@ -22,6 +22,7 @@ from confide_daemon.errors import DamagedError
 from confide_daemon.notes.note import Note
 from confide_daemon.store import (
     disk,
+    entities,
     generations,
     history,
     keyword,
@@ -37,9 +38,11 @@ from confide_daemon.store.filters import allowed_documents
 from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash
 from confide_daemon.store.protocol import (
     DocumentRow,
+    EntityRow,
     Filter,
     Generation,
     HitRow,
+    NoteCounts,
     NoteRow,
     OperationRow,
     PieceChanges,
@@ -387,6 +390,15 @@ class SqliteStore(SqliteUpkeep):
     def note_twin(self, project: str, task_id: str | None, digest: bytes) -> NoteRow | None:
         """A note that says exactly the same."""
         return notes.twin(self._rows, project, task_id, digest)
+
+    def entities(self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
+        """What the notes are about."""
+        key = ("entities", projects, tasks, type)
+        return self._remembered.get(key, lambda: entities.listed(self._rows, projects, tasks=tasks, type=type))
+
+    def note_counts(self, projects: frozenset[str] | None) -> NoteCounts:
+        """How many notes there are."""
+        return entities.counts(self._rows, projects)
 
     def note_relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
         """What these notes state and what is stated of them."""

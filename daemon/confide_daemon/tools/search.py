@@ -9,7 +9,8 @@ from typing import Any
 from confide_daemon import grants
 from confide_daemon.errors import ToolError
 from confide_daemon.space import Hit, SearchQuery, SearchResult
-from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
+from confide_daemon.tools import reach
+from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
@@ -102,7 +103,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """
     query = SearchQuery(
         text=arguments["query"],
-        projects=context.grants.projects_among(_projects(context, arguments)),
+        projects=context.grants.projects_among(reach.projects(context, arguments.get("project"), arguments["scope"])),
         max_results=arguments["maxResults"],
         min_score=float(arguments.get("minScore", context.min_score)),
         sources=_sources(context, arguments.get("sources")),
@@ -117,24 +118,6 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     )
     result = await context.space.search(query)
     return ToolResult(_structured(result), _text(result))
-
-
-def _projects(context: ToolContext, arguments: dict[str, Any]) -> frozenset[str] | None:
-    """The projects to search, None for all: this one, those linked with it and the global one; `scope` narrows, `project` replaces."""
-    project, scope = arguments.get("project"), arguments["scope"]
-    if scope == "global":
-        if project not in (None, GLOBAL_PROJECT):
-            raise ToolError(f"scope 'global' leaves nothing of project '{project[:64]}'", hint="leave one of them out")
-        return frozenset({GLOBAL_PROJECT})
-    if project == "*":
-        return None
-    if project is not None:
-        return frozenset({project})
-    if context.project is None:
-        return None
-    if scope == "project":
-        return frozenset({context.project})
-    return frozenset({context.project, GLOBAL_PROJECT, *context.linked})
 
 
 def _sources(context: ToolContext, asked: list[str] | None) -> frozenset[str] | None:
