@@ -1,4 +1,4 @@
-"""Models that other libraries run in the daemon: FastEmbed with the packaged weights in a folder, and what is said where one is missing."""
+"""Models that other libraries run in the daemon: FastEmbed and llama.cpp with the packaged weights, and what is said without them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import time
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.support import minilm_gguf
 from tests.support.generations import fill, opened
 
 from confide_daemon import models
@@ -95,8 +96,92 @@ def test_gguf_without_a_model() -> None:
     assert "path in [embedding.gguf]" in (caught.value.hint or "")
 
 
+def test_gguf_with_a_library_that_does_not_run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built for another processor, or without a library of the system: it is there and cannot be loaded."""
+    (tmp_path / "llama_cpp.py").write_text("raise RuntimeError('Failed to load shared library')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "llama_cpp", raising=False)
+    with pytest.raises(EmbedderError, match="does not run on this machine") as caught:
+        load("gguf", gguf.Settings(path="/m.gguf"))
+    assert "--no-binary" in (caught.value.hint or "")
+
+
+def llama_cpp() -> Any:
+    return pytest.importorskip("llama_cpp", reason="the extra confide[gguf] is not installed: it ships as source alone")
+
+
+@pytest.fixture(scope="module")
+def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packaged model as a GGUF file."""
+    llama_cpp()
+    path = tmp_path_factory.mktemp("gguf") / "all-MiniLM-L6-v2.F16.gguf"
+    minilm_gguf.write(Path(weights.model_path()), path)
+    return path
+
+
+def test_gguf_runs_a_sentence_model(sentence_model: Path) -> None:
+    """The same weights as our own session gives the same vectors, also of what WordPiece takes apart in its own ways."""
+    embedder = load("gguf", gguf.Settings(path=str(sentence_model)))
+    assert embedder.id == "gguf"
+    assert embedder.model.startswith("all-MiniLM-L6-v2.F16.gguf@")
+    assert embedder.dimensions == 384
+    texts = [
+        "The reason for picking PostgreSQL was row level security.",
+        "Lunch is at noon on Fridays.",
+        "## Ports\n\n- `getUserById` throws ERR_CONN_42 in /srv/app/db.py",
+        "Größe, naïve café: 東京タワー and “quotes” — 5 € 🙂",
+        "",
+    ]
+    vectors = embedder.embed_documents(texts)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert np.all(np.sum(vectors * load_minilm().embed_documents(texts), axis=1) > 0.999)
+    near, far = vectors[:2] @ embedder.embed_query("why did we choose postgres?")
+    assert near > 0.5 > 0.2 > far
+    assert embedder.embed_documents([]).shape == (0, 384)
+
+
+@pytest.mark.parametrize("max_tokens", [0, 1_000_000])
+def test_gguf_reads_the_beginning_of_a_text_that_is_too_long(sentence_model: Path, max_tokens: int) -> None:
+    """Whatever is configured: llama.cpp ends the process at a token for which the model has no position."""
+    embedder = load("gguf", gguf.Settings(path=str(sentence_model), max_tokens=max_tokens))
+    vectors = embedder.embed_documents(["postgres " * 1500, "postgres " * 3000, "lunch at noon"])
+    assert np.allclose(vectors[0], vectors[1], atol=1e-5)
+    near, far = vectors[1:] @ embedder.embed_query("postgres")
+    assert near > far + 0.2
+
+
+@pytest.mark.parametrize("pooling", [0, 4], ids=["none", "rank"])
+def test_gguf_with_a_model_that_makes_no_vectors_of_texts(pooling: int, tmp_path: Path) -> None:
+    llama_cpp()
+    path = tmp_path / "chat.gguf"
+    minilm_gguf.write(Path(weights.model_path()), path, pooling=pooling)
+    with pytest.raises(EmbedderError, match="makes no vectors of texts") as caught:
+        load("gguf", gguf.Settings(path=str(path)))
+    assert "has to be an embedding model" in (caught.value.hint or "")
+
+
+def test_gguf_is_asked_for_nothing_once_it_is_closed(sentence_model: Path) -> None:
+    embedder = load("gguf", gguf.Settings(path=str(sentence_model)))
+    embedder.close()  # type: ignore[attr-defined]
+    with pytest.raises(EmbedderError, match="is closed"):
+        embedder.embed_query("ports")
+
+
+async def test_a_space_is_searched_with_gguf(sentence_model: Path, tmp_path: Path) -> None:
+    handle = EmbedderHandle(lambda: load("gguf", gguf.Settings(path=str(sentence_model))), name="gguf")
+    async with opened(tmp_path / "s.db", [handle]) as space:
+        await fill(space, 12)
+        text = "The reason for picking PostgreSQL was row level security.\n"
+        await space.put("p", "memory/db.md", text, base=0, author="a")
+        assert await space.wait_indexed(timeout_s=60)
+        result = await space.search(SearchQuery("why was that relational database chosen", min_score=0.0))
+        assert result.mode == "hybrid"
+        assert result.hits[0].path == "memory/db.md"
+        assert (await space.status(None)).model.startswith("all-MiniLM-L6-v2.F16.gguf@")
+
+
 def test_gguf_with_a_file_that_is_no_model(tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp", reason="the extra confide[gguf] is not installed: it ships as source alone")
+    llama_cpp()
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(EmbedderError, match="cannot load the GGUF model"):
         load("gguf", gguf.Settings(path=str(tmp_path / "broken.gguf")))
@@ -119,21 +204,31 @@ def test_a_folder_may_say_what_goes_before_questions_and_documents(folder: Path,
 class Llama:
     """llama.cpp's model as its Python library offers it, on a machine where a text takes 50 ms."""
 
+    metadata: ClassVar = {"general.architecture": "bert", "bert.context_length": "512"}
+
     def __init__(self, **options: Any) -> None: ...
 
     def n_embd(self) -> int:
         return 2
 
+    def pooling_type(self) -> int:
+        return 1
+
     def embed(self, text: str, *, normalize: bool, truncate: bool) -> list[float]:
         time.sleep(0.05)
         return [1.0, float(len(text))]
+
+    def close(self) -> None: ...
+
+
+LIBRARY = SimpleNamespace(Llama=Llama, LLAMA_POOLING_TYPE_NONE=0, LLAMA_POOLING_TYPE_RANK=4)
 
 
 async def test_questions_find_their_turn_while_gguf_embeds_documents(tmp_path: Path) -> None:
     """A context serves one caller, so a question waits for the call that is under way: that has to end in time."""
     weights = tmp_path / "model.gguf"
     weights.write_bytes(b"weights")
-    embedder = gguf.GgufEmbedder(SimpleNamespace(Llama=Llama), weights, Prefixes(), threads=1)
+    embedder = gguf.GgufEmbedder(LIBRARY, weights, Prefixes(), threads=1)
     async with opened(tmp_path / "s.db", [EmbedderHandle.ready(embedder)]) as space:
         await fill(space, 1)
         assert await space.wait_indexed(timeout_s=30)

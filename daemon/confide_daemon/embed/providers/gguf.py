@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from confide_daemon.config import EmbeddingConfig
     from confide_daemon.embed.protocol import Embedder, Vectors
 
+# No piece is longer, and what llama.cpp sets aside grows with the square of it: bge-m3 would take gigabytes for the 8,192 it could read.
+TOKENS = 2048
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -23,7 +27,8 @@ class Settings:
     Attributes:
         path: the model's file.
         query_prefix, document_prefix: put before each text; `auto` takes what is known of the model by the file's name.
-        max_tokens: of one text, in the model's own tokens; 0 takes what is known of the model, else 512.
+        max_tokens: of one text, in the model's own tokens; 0 takes what is known of the model, else 512, and 2,048 at most. Never more than
+            the file itself says that the model reads.
     """
 
     path: str = ""
@@ -41,6 +46,9 @@ def open(config: EmbeddingConfig) -> Embedder:
     settings: Settings = config.section("gguf")
     if not settings.path:
         raise EmbedderError("no GGUF model is configured", hint="set path in [embedding.gguf] of daemon.toml")
+    # Read when the library is loaded. Threads of OpenMP that wait for each other burn their cores: with two, a question took ten times the
+    # CPU time, and on a busy machine ten times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import llama_cpp
     except ImportError:
@@ -48,10 +56,17 @@ def open(config: EmbeddingConfig) -> Embedder:
             "cannot load the GGUF model: llama-cpp-python is not installed",
             hint="install confide with the extra: confide[gguf] (it is built from source, which takes a C++ compiler)",
         ) from None
+    except (OSError, RuntimeError) as error:
+        raise EmbedderError(
+            f"cannot load the GGUF model: llama-cpp-python does not run on this machine ({type(error).__name__})",
+            hint="build it here: pip install --force-reinstall --no-binary llama-cpp-python llama-cpp-python",
+        ) from None
     path = Path(settings.path).expanduser()
     prefixes = for_model(
         path.name, query=settings.query_prefix, document=settings.document_prefix, max_tokens=settings.max_tokens
     )
+    if not settings.max_tokens:
+        prefixes = replace(prefixes, max_tokens=min(prefixes.max_tokens, TOKENS))
     return GgufEmbedder(llama_cpp, path, prefixes, threads=config.threads)
 
 
@@ -70,24 +85,20 @@ class GgufEmbedder:
         self.model = f"{named(path.name, prefixes)}@{file_digest(path)}"
         self._prefixes = prefixes
         self._lock = threading.Lock()
-        size = prefixes.max_tokens
-        try:
-            # A text has to fit into one physical batch (n_ubatch) where every token sees every other.
-            self._model = library.Llama(
-                model_path=str(path),
-                embedding=True,
-                n_ctx=size,
-                n_batch=size,
-                n_ubatch=size,
-                n_threads=threads,
-                n_threads_batch=threads,
-                verbose=False,
-            )
-        except (ValueError, RuntimeError, OSError, AssertionError) as error:
+        self._is_closed = False
+        size = min(prefixes.max_tokens, TOKENS)
+        self._model = _loaded(library, path, size, threads=threads)
+        # llama.cpp ends the whole process where a text is longer than the model has positions for.
+        fitting = min(prefixes.max_tokens, _own_tokens(self._model.metadata))
+        if fitting != size:
+            self._model.close()
+            self._model = _loaded(library, path, fitting, threads=threads)
+        if self._model.pooling_type() in (library.LLAMA_POOLING_TYPE_NONE, library.LLAMA_POOLING_TYPE_RANK):
+            self._model.close()
             raise EmbedderError(
-                f"cannot load the GGUF model: {type(error).__name__}",
-                hint="is the file a complete GGUF embedding model?",
-            ) from None
+                "cannot use the GGUF model: it makes no vectors of texts",
+                hint="one that answers or reranks will not do: it has to be an embedding model, such as nomic-embed-text",
+            )
         self.dimensions = int(self._model.n_embd())
 
     def embed_query(self, text: str) -> Vectors:
@@ -100,8 +111,10 @@ class GgufEmbedder:
         return self._embed([self._prefixes.document + text for text in texts])
 
     def close(self) -> None:
-        """Gives the memory back."""
-        self._model.close()
+        """Gives the memory back, once the call that is under way is over."""
+        with self._lock:
+            self._is_closed = True
+            self._model.close()
 
     def _embed(self, texts: list[str]) -> Vectors:
         import numpy as np
@@ -112,7 +125,38 @@ class GgufEmbedder:
             return np.empty((0, self.dimensions), dtype=np.float32)
         try:
             with self._lock:
+                if self._is_closed:  # the library would read memory that it has given back
+                    raise EmbedderError("the GGUF model is closed")
                 rows = [self._model.embed(text, normalize=False, truncate=True) for text in texts]
+        except EmbedderError:
+            raise
         except Exception as error:  # the library raises whatever its C code says
             raise EmbedderError(f"the GGUF model failed: {type(error).__name__}") from None
         return unit(rows, count=len(texts), dimensions=self.dimensions)
+
+
+def _loaded(library: Any, path: Path, tokens: int, *, threads: int) -> Any:
+    """The library's model, for texts of so many tokens. Raises EmbedderError."""
+    try:
+        # A text has to fit into one physical batch (n_ubatch) where every token sees every other.
+        return library.Llama(
+            model_path=str(path),
+            embedding=True,
+            n_ctx=tokens,
+            n_batch=tokens,
+            n_ubatch=tokens,
+            n_threads=threads,
+            n_threads_batch=threads,
+            verbose=False,
+        )
+    except Exception as error:  # the library raises whatever its C code and its templates say
+        raise EmbedderError(
+            f"cannot load the GGUF model: {type(error).__name__}",
+            hint="is the file a complete GGUF embedding model? Where memory is short, a smaller max_tokens helps",
+        ) from None
+
+
+def _own_tokens(metadata: dict[str, str]) -> int:
+    """How many tokens the model was made for, as its file says."""
+    stated = metadata.get(f"{metadata.get('general.architecture')}.context_length", "")
+    return int(stated) if stated.isdecimal() and int(stated) else TOKENS
