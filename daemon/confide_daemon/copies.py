@@ -137,6 +137,14 @@ class Copies:
             log.info("a machine did not count its backlog: %s", type(error).__name__)
             return None
 
+    async def workplace(self, project: str) -> dict[str, Any] | None:
+        """Where the agent works, as its machine says; None if it does not."""
+        try:
+            return await self._request("workplace", {"project": project}, WRITE_BACK_DEADLINE_S)
+        except (TimeoutError, ConnectionLost, RequestError) as error:
+            log.info("a machine did not say where it works: %s", type(error).__name__)
+            return None
+
     async def scan(self, *, force: bool, timeout_s: float) -> dict[str, Any] | None:
         """Let the machine compare its files with the daemon's; None if it keeps none.
 

@@ -354,6 +354,10 @@ class Session:
         """What waits on the machine to be sent."""
         return await self._copies.backlog()
 
+    async def workplace(self, project: str) -> Mapping[str, Any] | None:
+        """Where the agent works."""
+        return await self._copies.workplace(project)
+
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
         """Let the machine compare its files; None if it keeps none here."""
         try:
@@ -372,6 +376,7 @@ class _CallMachine:
         self.write_back = session.write_back
         self.flush = session.flush
         self.backlog = session.backlog
+        self.workplace = session.workplace
         self.scan = session.scan
 
     async def progress(self, done: float, total: float | None, message: str) -> None:

@@ -40,6 +40,7 @@ class Files:
         self.on_progress: Callable[[int, int], None] | None = None
         """Told (files done, files in all) during a comparison that the daemon asks for."""
         self._config = config
+        self._served = {project.name: project for project in served}
         limit = config.max_file_kib * 1024
         self.folders = [Folder(project.name, project.root, config.extra, limit) for project in served]
         if all(project.name != projects.GLOBAL for project in served):
@@ -75,7 +76,8 @@ class Files:
 
     async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
-        and to count them. Nothing else.
+        to count them,
+        and to say where the agent works. Nothing else.
 
         Raises:
             RequestError: the request is not one of these, or the file system refuses.
@@ -87,6 +89,8 @@ class Files:
                 return await self._flush(body)
             if op == "backlog":
                 return await self._backlog()
+            if op == "workplace":
+                return await self._workplace(body)
             if op == "scan":
                 return (await self.compare(force=bool(body.get("force")), progress=self.on_progress)).as_json()
         except FolderError as error:
@@ -119,6 +123,14 @@ class Files:
         for replica in self._replicas.values():
             pending += await asyncio.to_thread(replica.pending)
         return {"pendingUploads": pending, **await asyncio.to_thread(_waiting, self._paths.journal)}
+
+    async def _workplace(self, body: dict[str, Any]) -> dict[str, Any]:
+        project = self._served.get(str(body.get("project")))
+        if project is None:
+            raise RequestError("not_found", "this machine does not work on that project here")
+        from confide_proxy import workplace  # seldom asked
+
+        return await workplace.describe(project)
 
     async def _flush(self, body: dict[str, Any]) -> dict[str, Any]:
         replica = self._replicas.get(str(body.get("project")))

@@ -53,9 +53,19 @@ def identify(folder: Path) -> Project:
     return Project(_clean(name), here if inner else root, is_git=True)
 
 
+def remote(root: Path) -> str | None:
+    """`host/owner/name` of a repository's remote; None without one that is an address."""
+    found = _remote(root)
+    return normalise_remote(found) if found else None
+
+
+def branch(root: Path) -> str | None:
+    """The branch that is checked out, else the commit's short name."""
+    return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD") or _git(root, "rev-parse", "--short", "HEAD")
+
+
 def _repository_name(root: Path) -> str:
-    remote = _remote(root)
-    name = normalise_remote(remote) if remote else None
+    name = remote(root)
     if name is None:
         name = _named_in_file(root)
     if name is None and (common := _git(root, "rev-parse", "--path-format=absolute", "--git-common-dir")):

@@ -83,7 +83,7 @@ def test_the_version_is_the_distribution_s() -> None:
 
 def test_all_stands_for_every_toolset_and_unknown_ones_are_refused() -> None:
     assert [tool.name for tool in definitions(["all"])][: len(CORE)] == CORE
-    assert definitions(["all"]) == definitions(["notes", "core"])
+    assert definitions(["all"]) == definitions(["entities", "notes", "core"])
     with pytest.raises(ToolsetError, match="no toolset 'cor'") as caught:
         catalogue(["cor"])
     assert "core" in (caught.value.hint or "")

@@ -223,6 +223,9 @@ class Machine:
             return {}  # this machine has sent all that it holds
         if op == "backlog":
             return {"pendingUploads": 0, "queuedOffline": 0, "deadLetters": 0}
+        if op == "workplace":
+            git = {"repository": "shop", "branch": "main", "remote": "example.org/team/shop"}
+            return {"platform": "linux", "directory": "shop", "git": git, "time": "2026-11-21T12:00:00+01:00"}
         assert op == "apply"
         if self.is_deaf:
             await asyncio.Event().wait()

@@ -20,11 +20,9 @@ def matches(query: str, entities: Sequence[EntityRow], *, limit: int) -> list[tu
     asked = utils.default_process(query)
     if len(names) > LOOKED_AT:
         within = [place for place, name in names.items() if asked in name or name in asked][:LOOKED_AT]
-        quick = {place for scorer in (fuzz.ratio, fuzz.token_sort_ratio) for place in _best(asked, names, scorer)}
+        like = process.extract(asked, names, scorer=fuzz.ratio, processor=None, limit=LOOKED_AT)
+        like += process.extract(asked, names, scorer=fuzz.token_sort_ratio, processor=None, limit=LOOKED_AT)
+        quick = {place for _, _, place in like}
         names = {place: names[place] for place in sorted(quick.union(within))}
     found = process.extract(asked, names, scorer=fuzz.WRatio, processor=None, limit=limit, score_cutoff=LEAST)
     return [(entities[place], round(score / 100, 3)) for _, score, place in found]
-
-
-def _best(asked: str, names: dict[int, str], scorer: object) -> list[int]:
-    return [place for _, _, place in process.extract(asked, names, scorer=scorer, processor=None, limit=LOOKED_AT)]

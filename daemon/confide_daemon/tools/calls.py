@@ -19,7 +19,18 @@ from mcp.shared.exceptions import MCPError
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import ToolError
 from confide_daemon.exchange import as_request_error
-from confide_daemon.tools import get, read, search, status, store, sync
+from confide_daemon.tools import (
+    context_info,
+    entity_list,
+    entity_search,
+    get,
+    project_summary,
+    read,
+    search,
+    status,
+    store,
+    sync,
+)
 from confide_daemon.tools.arguments import check
 from confide_daemon.tools.catalogue import definitions
 from confide_daemon.tools.context import ToolContext, ToolResult
@@ -40,6 +51,10 @@ _CALLS: dict[str, Call] = {
     status.DEFINITION.name: status.call,
     sync.DEFINITION.name: sync.call,
     get.DEFINITION.name: get.call,
+    project_summary.DEFINITION.name: project_summary.call,
+    context_info.DEFINITION.name: context_info.call,
+    entity_list.DEFINITION.name: entity_list.call,
+    entity_search.DEFINITION.name: entity_search.call,
 }
 
 

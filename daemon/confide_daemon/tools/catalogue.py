@@ -13,7 +13,18 @@ from typing import Any
 
 from confide_daemon import __version__
 from confide_daemon.errors import ToolsetError
-from confide_daemon.tools import get, read, search, status, store, sync
+from confide_daemon.tools import (
+    context_info,
+    entity_list,
+    entity_search,
+    get,
+    project_summary,
+    read,
+    search,
+    status,
+    store,
+    sync,
+)
 from confide_daemon.tools.definition import Definition
 
 SERVER_NAME = "confide"
@@ -32,6 +43,12 @@ MODERN_VERSIONS = ("2026-07-28",)
 TOOLSETS: dict[str, tuple[Definition, ...]] = {
     "core": (search.DEFINITION, read.DEFINITION, store.DEFINITION, status.DEFINITION, sync.DEFINITION),
     "notes": (get.DEFINITION,),
+    "entities": (
+        project_summary.DEFINITION,
+        context_info.DEFINITION,
+        entity_list.DEFINITION,
+        entity_search.DEFINITION,
+    ),
 }
 
 

@@ -28,6 +28,10 @@ class Machine(Protocol):
         """What waits on the caller's machine to be sent; None if it does not say."""
         ...
 
+    async def workplace(self, project: str) -> Mapping[str, Any] | None:
+        """Where the agent works (PROTOCOL.md 9.4); None if its machine does not say."""
+        ...
+
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
         """Let the machine compare its files with the daemon's; None if it keeps none."""
         ...

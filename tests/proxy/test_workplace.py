@@ -1,0 +1,37 @@
+"""What the daemon may be told of where an agent works: names, no paths, no credentials."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from confide_proxy import workplace
+from confide_proxy.projects import identify
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@t", *arguments], check=True)
+
+
+async def test_a_repository_is_told_by_its_names(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "trunk")
+    git(folder, "remote", "add", "origin", "https://someone:hunter2@example.org:8443/team/shop.git")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+    told = await workplace.describe(identify(folder))
+    assert told["git"] == {"repository": "shop", "branch": "trunk", "remote": "example.org/team/shop"}
+    assert told["directory"] == "shop"
+    text = json.dumps(told)
+    assert "hunter2" not in text
+    assert str(tmp_path) not in text
+    git(folder, "checkout", "-q", "--detach")
+    branch = (await workplace.describe(identify(folder)))["git"]["branch"]
+    assert len(branch) >= 7  # the commit, where no branch is checked out
+
+
+async def test_a_folder_without_git(tmp_path: Path) -> None:
+    told = await workplace.describe(identify(tmp_path))
+    assert told["git"] is None
+    assert told["directory"] == tmp_path.name
