@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 from confide_proxy.importing.fields import as_json
 from confide_proxy.importing.reader import MAX_CONTENT_BYTES, MAX_RECORDS, Losses
 from confide_proxy.importing.record import Record
-
-MAX_METADATA_BYTES = 32 * 1024
-"""Of one entry, as JSON."""
 
 
 def screened(records: Iterator[Record], losses: Losses) -> Iterator[Record]:
@@ -32,16 +26,4 @@ def screened(records: Iterator[Record], losses: Losses) -> Iterator[Record]:
             losses.add(record.origin, f"comes after {MAX_RECORDS:,} others, the most of one import")
         else:
             count += 1
-            yield replace(record, metadata=_bounded(record, losses))
-
-
-def _bounded(record: Record, losses: Losses) -> dict[str, Any]:
-    kept = {}
-    for name, value in as_json(record.metadata).items():
-        if len(json.dumps(value)) > MAX_METADATA_BYTES:
-            losses.add(
-                record.origin, f"has {name[:40]} of more than {MAX_METADATA_BYTES // 1024} KiB, which was left out"
-            )
-        else:
-            kept[name] = value
-    return kept
+            yield record

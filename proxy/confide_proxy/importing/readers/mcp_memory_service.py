@@ -1,0 +1,138 @@
+"""mcp-memory-service: the SQLite database of its sqlite-vec backend, in versions from 8 to 12.
+
+A memory is a row of the table `memories`, named by the hash of its content. What was deleted stays as a row with `deleted_at` and is left
+out. Links are in `memory_graph`, later versions of a memory in `superseded_by`; both came with later versions and may be missing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.importing.fields import as_json, moment
+from confide_proxy.importing.reader import Losses
+from confide_proxy.importing.record import Record
+from confide_proxy.importing.relation_kinds import kind_of
+from confide_proxy.importing.screening import screened
+from confide_proxy.importing.sqlite_file import opened, tables_of
+
+_TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
+_LINKS = frozenset({"source_hash", "target_hash", "relationship_type"})
+_ALIKE = ("follows", "related", "causes", "fixes", "derived_from", "shares_entity")
+"""Its relations that none of ours means (models/ontology.py)."""
+_TIMES = ("created_at", "updated_at", "created_at_iso", "updated_at_iso", "deleted_at")
+_MAPPED = frozenset({"id", "content_hash", "content", "tags", "memory_type", "metadata", *_TIMES})
+_USUAL = {"store": "default", "version": 1, "confidence": 1.0, "embedding_pending": 0}
+"""Columns that say nothing while they have these values."""
+_CATEGORIES = {"decision": "decisions", "preference": "preferences", "project": "projects", "person": "people"}
+
+
+class McpMemoryService:
+    """Memories with tags, types and links."""
+
+    name = "mcp-memory-service"
+    title = "mcp-memory-service"
+
+    def recognises(self, path: Path) -> bool:
+        """By its table of memories."""
+        return tables_of(path).get("memories", frozenset()) >= _TABLES["memories"]
+
+    def places(self, home: Path) -> list[Path]:
+        """The folders of config/base.py, for Linux and macOS."""
+        folders = (home / ".local" / "share", home / "Library" / "Application Support")
+        return [folder / "mcp-memory" / "sqlite_vec.db" for folder in folders]
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """In the order in which they were stored."""
+        with opened(path, _TABLES) as database:
+            yield from screened(_records(database, losses), losses)
+
+
+def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
+    columns = {str(row["name"]) for row in database.execute("SELECT name FROM pragma_table_info('memories')")}
+    alive = "deleted_at IS NULL" if "deleted_at" in columns else "1"
+    links = {str(row["name"]) for row in database.execute("SELECT name FROM pragma_table_info('memory_graph')")}
+    followers: dict[str, list[str]] = {}
+    if "superseded_by" in columns:
+        older = f"SELECT superseded_by, content_hash FROM memories WHERE superseded_by <> '' AND {alive} ORDER BY rowid"  # noqa: S608
+        for row in database.execute(older):
+            followers.setdefault(str(row["superseded_by"]), []).append(str(row["content_hash"]))
+    for row in database.execute(f"SELECT * FROM memories WHERE {alive} ORDER BY rowid"):  # noqa: S608 - two constants
+        digest, content = row["content_hash"], row["content"]
+        if not isinstance(digest, str) or not isinstance(content, str):
+            losses.add(f"row {row['id'] if 'id' in columns else '?'}", "has no text")
+            continue
+        relations: list[tuple[str, str]] = []
+        kept: list[dict[str, Any]] = []
+        relations += [("supersedes", older) for older in followers.get(digest, ())]
+        if links >= _LINKS:
+            for link in _links(database, digest):
+                kind, is_same = kind_of(str(link["relationship_type"] or "related"))
+                relations.append((kind, str(link["target_hash"])))
+                if not is_same or link["relationship_type"] in _ALIKE:
+                    kept.append(_set(link, ("source_hash",)))
+        yield _record(row, content, relations, kept)
+
+
+def _links(database: sqlite3.Connection, digest: str) -> Iterator[sqlite3.Row]:
+    """What starts at this memory. Relations that hold in both directions are stored twice: once is enough."""
+    return database.execute(
+        "SELECT * FROM memory_graph AS link WHERE source_hash = ? AND (source_hash < target_hash OR NOT EXISTS (SELECT 1"
+        " FROM memory_graph WHERE source_hash = link.target_hash AND target_hash = link.source_hash"
+        " AND relationship_type IS link.relationship_type)) ORDER BY target_hash LIMIT 256",
+        (digest,),
+    )
+
+
+def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], kept: list[dict[str, Any]]) -> Record:
+    metadata = _object(row["metadata"]) | _set(row, _MAPPED)
+    # Its own default, for memories that were given no tag.
+    tags = [tag.strip() for tag in str(row["tags"] or "").split(",") if tag.strip() and tag.strip() != "untagged"]
+    if kept:
+        metadata["memory_graph"] = kept
+    kind = row["memory_type"] if isinstance(row["memory_type"], str) and row["memory_type"] else None
+    return Record(
+        McpMemoryService.name,
+        row["content_hash"],
+        content,
+        type=kind,
+        category=_CATEGORIES.get(kind or ""),
+        tags=tuple(as_json(list(dict.fromkeys(tags)))),
+        created=moment(row["created_at"]),
+        updated=moment(row["updated_at"]) if "updated_at" in row.keys() else None,  # noqa: SIM118 - a row is no mapping
+        relations=tuple(dict.fromkeys(relations)),
+        metadata=metadata,
+    )
+
+
+def _set(row: sqlite3.Row, without: frozenset[str] | tuple[str, ...]) -> dict[str, Any]:
+    """The columns that say something, but these; what is a JSON text is read."""
+    found = {}
+    for name in row.keys():  # noqa: SIM118
+        value = row[name]
+        if name not in without and value is not None and value != _USUAL.get(name, ""):
+            found[name] = _json(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+    return {name: value for name, value in found.items() if not isinstance(value, bytes) and value not in ({}, [])}
+
+
+def _object(text: Any) -> dict[str, Any]:
+    value = _json(text)
+    if isinstance(value, dict):
+        return value
+    return {"metadata": value} if value else {}
+
+
+def _json(text: Any) -> Any:
+    """The value of a JSON text; the text itself if it is none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+READER = McpMemoryService()
