@@ -6,19 +6,24 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from confide_daemon.store.notes import folded
 from confide_daemon.store.protocol import Filter
+
+Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 GLOB_MARKS = "*?["
 
 
-def allowed_documents(rows: Callable[[str, Sequence[Any]], list[Any]], allowed: Filter) -> Sequence[int] | None:
+def allowed_documents(rows: Rows, allowed: Filter) -> Sequence[int] | None:
     """The ids of the documents that pass, or None when all do (the fast way, and the usual one in a space of one project)."""
+    allowed = _simplest(rows, allowed)
     if allowed == Filter():
         return None
-    where, values = _conditions(allowed)
+    where, values = _conditions(rows, allowed)
     sql = f"SELECT d.id FROM document d JOIN project p ON p.id = d.project WHERE NOT d.deleted AND {where}"
     # Some of these are remembered: as a list of integers they would take four times the memory, and each search a copy.
     found = array("q", (row[0] for row in rows(sql, values)))
@@ -26,7 +31,22 @@ def allowed_documents(rows: Callable[[str, Sequence[Any]], list[Any]], allowed: 
     return None if len(found) == total else found
 
 
-def _conditions(allowed: Filter) -> tuple[str, list[Any]]:
+def permitted(rows: Rows, documents: Sequence[int], allowed: Filter) -> list[int]:
+    """Those of the documents that pass."""
+    where, values = _conditions(rows, allowed)
+    sql = f"""SELECT d.id FROM document d JOIN project p ON p.id = d.project
+              WHERE NOT d.deleted AND d.id IN (SELECT value FROM json_each(?)) AND {where}"""
+    return [row[0] for row in rows(sql, (json.dumps(list(documents)), *values))]
+
+
+def _simplest(rows: Rows, allowed: Filter) -> Filter:
+    """The filter without what changes nothing: where no task has notes, none have to be left out."""
+    if allowed.without_tasks and not rows("SELECT 1 FROM note WHERE task IS NOT NULL LIMIT 1", ()):
+        return replace(allowed, without_tasks=False, task=None, task_projects=None)
+    return allowed
+
+
+def _conditions(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
     conditions: list[str] = ["TRUE"]
     values: list[Any] = []
     if allowed.projects is not None:
@@ -50,4 +70,41 @@ def _conditions(allowed: Filter) -> tuple[str, list[Any]]:
     if allowed.until is not None:
         conditions.append("d.day <= ?")
         values.append(allowed.until)
+    for condition, value in _of_notes(rows, allowed):
+        conditions.append(condition)
+        values += value
     return " AND ".join(conditions), values
+
+
+def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
+    """The conditions on what notes say of themselves."""
+    found: list[tuple[str, list[Any]]] = [
+        ("d.id IN (SELECT document FROM note_tag WHERE tag = ?)", [folded(tag)]) for tag in sorted(allowed.tags)
+    ]
+    if allowed.types is not None:
+        found.append(_one_of(rows, "type", allowed.types))
+    if allowed.category is not None:
+        found.append(_one_of(rows, "category", [allowed.category]))
+    if allowed.entity is not None:
+        found.append(("d.id IN (SELECT document FROM note WHERE entity_key = ?)", [folded(allowed.entity)]))
+    if allowed.without_tasks:
+        others, values = "TRUE", []
+        if allowed.task is not None:
+            others, values = "NOT n.task = ?", [allowed.task]
+            if allowed.task_projects is not None:
+                others = "NOT (n.task = ? AND t.name IN (SELECT value FROM json_each(?)))"
+                values.append(json.dumps(sorted(allowed.task_projects)))
+        sql = f"""d.id NOT IN (SELECT n.document FROM note n JOIN project t ON t.id = n.project
+                  WHERE n.task IS NOT NULL AND {others})"""
+        found.append((sql, values))
+    return found
+
+
+def _one_of(rows: Rows, column: str, words: Iterable[str]) -> tuple[str, list[Any]]:
+    """The condition that a note says one of the words; NOCASE folds ASCII alone, so others are looked up as they are written."""
+    wanted = {folded(word) for word in words}
+    if not all(word.isascii() for word in wanted):
+        written = rows(f"SELECT DISTINCT {column} FROM note WHERE {column} IS NOT NULL", ())
+        wanted |= {row[0] for row in written if folded(row[0]) in wanted}
+    sql = f"d.id IN (SELECT document FROM note WHERE {column} COLLATE NOCASE IN (SELECT value FROM json_each(?)))"
+    return sql, [json.dumps(sorted(wanted))]

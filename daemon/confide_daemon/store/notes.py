@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confide_daemon.notes.note import Note
-from confide_daemon.store.protocol import DocumentRow, NoteRow, RelationRow
+from confide_daemon.store.protocol import DocumentRow, NoteRow, RelationRow, Supersession
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 
@@ -17,6 +17,10 @@ COLUMNS = """n.document, n.id, p.name, d.path, d.revision, n.task, n.title, n.ty
     n.importance, n.created_at, n.updated_at, d.author, coalesce(u.uses, 0), n.problems"""
 SELECT = f"""SELECT {COLUMNS} FROM note n JOIN document d ON d.id = n.document JOIN project p ON p.id = n.project
     LEFT JOIN document_use u ON u.document = n.document"""
+
+
+# Notes that supersede those a search has found; more of them are not looked at.
+MOST_NEWER = 500
 
 
 def folded(word: str) -> str:
@@ -97,6 +101,45 @@ def by_document(rows: Rows, document: int) -> NoteRow | None:
     """What is known of a document as a note."""
     found = rows(f"{SELECT} WHERE n.document = ?", (document,))
     return _row(found[0]) if found else None
+
+
+def by_documents(rows: Rows, documents: Sequence[int]) -> dict[int, NoteRow]:
+    """The notes among these documents."""
+    found = rows(f"{SELECT} WHERE n.document IN (SELECT value FROM json_each(?))", (json.dumps(list(documents)),))
+    return {row[0]: _row(row) for row in found}
+
+
+def by_ids(rows: Rows, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
+    """Those of these notes that there are in these projects, by their ids."""
+    found = rows(f"{SELECT} WHERE n.id IN (SELECT value FROM json_each(?))", (json.dumps(list(identities)),))
+    notes = [_row(row) for row in found]
+    return {note.id: note for note in notes if projects is None or note.project in projects}
+
+
+def supersessions(rows: Rows, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
+    """Which notes of these projects say that they supersede one of these documents; the newest first."""
+    sql = """SELECT a.document, b.document, b.id, b.title, d.path, p.name FROM note a
+             JOIN note_relation r ON r.other = a.id AND r.kind = 'supersedes' JOIN note b ON b.document = r.document
+             JOIN document d ON d.id = b.document JOIN project p ON p.id = b.project
+             WHERE a.document IN (SELECT value FROM json_each(?)) AND b.document <> a.document"""
+    values = [json.dumps(list(documents))]
+    if projects is not None:
+        sql += " AND p.name IN (SELECT value FROM json_each(?))"
+        values.append(json.dumps(sorted(projects)))
+    return [
+        Supersession(*row)
+        for row in rows(f"{sql} ORDER BY b.updated_at DESC, b.document LIMIT ?", (*values, MOST_NEWER))
+    ]
+
+
+def count_uses(rows: Rows, uses: Mapping[int, int], *, now: float) -> None:
+    """Adds to how often documents were read or shown."""
+    for document, count in uses.items():
+        rows(
+            """INSERT INTO document_use (document, uses, used_at) SELECT id, ?, ? FROM document WHERE id = ?
+               ON CONFLICT (document) DO UPDATE SET uses = uses + excluded.uses, used_at = excluded.used_at""",
+            (count, now, document),
+        )
 
 
 def twin(rows: Rows, project: str, task: str | None, digest: bytes) -> NoteRow | None:

@@ -203,6 +203,15 @@ class Filter:
     path: str | None = None  # a file, a folder, or a glob
     since: str | None = None  # ISO days, both included
     until: str | None = None
+    # What notes say of themselves, compared without regard to case; documents that are none do not pass.
+    tags: frozenset[str] = frozenset()  # all of them
+    types: frozenset[str] | None = None  # one of them
+    category: str | None = None
+    entity: str | None = None
+    # Notes of tasks are left out, but those of this task in these projects (None: in any).
+    without_tasks: bool = False
+    task: str | None = None
+    task_projects: frozenset[str] | None = None
 
 
 class Place(NamedTuple):
@@ -235,6 +244,20 @@ class HitRow:
     author: str
     updated_at: float
     words: str = ""
+    importance: float | None = None  # 0 to 1; None: the document says nothing of it
+    uses: int = 0  # how often the document was read, or shown among what a search found
+
+
+@dataclass(frozen=True, slots=True)
+class Supersession:
+    """A note that says it supersedes another one; both by their documents."""
+
+    older: int
+    newer: int
+    id: str  # of the newer one, as all that follows
+    title: str
+    path: str
+    project: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +394,21 @@ class Store(Protocol):
     def note_relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
         """What these notes state and what is stated of them, between notes that there are in these projects."""
 
+    def notes_of(self, documents: Sequence[int]) -> dict[int, NoteRow]:
+        """The notes among these documents."""
+
+    def notes_named(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
+        """Those of these notes that there are in these projects, by their ids."""
+
+    def supersessions(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
+        """Which notes of these projects say that they supersede one of these documents."""
+
+    def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
+        """Those of the documents that pass the filter."""
+
+    def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
+        """Adds to how often documents were read or shown; in a transaction that writes."""
+
     def leave_uncut(self, document: int, *, chunking: str) -> None:
         """Notes settings with a document that keeps the pieces it has, since its text is lost."""
 
@@ -435,6 +473,9 @@ class Store(Protocol):
 
     def places(self, pieces: Sequence[int]) -> list[Place]: ...
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]: ...
+    def pieces_of(self, document: int, *, limit: int) -> list[int]:
+        """The first pieces of a document."""
+
     def texts_around(self, pieces: Sequence[int], *, reach: int) -> Mapping[tuple[int, int], str]:
         """The texts of the pieces and of so many before and after each in its document, by (document, position)."""
 

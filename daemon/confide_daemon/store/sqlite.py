@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from confide_daemon.store import (
 )
 from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
 from confide_daemon.store.damage import KEYWORDS, PAGES, VECTORS, Damage
-from confide_daemon.store.filters import allowed_documents
+from confide_daemon.store.filters import allowed_documents, permitted
 from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash
 from confide_daemon.store.protocol import (
     DocumentRow,
@@ -52,6 +52,7 @@ from confide_daemon.store.protocol import (
     RevisionEntry,
     RevisionRow,
     SourceCount,
+    Supersession,
     TranscriptRow,
     Waiting,
 )
@@ -391,6 +392,22 @@ class SqliteStore(SqliteUpkeep):
         """A note that says exactly the same."""
         return notes.twin(self._rows, project, task_id, digest)
 
+    def notes_of(self, documents: Sequence[int]) -> dict[int, NoteRow]:
+        """The notes among these documents."""
+        return notes.by_documents(self._rows, documents)
+
+    def notes_named(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
+        """Those of these notes that there are."""
+        return notes.by_ids(self._rows, identities, projects)
+
+    def supersessions(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
+        """Which notes say that they supersede one of these."""
+        return notes.supersessions(self._rows, documents, projects)
+
+    def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
+        """Adds to how often documents were read or shown."""
+        notes.count_uses(self._rows, uses, now=now)
+
     def entities(self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
         """What the notes are about."""
         key = ("entities", projects, tasks, type)
@@ -518,6 +535,10 @@ class SqliteStore(SqliteUpkeep):
     def _allowed(self, allowed: Filter) -> Sequence[int] | None:
         return self._remembered.get(allowed, lambda: allowed_documents(self._rows, allowed))
 
+    def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
+        """Those of the documents that pass."""
+        return permitted(self._rows, documents, allowed)
+
     @contextmanager
     def _leg(self, part: str) -> Iterator[None]:
         """Tells the others when this leg of searches cannot be read."""
@@ -537,9 +558,15 @@ class SqliteStore(SqliteUpkeep):
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
         """The pieces with their documents."""
         sql = """SELECT c.id, c.document, c.position, c.start_line, c.end_line, c.heading, c.tokens, c.text, p.name, d.path,
-                 d.source, d.author, d.updated_at, d.words FROM chunk c JOIN document d ON d.id = c.document
-                 JOIN project p ON p.id = d.project WHERE c.id IN (SELECT value FROM json_each(?))"""
+                 d.source, d.author, d.updated_at, d.words, d.importance, coalesce(u.uses, 0)
+                 FROM chunk c JOIN document d ON d.id = c.document JOIN project p ON p.id = d.project
+                 LEFT JOIN document_use u ON u.document = d.id WHERE c.id IN (SELECT value FROM json_each(?))"""
         return {row[0]: HitRow(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))}
+
+    def pieces_of(self, document: int, *, limit: int) -> list[int]:
+        """The first pieces of a document."""
+        sql = "SELECT id FROM chunk WHERE document = ? ORDER BY position LIMIT ?"
+        return [row[0] for row in self._rows(sql, (document, limit))]
 
     def texts_around(self, pieces: Sequence[int], *, reach: int) -> dict[tuple[int, int], str]:
         """The texts of pieces and of those beside them in their documents."""
