@@ -50,8 +50,6 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
         "platform": _text(said, "platform"),
         "directory": _text(said, "directory"),
         "git": git,
-        if isinstance(git, dict)
-        else None,
         "time": _text(said, "time") or datetime.now(UTC).isoformat(timespec="seconds"),
     }
     lines = [f"project {project}, on {context.facts.machine or 'a machine without a name'} ({structured['platform']})"]
