@@ -79,11 +79,12 @@ class GgufEmbedder:
         from confide_daemon.embed.local import file_digest
         from confide_daemon.embed.protocol import Limits
 
-        # Nothing is gained by many in a call, and a question waits until the call is over.
+        # Nothing is gained by many in a call.
         self.limits = Limits(texts=4)
         # The weights are part of the name: another file at the same place is another model.
         self.model = f"{named(path.name, prefixes)}@{file_digest(path)}"
         self._prefixes = prefixes
+        self._door = threading.Lock()
         self._lock = threading.Lock()
         self._is_closed = False
         size = min(prefixes.max_tokens, TOKENS)
@@ -111,8 +112,8 @@ class GgufEmbedder:
         return self._embed([self._prefixes.document + text for text in texts])
 
     def close(self) -> None:
-        """Gives the memory back, once the call that is under way is over."""
-        with self._lock:
+        """Gives the memory back, once the text that is under way is done."""
+        with self._door, self._lock:
             self._is_closed = True
             self._model.close()
 
@@ -123,16 +124,23 @@ class GgufEmbedder:
 
         if not texts:
             return np.empty((0, self.dimensions), dtype=np.float32)
+        return unit([self._row(text) for text in texts], count=len(texts), dimensions=self.dimensions)
+
+    def _row(self, text: str) -> list[float]:
+        # Who waits holds the door meanwhile: a question waits for one text of the documents, not for as many as slip in before it.
+        with self._door:
+            self._lock.acquire()
         try:
-            with self._lock:
-                if self._is_closed:  # the library would read memory that it has given back
-                    raise EmbedderError("the GGUF model is closed")
-                rows = [self._model.embed(text, normalize=False, truncate=True) for text in texts]
+            if self._is_closed:  # the library would read memory that it has given back
+                raise EmbedderError("the GGUF model is closed")
+            row: list[float] = self._model.embed(text, normalize=False, truncate=True)
         except EmbedderError:
             raise
         except Exception as error:  # the library raises whatever its C code says
             raise EmbedderError(f"the GGUF model failed: {type(error).__name__}") from None
-        return unit(rows, count=len(texts), dimensions=self.dimensions)
+        finally:
+            self._lock.release()
+        return row
 
 
 def _loaded(library: Any, path: Path, tokens: int, *, threads: int) -> Any:
