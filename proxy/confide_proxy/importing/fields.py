@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide_proxy.importing.record import Record
+from confide_proxy.importing.relation_kinds import kind_of
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "title": ("title", "name", "subject", "summary"),
@@ -32,19 +33,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _FIELD_OF = {name: field for field, names in _NAMES.items() for name in names}
 _SCOPES = frozenset({"global", "project", "task"})
 _LEVELS = {"core": "core", "critical": "core", "high": "high", "normal": "normal", "medium": "normal", "low": "low"}
-_RELATIONS = frozenset(
-    {
-        "supports",
-        "contradicts",
-        "supersedes",
-        "refines",
-        "depends_on",
-        "implements",
-        "example_of",
-        "part_of",
-        "see_also",
-    }
-)
 MAX_TEXT_CHARS = 200
 MAX_LIST = 32
 MAX_RELATIONS = 64
@@ -176,16 +164,18 @@ def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
     rest: list[Any] = []
     for item in value if isinstance(value, list) else [value]:
         match item:
-            case {"kind": str(kind), "id": str(target)} | {"type": str(kind), "target": str(target)}:
-                pair = (kind.strip().lower().replace("-", "_").replace(" ", "_"), target)
-            case {"relation": str(kind), "relatedId": str(target)} | {"relation": str(kind), "id": str(target)}:
-                pair = (kind.strip().lower().replace("-", "_").replace(" ", "_"), target)
-            case str(target):
-                pair = ("see_also", target)
+            case {"kind": str(name), "id": str(other)} | {"type": str(name), "target": str(other)}:
+                kind, is_same = kind_of(name)
+            case {"relation": str(name), "id": str(other)} | {"relation": str(name), "relatedId": str(other)}:
+                kind, is_same = kind_of(name)
+            case str(other):
+                kind, is_same = "see_also", True
             case _:
-                pair = ("", "")
-        if pair[0] in _RELATIONS and len(found) < MAX_RELATIONS:
-            found.append(pair)
-        else:
+                rest.append(item)
+                continue
+        has_room = len(found) < MAX_RELATIONS
+        if has_room:
+            found.append((kind, other))
+        if not (is_same and has_room):
             rest.append(item)
     return tuple(found), rest

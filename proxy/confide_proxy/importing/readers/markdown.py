@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -65,11 +65,19 @@ class _Decided(NamedTuple):
     said: Decision
 
 
+def _nothing(_path: Path) -> bool:
+    return False
+
+
 class MarkdownReader:
     """Any `*.md`."""
 
     name = "markdown"
     title = "markdown files"
+
+    def __init__(self, is_kept: Callable[[Path], bool] = _nothing) -> None:
+        """`is_kept` says which files of a tree are passed by, since they are memory as they are."""
+        self._is_kept = is_kept
 
     def recognises(self, path: Path) -> bool:
         """A markdown file, or a folder: what is in it is seen when it is read."""
@@ -82,6 +90,8 @@ class MarkdownReader:
             yield from _records(path, decisions, losses)
         else:
             for file in files_below(path, lambda name: name.lower().endswith((".md", ".markdown")), losses):
+                if self._is_kept(file):
+                    continue
                 try:
                     yield from _records(file, decisions, losses)
                 except UnreadableError as error:

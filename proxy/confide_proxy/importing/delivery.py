@@ -1,0 +1,116 @@
+"""A plan carried out: its batches sent to the daemon, and what became of each note."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from confide_crypto.errors import RequestError
+from confide_proxy.answers import printable, records
+from confide_proxy.errors import UnfitAnswerError
+from confide_proxy.importing.plan import Batch, Plan
+from confide_proxy.importing.reader import Skipped
+
+STATES = ("new", "known", "identical", "deleted", "refused")
+DEADLINE_S = 120.0
+"""Of one batch: 200 notes are written in a second, and a large import may have to wait for another."""
+MOST_NAMED = 50
+_OURS = frozenset({"denied", "invalid", "too_large"})
+"""Refusals that are about what was asked, so that other batches may well be taken."""
+
+
+class Request(Protocol):
+    """Asks the daemon; a link's or a connection's `request`."""
+
+    async def __call__(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]: ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the notes: how many in each of `STATES`, why the first refused ones were, and which projects got some."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    refused: list[Skipped] = field(default_factory=list)
+    projects: set[str] = field(default_factory=set)
+
+    @property
+    def done(self) -> int:
+        """How many notes have been gone through."""
+        return self.states.total()
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs, and for an agent."""
+        return {state: self.states[state] for state in STATES}
+
+    def refuse(self, origin: str, why: str) -> None:
+        """One that was not taken."""
+        self.states["refused"] += 1
+        if len(self.refused) < MOST_NAMED:
+            self.refused.append(Skipped(origin[:300], why))
+
+
+async def deliver(
+    plan: Plan,
+    request: Request,
+    *,
+    is_dry: bool = False,
+    again: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Outcome:
+    """Send a plan that was surveyed.
+
+    Args:
+        is_dry: ask what would become of each, and store nothing.
+        again: bring back what was imported once and has been deleted since.
+        progress: told (notes gone through, notes in all).
+        is_wanted: asked before each batch; nothing more is sent once it says no.
+
+    Raises:
+        RequestError: the daemon cannot take it now, or takes none of it.
+        ConnectionLost, TimeoutError: from the link; what was sent is stored, and to import it again stores nothing twice.
+        UnfitAnswerError.
+    """
+    outcome = Outcome()
+    first: RequestError | None = None
+    loop = asyncio.get_running_loop()
+    batches = plan.batches()
+    # One thread from the first batch to the last: a reader's database may be used by no other.
+    with ThreadPoolExecutor(1) as reading:
+        try:
+            while is_wanted() and (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
+                body = {"project": batch.project, "records": batch.notes, "dryRun": is_dry, "again": again}
+                try:
+                    answer = await request("import", body, timeout_s=DEADLINE_S)
+                except RequestError as error:
+                    if error.code not in _OURS:
+                        raise
+                    first = first or error
+                    for origin in batch.origins:
+                        outcome.refuse(origin, printable(str(error)))
+                else:
+                    _count(outcome, batch, answer)
+                if progress:
+                    progress(outcome.done, plan.notes)
+        finally:
+            reading.submit(batches.close)
+    if first is not None and outcome.states["refused"] == outcome.done:
+        raise first
+    return outcome
+
+
+def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:
+    results = records(answer, "results", state=str)
+    if len(results) != len(batch.notes) or any(one["state"] not in STATES for one in results):
+        raise UnfitAnswerError
+    for origin, one, told in zip(batch.origins, results, answer["results"], strict=True):
+        if one["state"] == "refused":
+            outcome.refuse(origin, printable(str(told.get("why", "")))[:300])
+        else:
+            outcome.states[one["state"]] += 1
+        if one["state"] == "new":
+            outcome.projects.add(batch.project)

@@ -1,0 +1,199 @@
+"""What is to be imported: stores with their readers, what a look at them shows, and the batches that are sent.
+
+A store is read anew for each of these, so that nothing of it has to be held: an export may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import UnreadableError
+from confide_proxy.folder import Folder
+from confide_proxy.importing.fitting import fitted, project_of
+from confide_proxy.importing.reader import MAX_RECORDS, Losses, Reader
+from confide_proxy.importing.readers import readers
+from confide_proxy.importing.readers.markdown import MarkdownReader
+from confide_proxy.importing.record import Record
+from confide_proxy.projects import Project
+
+BATCH_RECORDS = 200
+BATCH_BYTES = 4 * 1024 * 1024
+"""Both are what the daemon takes in one request."""
+_MAX_HELD_BYTES = 4 * BATCH_BYTES
+_PLAIN = frozenset({"markdown", "json"})
+"""Readers of forms that others are written in: they read what no other one knows."""
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Something to be read, and by whom."""
+
+    path: Path
+    reader: Reader
+
+    @property
+    def shown(self) -> str:
+        """Its path as a person writes it, and as it is the same on other machines."""
+        home = Path.home()
+        return f"~/{self.path.relative_to(home)}" if home in self.path.parents else str(self.path)
+
+
+@dataclass(slots=True)
+class Survey:
+    """What one store holds.
+
+    Attributes:
+        problem: why it cannot be read, or not to its end.
+        projects, categories, levels, tags: how many notes each has; none where the store says nothing of it.
+        titles: of the first few.
+    """
+
+    store: Store
+    notes: int = 0
+    problem: str | None = None
+    hint: str | None = None
+    losses: Losses = field(default_factory=Losses)
+    projects: Counter[str] = field(default_factory=Counter)
+    categories: Counter[str] = field(default_factory=Counter)
+    levels: Counter[str] = field(default_factory=Counter)
+    tags: Counter[str] = field(default_factory=Counter)
+    titles: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs, and for an agent."""
+        found: dict[str, Any] = {
+            "path": self.store.shown,
+            "system": self.store.reader.name,
+            "notes": self.notes,
+            "projects": dict(self.projects),
+            "categories": dict(self.categories.most_common(MOST_NAMED)),
+            "importance": dict(self.levels),
+            "tags": dict(self.tags.most_common(MOST_NAMED)),
+            "titles": self.titles,
+            "skippedCount": self.losses.count,
+            "skipped": [{"origin": one.origin, "reason": one.reason} for one in self.losses.named],
+        }
+        return found if self.problem is None else found | {"problem": self.problem}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Notes of one project for one request; `origins` are what people know them by, in the same order."""
+
+    project: str
+    notes: list[dict[str, Any]]
+    origins: list[str]
+
+
+class Plan:
+    """Some stores, to be imported into one project."""
+
+    def __init__(self, stores: Sequence[Store], project: Project, config: ProxyConfig) -> None:
+        folder = Folder(project.name, project.root, config.extra)
+        self._project = project.name
+        self._reading = MarkdownReader(lambda file: _is_memory(folder, file))
+        self._ids: dict[tuple[str, str], str] = {}
+        self.stores = list(stores)
+        self.surveys: list[Survey] = []
+
+    @property
+    def notes(self) -> int:
+        """How many notes it would come to."""
+        return sum(survey.notes for survey in self.surveys)
+
+    def survey(self) -> list[Survey]:
+        """A look at every store, which also finds the ids that relations refer to. Blocks while it reads."""
+        self._ids.clear()
+        self.surveys = [self._survey(store) for store in self.stores]
+        return self.surveys
+
+    def batches(self) -> Generator[Batch]:
+        """What is sent, after a survey; a store that breaks off was told of there. Blocks while it reads."""
+        waiting: dict[str, Batch] = {}
+        sizes: Counter[str] = Counter()
+        for store in self.stores:
+            for record in self._records(store, Losses(), None):
+                project = project_of(record, self._project)
+                note = fitted(record, self._ids, store.shown)
+                size = len(json.dumps(note, ensure_ascii=False).encode())
+                batch = waiting.get(project)
+                if batch and (len(batch.notes) >= BATCH_RECORDS or sizes[project] + size > BATCH_BYTES):
+                    yield waiting.pop(project)
+                    sizes[project] = 0
+                batch = waiting.setdefault(project, Batch(project, [], []))
+                batch.notes.append(note)
+                batch.origins.append(f"{store.shown}: {record.origin}")
+                sizes[project] += size
+                if sizes.total() > _MAX_HELD_BYTES:
+                    yield from waiting.values()
+                    waiting.clear()
+                    sizes.clear()
+        yield from waiting.values()
+
+    def _survey(self, store: Store) -> Survey:
+        survey = Survey(store)
+        for record in self._records(store, survey.losses, survey):
+            self._ids[record.system, record.origin] = record.note_id
+            survey.notes += 1
+            survey.projects[project_of(record, self._project)] += 1
+            if record.category:
+                survey.categories[record.category] += 1
+            if isinstance(record.importance, str):
+                survey.levels[record.importance] += 1
+            survey.tags.update(record.tags)
+            if record.title and len(survey.titles) < MOST_NAMED:
+                survey.titles.append(record.title)
+        return survey
+
+    def _records(self, store: Store, losses: Losses, survey: Survey | None) -> Iterator[Record]:
+        reader = self._reading if isinstance(store.reader, MarkdownReader) else store.reader
+        try:
+            records = reader.read(store.path, losses)
+            yield from islice(records, MAX_RECORDS)
+            if next(records, None) is not None:
+                raise UnreadableError(store.path, f"holds more than {MAX_RECORDS:,} memories")
+        except UnreadableError as error:
+            if survey is not None:
+                survey.problem, survey.hint = error.problem, error.hint
+
+
+def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
+    """What is to be read at these paths, by the reader of that name or by the one that recognises it.
+
+    Raises:
+        UnreadableError: nothing is there, or nobody or more than one recognises it; there is no reader of that name.
+    """
+    known = readers()
+    if name is not None and name not in known:
+        raise UnreadableError(Path(name), "is no system that is known", hint=f"--from takes: {', '.join(known)}")
+    return [Store(path, known[name] if name else reader_of(path)) for path in paths]
+
+
+def reader_of(path: Path) -> Reader:
+    """Who reads what is there. Raises UnreadableError where nobody does, or nobody knows who."""
+    if not path.exists():
+        raise UnreadableError(path, "is not there")
+    found = [reader for reader in readers().values() if reader.recognises(path)]
+    found = [reader for reader in found if reader.name not in _PLAIN] or found
+    if not found:
+        titles = ", ".join(reader.title for reader in readers().values())
+        raise UnreadableError(path, "is of no form that is known", hint=f"what can be read: {titles}")
+    if len(found) > 1:
+        names = " or ".join(f"--from {reader.name}" for reader in found)
+        raise UnreadableError(path, "may be of several systems", hint=f"say which: {names}")
+    return found[0]
+
+
+def _is_memory(folder: Folder, file: Path) -> bool:
+    try:
+        return folder.is_watched(file.resolve().relative_to(folder.root.resolve()).as_posix())
+    except ValueError:
+        return False

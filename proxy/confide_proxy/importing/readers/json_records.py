@@ -1,0 +1,135 @@
+"""JSON and JSONL of memories: an array, an object with an array of them, or an object a line.
+
+The text of one is its `content`, `text`, `memory`, `value`, `body` or `note`; its other fields are those of a note, in either spelling, and
+what is none of them is kept in the metadata. One that has an id keeps it as its origin; others are known again by their text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.errors import UnreadableError
+from confide_proxy.importing.fields import as_json, record_of
+from confide_proxy.importing.opening import head, open_plain, read_text
+from confide_proxy.importing.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses
+from confide_proxy.importing.record import Record
+
+TEXTS = ("content", "text", "memory", "value", "body", "note")
+LISTS = ("memories", "notes", "records", "items", "results", "data")
+IDS = ("id", "uuid", "_id", "key", "hash")
+_ARRAYS = (".json",)
+_LINES = (".jsonl", ".ndjson")
+_MAX_LINE_BYTES = 2 * MAX_CONTENT_BYTES
+_UNIQUE_CHARS = 16
+"""An id at least this long is nobody else's; a shorter one means something in its own file alone."""
+_FORMS = 'memories are objects with a text in "content", in an array, in {"memories": [...]}, or one a line (.jsonl)'
+
+
+class JsonReader:
+    """`*.json`, `*.jsonl`, `*.ndjson`."""
+
+    name = "json"
+    title = "JSON and JSONL"
+
+    def recognises(self, path: Path) -> bool:
+        """By its name and its first character."""
+        suffix = path.suffix.lower()
+        if suffix not in (*_ARRAYS, *_LINES):
+            return False
+        begins = head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        return begins in ((b"{", b"[") if suffix in _ARRAYS else (b"{",))
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """See `Reader.read`."""
+        is_lines = path.suffix.lower() in _LINES
+        found = False
+        for number, item in enumerate(_lines(path, losses) if is_lines else _array(path), 1):
+            record = _record(path.name, number, item, losses)
+            if record is not None:
+                found = True
+                yield record
+        if not found:
+            raise UnreadableError(path, "holds no memories", hint=_FORMS)
+
+
+def _array(path: Path) -> Iterator[Any]:
+    text = read_text(path)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        # Also where a file of lines is named .json, which is common.
+        yield from _lines_of(path, text)
+        return
+    except RecursionError:
+        raise UnreadableError(path, "is nested too deeply") from None
+    if isinstance(value, dict):
+        lists = [value[key] for key in LISTS if isinstance(value.get(key), list)]
+        value = lists[0] if lists else [value]
+    if not isinstance(value, list):
+        raise UnreadableError(path, "holds no memories", hint=_FORMS)
+    yield from value
+
+
+def _lines_of(path: Path, text: str) -> Iterator[Any]:
+    items = []
+    try:
+        items = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        raise UnreadableError(path, "is not JSON") from None
+    yield from items
+
+
+def _lines(path: Path, losses: Losses) -> Iterator[Any]:
+    """What stands on each line; lines that are not JSON are told to `losses`."""
+    with open_plain(path, limit=MAX_STORE_BYTES) as file:
+        number = 0
+        while line := file.readline(_MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > _MAX_LINE_BYTES:
+                losses.add(f"line {number}", f"is longer than {_MAX_LINE_BYTES // 1000} kB")
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(_MAX_LINE_BYTES)
+                continue
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                if text:
+                    yield json.loads(text)
+            except UnicodeDecodeError:
+                losses.add(f"line {number}", "is not UTF-8 text")
+            except (ValueError, RecursionError):
+                losses.add(f"line {number}", "is not JSON")
+
+
+def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
+    if isinstance(item, str) and item.strip():
+        item = {"content": item}
+    key = next((key for key in TEXTS if isinstance(item, Mapping) and _is_text(item.get(key))), None)
+    if key is None:
+        losses.add(f"record {number}", "has no text")
+        return None
+    text = str(as_json(item[key])).strip("\n")
+    if len(text.encode()) > MAX_CONTENT_BYTES:
+        losses.add(f"record {number}", f"is larger than {MAX_CONTENT_BYTES // 1000} kB")
+        return None
+    name = next((key for key in IDS if _is_id(item.get(key))), None)
+    if name is None:
+        origin = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    else:
+        identity = str(as_json(str(item[name])))
+        origin = identity if len(identity) >= _UNIQUE_CHARS else f"{file}#{identity}"
+    return record_of("json", origin, text, {field: value for field, value in item.items() if field not in (key, name)})
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_id(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, str | int) and 0 < len(str(value)) <= 200
+
+
+READER = JsonReader()
