@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from confide_daemon.embed.protocol import Vectors
+from confide_daemon.notes.naming import is_note
+from confide_daemon.projects import GLOBAL_PROJECT
 from confide_daemon.searching.calibration import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
 from confide_daemon.searching.dates import Days, days_of
 from confide_daemon.searching.explanation import Explanation, Factors
@@ -24,12 +26,14 @@ from confide_daemon.searching.ranking import (
     balanced,
     recency_of,
     relevance,
+    usage_of,
     votes,
 )
 from confide_daemon.searching.snippets import Candidate, Group, Grouping, snippet
+from confide_daemon.searching.succession import Relative, Succession, relatives
 from confide_daemon.searching.words import MOST_TERMS, Question, of_days, question
 from confide_daemon.store.pieces import piece_header
-from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
+from confide_daemon.store.protocol import Filter, Generation, HitRow, NoteRow, Place, Store, Supersession
 
 if TYPE_CHECKING:
     from confide_daemon.embed.rerank import Reranker
@@ -44,6 +48,8 @@ CLOSELY_AT_LEAST = 64
 FIRST = 20
 # The question's terms may stand in the pieces around.
 REACH = 2
+# Ranks that are the same to so many digits are a tie.
+TIED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,21 @@ class SearchQuery:
     keywords: tuple[str, ...] = ()
     rank: str = "relevance"
     max_tokens: int | None = None
-    project: str | None = None  # the asking project: its pieces gain in rank "balanced"
+    project: str | None = (
+        None  # the asking project: among equals its pieces come first, and in rank "balanced" they gain
+    )
     explain: bool = False
+    # Of notes; `Filter` says how each narrows the search.
+    tags: frozenset[str] = frozenset()
+    types: frozenset[str] | None = None
+    category: str | None = None
+    entity: str | None = None
+    without_tasks: bool = False
+    task: str | None = None
+    task_projects: frozenset[str] | None = None
+    # Where notes may lie that hits are superseded by or related with; None: anywhere.
+    reach: frozenset[str] | None = None
+    with_related: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +104,10 @@ class Hit:
     author: str
     updated_at: str  # ISO 8601, UTC
     alike: int = 0  # other pieces of the project that say the same, and were left out
+    document: int = 0
+    note: NoteRow | None = None
+    superseded_by: tuple[Supersession, ...] = ()
+    related: tuple[Relative, ...] | None = None  # None: nobody asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +157,7 @@ def run(
     ranked = search.ranked(legs)
     if reranker is not None:
         ranked = search.reranked(ranked, reranker)
-    closely = search.closely(legs, ranked, scale or CosineScale(), generation)
-    return search.found(closely, legs)
+    return search.found(legs, ranked, scale or CosineScale(), generation, vector)
 
 
 class _Search:
@@ -228,7 +250,11 @@ class _Search:
             self._factors[piece] = factors
             ranks[piece] = factors.rank
         self._clock.lap("fuse")
-        return sorted(ranks, key=lambda piece: (-ranks[piece], piece))
+        # What is said here comes before what is said everywhere, where both fit as well.
+        near = {GLOBAL_PROJECT: 2} if self._query.project is None else {GLOBAL_PROJECT: 2, self._query.project: 0}
+        return sorted(
+            ranks, key=lambda piece: (-round(ranks[piece], TIED), near.get(self._places[piece].project, 1), piece)
+        )
 
     def reranked(self, ranked: list[int], reranker: Reranker) -> list[int]:
         """The candidates with the first of them in the order that the reranker gives them."""
@@ -258,23 +284,37 @@ class _Search:
         chosen = list(
             self._scored(legs, ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)], scale, generation)
         )
-        best = max((self._factors[candidate.place.id].rank for candidate, _ in chosen), default=1.0) or 1.0
 
-        def order(entry: tuple[Candidate, HitRow]) -> float:
-            candidate = entry[0]
+        def order(candidate: Candidate) -> float:
             if query.rank == "importance":
-                return NEUTRAL_IMPORTANCE
+                return candidate.importance
             if query.rank == "recency":
                 return candidate.recency
-            is_own = candidate.place.project == query.project
-            return balanced(candidate.rank / best, candidate.recency, is_own_project=is_own, weights=self._weights)
+            return balanced(
+                candidate.score,
+                recency=candidate.recency,
+                importance=candidate.importance,
+                usage=candidate.usage,
+                is_own_project=candidate.place.project == query.project,
+                weights=self._weights,
+            )
 
+        for candidate, _ in chosen:
+            self._factors[candidate.place.id].order = order(candidate)
         # Sorting keeps the order by relevance among equals.
-        yield from sorted(chosen, key=lambda entry: -order(entry))
+        yield from sorted(chosen, key=lambda entry: (-order(entry[0]), -entry[0].score))
 
     def _scored(
-        self, legs: Legs, pieces: Sequence[int], scale: CosineScale, generation: Generation | None
+        self,
+        legs: Legs,
+        pieces: Sequence[int],
+        scale: CosineScale,
+        generation: Generation | None,
+        *,
+        least: float | None = None,
     ) -> Iterator[tuple[Candidate, HitRow]]:
+        """Those of the pieces that score so much at least; None: as the query says."""
+        least = self._query.min_score if least is None else least
         rows = self._store.hits(pieces)
         texts = self._store.texts_around(pieces, reach=REACH)
         self._clock.lap("fetch")
@@ -297,33 +337,111 @@ class _Search:
             evidence = Evidence(keyword, share, vector, best, is_named=is_named)
             factors.evidence = evidence
             score = evidence.score if self._weights.ranking != "original" else min(1.0, factors.relevance)
-            if score < self._query.min_score:
+            if score < least:
                 continue
             fresh = recency_of(place.day, today, self._weights)
-            yield Candidate(place, factors.rank, score, cosine, keyword, fresh), row
+            importance = NEUTRAL_IMPORTANCE if row.importance is None else row.importance
+            usage = usage_of(row.uses, self._weights)
+            yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
 
     # ---------------------------------------------------------------- hits
 
-    def found(self, entries: Iterator[tuple[Candidate, HitRow]], legs: Legs) -> Found:
+    def found(
+        self,
+        legs: Legs,
+        ranked: Sequence[int],
+        scale: CosineScale,
+        generation: Generation | None,
+        vector: Vectors | None,
+    ) -> Found:
         """The first hits."""
         query = self._query
         grouping = self._grouping
         rows: dict[int, HitRow] = {}
-        for candidate, row in entries:
+        for candidate, row in self.closely(legs, ranked, scale, generation):
             rows[row.id] = row
             if not grouping.take(candidate, row):
                 break
-        hits = [_hit(group, rows) for group in grouping.groups]
         self._clock.lap("group")
+        groups, noted = grouping.groups, _Noted()
+        if notes := [group.document for group in groups if is_note(rows[group.best.place.id].path)]:
+            succession = Succession.of(self._store, notes, query.reach)
+            if succession:
+                above = self._above(succession, notes, legs, scale, generation, vector)
+                rows |= {row.id: row for _, row in above}
+                groups = [*groups, *(Group([candidate]) for candidate, _ in above)]
+                groups = [groups[place] for place in succession.arranged([group.document for group in groups])]
+                groups = self._within(groups, rows)
+            noted = self._noted(succession, [group.document for group in groups])
+            self._clock.lap("notes")
+        hits = [_hit(group, rows, noted) for group in groups]
         warnings = list(self._warnings)
         if self._days is not None and self._days.words != self._days.name:
             warnings.append(f"'{self._days.words}' was taken for {self._days.name}: what is from then comes first")
         explanation = None
         if query.explain:
-            bests = [group.best.place.id for group in grouping.groups]
+            bests = [group.best.place.id for group in groups]
             explanation = Explanation.of(self._question, self._days, legs, bests, self._factors)
         return Found(hits, warnings, bool(self._question.match), explanation)
+
+    def _above(
+        self,
+        succession: Succession,
+        notes: Sequence[int],
+        legs: Legs,
+        scale: CosineScale,
+        generation: Generation | None,
+        vector: Vectors | None,
+    ) -> list[tuple[Candidate, HitRow]]:
+        """What supersedes notes that were found, and was not found by itself: a piece of each, whatever its score."""
+        ahead = self._store.permitted(succession.ahead_of(notes), filter_of(self._query))
+        best: dict[int, int] = {}
+        for piece in sorted(self._places, key=lambda piece: -self._factors[piece].rank):
+            best.setdefault(self._places[piece].document, piece)
+        newest = succession.newest(ahead, beside=notes)
+        pieces = [best[one] for one in newest if one in best]
+        for first in (self._store.pieces_of(one, limit=1) for one in newest if one not in best):
+            pieces += first
+        fresh = [piece for piece in pieces if piece not in self._places]
+        for place in self._store.places(fresh):
+            self._places[place.id] = place
+            self._factors[place.id] = Factors(relevance=0.0, votes=0.0, exact=0.0, dated=1.0, source=1.0)
+        if legs.cosines is not None and generation is not None and vector is not None:
+            legs = replace(legs, cosines={**legs.cosines, **self._store.cosines(generation.id, vector, fresh)})
+        for piece in pieces:
+            self._factors[piece].is_pulled = True
+        return list(self._scored(legs, pieces, scale, generation, least=-1.0))
+
+    def _within(self, groups: Sequence[Group], rows: Mapping[int, HitRow]) -> list[Group]:
+        """As many of the groups as were asked for; the first is kept even if it alone is over the budget of tokens."""
+        kept: list[Group] = []
+        spent, budget = 0, self._query.max_tokens
+        for group in groups:
+            tokens = sum(row.tokens for row in group.rows(rows))
+            if budget is None or not kept or spent + tokens <= budget:
+                kept.append(group)
+                spent += tokens
+        return kept[: self._query.max_results]
+
+    def _noted(self, succession: Succession, documents: Sequence[int]) -> _Noted:
+        notes = self._store.notes_of(documents)
+        if not self._query.with_related:
+            return _Noted(notes, succession)
+        return _Noted(notes, succession, relatives(self._store, list(notes.values()), self._query.reach))
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What is known of the notes among the hits; by document, and what they are related with by their ids."""
+
+    notes: Mapping[int, NoteRow] = field(default_factory=dict)
+    succession: Succession = field(default_factory=lambda: Succession(()))
+    related: Mapping[str, tuple[Relative, ...]] | None = None
+
+    def related_of(self, document: int) -> tuple[Relative, ...] | None:
+        note = self.notes.get(document)
+        return None if self.related is None or note is None else self.related.get(note.id, ())
 
 
 def _ordered(scores: Mapping[int, float]) -> dict[int, float]:
@@ -343,6 +461,13 @@ def filter_of(query: SearchQuery) -> Filter:
         path=query.path,
         since=_day(query.since),
         until=_day(query.until),
+        tags=query.tags,
+        types=query.types,
+        category=query.category,
+        entity=query.entity,
+        without_tasks=query.without_tasks,
+        task=query.task,
+        task_projects=query.task_projects,
     )
 
 
@@ -350,7 +475,7 @@ def _day(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).date().isoformat()
 
 
-def _hit(group: Group, rows: Mapping[int, HitRow]) -> Hit:
+def _hit(group: Group, rows: Mapping[int, HitRow], noted: _Noted) -> Hit:
     best = group.best
     ordered = group.rows(rows)
     first = rows[best.place.id]
@@ -363,14 +488,18 @@ def _hit(group: Group, rows: Mapping[int, HitRow]) -> Hit:
         vector=None if best.vector is None else round(best.vector, 4),
         keyword=round(best.keyword, 4),
         recency=round(best.recency, 4),
-        importance=NEUTRAL_IMPORTANCE,
-        usage=0.0,
+        importance=round(best.importance, 4),
+        usage=round(best.usage, 4),
         snippet=snippet(ordered),
         heading=first.heading,
         source=first.source,
         author=first.author,
         updated_at=iso(first.updated_at),
         alike=group.alike,
+        document=first.document,
+        note=noted.notes.get(first.document),
+        superseded_by=noted.succession.by(first.document),
+        related=noted.related_of(first.document),
     )
 
 

@@ -22,6 +22,8 @@ class Factors:
     dated: float  # of the days that the question names
     source: float  # transcripts stand behind notes
     evidence: Evidence | None = None  # of the score that is shown, once that is worked out
+    order: float | None = None  # what another rank than by relevance puts it at
+    is_pulled: bool = False  # it stands here for a note that it supersedes
 
     @property
     def rank(self) -> float:
@@ -68,6 +70,8 @@ class Explanation:
                     "keyword": _rounded(evidence.keyword),
                     "vector": _rounded(evidence.vector),
                     "best": _rounded(evidence.best),
+                    "order": _rounded(found.order),
+                    "pulledIn": found.is_pulled,
                 }
             )
         days_name = None if days is None else days.name

@@ -9,6 +9,7 @@ recall within 500 tokens in a large space over absolute values (bench/quality.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,7 @@ from confide_daemon.store.protocol import Place
 
 RANKS = ("relevance", "balanced", "importance", "recency")
 RANKINGS = ("confide", "original")
-NEUTRAL_IMPORTANCE = 0.5  # until notes carry their own
+NEUTRAL_IMPORTANCE = 0.5  # of what says nothing of it
 SHORT = 4  # pieces of a note that stands among others as a paragraph among paragraphs
 LEAST_SPREAD = 0.1  # of cosines: below that they tell nothing apart
 
@@ -47,6 +48,7 @@ class Weights:
     compared: int = 160  # of both legs together, the best by relevance
     joined: int = 3  # pieces in a row that are made one hit at most
     half_life_days: float = 30.0  # of recency
+    usage_full: int = 100  # so many reads and showings make a usage of 1; ten of them already half of it
     # rank "balanced", as tools.md "Scores"
     balanced_score: float = 0.4
     balanced_recency: float = 0.2
@@ -142,11 +144,19 @@ def recency_of(day: str, today: str, weights: Weights) -> float:
     return float(0.5 ** (max(0, age) / weights.half_life_days))
 
 
-def balanced(similarity: float, recency: float, *, is_own_project: bool, weights: Weights) -> float:
-    """The rank "balanced"; usage counts nothing until notes carry it."""
+def usage_of(uses: int, weights: Weights) -> float:
+    """0 for what nobody has read, 1 from `usage_full` on, by the logarithm between."""
+    return min(1.0, math.log1p(uses) / math.log1p(weights.usage_full))
+
+
+def balanced(
+    score: float, *, recency: float, importance: float, usage: float, is_own_project: bool, weights: Weights
+) -> float:
+    """The rank "balanced", of factors in 0 to 1."""
     return (
-        weights.balanced_score * similarity
+        weights.balanced_score * score
         + weights.balanced_recency * recency
-        + weights.balanced_importance * NEUTRAL_IMPORTANCE
+        + weights.balanced_importance * importance
+        + weights.balanced_usage * usage
         + weights.balanced_project * is_own_project
     )

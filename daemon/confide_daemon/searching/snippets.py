@@ -24,6 +24,8 @@ class Candidate:
     vector: float | None
     keyword: float
     recency: float
+    importance: float
+    usage: float
 
 
 @dataclass(slots=True)
@@ -37,6 +39,11 @@ class Group:
     def best(self) -> Candidate:
         """The piece whose score is shown."""
         return max(self.candidates, key=lambda candidate: candidate.score)
+
+    @property
+    def document(self) -> int:
+        """Whose pieces they are."""
+        return self.candidates[0].place.document
 
     def rows(self, rows: Mapping[int, HitRow]) -> list[HitRow]:
         """Its pieces in their order."""
