@@ -90,6 +90,14 @@ def test_another_collection_is_not_taken_for_memories(store: Path) -> None:
         read(store)
 
 
+def test_a_collection_behind_a_symlink_is_left_alone(store: Path, tmp_path: Path) -> None:
+    (store / "collection").rename(tmp_path / "elsewhere")
+    (store / "collection").symlink_to(tmp_path / "elsewhere")
+    assert not READER.recognises(store)
+    with pytest.raises(UnreadableError):
+        read(store)
+
+
 class Runs:
     """Unpickling this makes a folder, if anything is called."""
 

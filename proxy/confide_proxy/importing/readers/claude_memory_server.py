@@ -70,11 +70,11 @@ class ClaudeMemoryServerReader:
 
 
 def _project_databases(folder: Path) -> list[Path]:
+    if not is_folder(folder):
+        return []
     try:
         with os.scandir(folder) as found:
             names = sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
-        return []
     except OSError as error:
         raise UnreadableError(folder, f"cannot be listed: {error.strerror}") from error
     if len(names) > MAX_FILES:

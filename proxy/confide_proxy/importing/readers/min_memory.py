@@ -55,10 +55,11 @@ def _storage(path: Path) -> Path | None:
     """The database of the collection, None where there is none."""
     if path.name == STORAGE:
         return path
-    if not is_folder(path):
-        return None
-    places = (path / "collection" / _COLLECTION, path / _COLLECTION, path)
-    return next((found for place in places if (found := place / STORAGE).exists()), None)
+    for folders in ((), ("collection", _COLLECTION), (_COLLECTION,)):
+        below = [path.joinpath(*folders[:depth]) for depth in range(len(folders) + 1)]
+        if all(is_folder(folder) for folder in below) and (below[-1] / STORAGE).exists():
+            return below[-1] / STORAGE
+    return None
 
 
 def _scrolled(path: Path, losses: Losses) -> Iterator[Point]:
