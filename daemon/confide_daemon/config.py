@@ -50,6 +50,9 @@ class ServerConfig:
     keepalive_s: int = 25
 
 
+BALANCED = ("balanced_score", "balanced_recency", "balanced_importance", "balanced_usage", "balanced_project")
+
+
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
     """How a search ranks, and what it uses where the agent says nothing.
@@ -57,6 +60,11 @@ class SearchConfig:
     Attributes:
         ranking: `confide`, or `original`: the original plan's 0.7 of the cosine and 0.3 by the rank of the keyword leg.
         vector_weight, keyword_weight: of the two legs in the ranking `confide`.
+        exact_weight, dated_weight, sessions_weight: what names as they were asked for, days that the question names, and transcripts beside
+            notes make of a piece's relevance.
+        half_life_days: when recency is half.
+        usage_full: so many reads and showings make a usage of 1.
+        balanced_score and those after it: of each factor in the rank `balanced`.
         reranker: the folder of a cross-encoder (`model.onnx` and `tokenizer.json`) that looks at the best hits again; "" for none.
     """
 
@@ -64,6 +72,16 @@ class SearchConfig:
     ranking: str = "confide"
     vector_weight: float = 0.35
     keyword_weight: float = 0.65
+    exact_weight: float = 1.0
+    dated_weight: float = 0.5
+    sessions_weight: float = 0.6
+    half_life_days: float = 30.0
+    usage_full: int = 100
+    balanced_score: float = 0.4
+    balanced_recency: float = 0.2
+    balanced_importance: float = 0.2
+    balanced_usage: float = 0.2
+    balanced_project: float = 0.1
     reranker: str = ""
 
 
@@ -245,6 +263,12 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "search.min_score": (search.min_score, 0, 1),
         "search.vector_weight": (search.vector_weight, 0, 1),
         "search.keyword_weight": (search.keyword_weight, 0, 1),
+        "search.exact_weight": (search.exact_weight, 0, 10),
+        "search.dated_weight": (search.dated_weight, 0, 10),
+        "search.sessions_weight": (search.sessions_weight, 0, 10),
+        "search.half_life_days": (search.half_life_days, 0.01, 36_500),
+        "search.usage_full": (search.usage_full, 1, 10**9),
+        **{f"search.{name}": (getattr(search, name), 0, 10) for name in BALANCED},
         "embedding.threads": (embedding.threads, 1, 256),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confide_daemon.chunks import ChunkSettings
-from confide_daemon.config import AUTO, DaemonConfig, EmbeddingConfig, SearchConfig
+from confide_daemon.config import AUTO, BALANCED, DaemonConfig, EmbeddingConfig, SearchConfig
 from confide_daemon.embed import Embedder, EmbedderHandle, providers
 from confide_daemon.embed.settings import RemoteSettings
 from confide_daemon.index import IndexSettings
@@ -31,9 +31,17 @@ def index_settings(config: DaemonConfig) -> IndexSettings:
 
 
 def _weights(settings: SearchConfig) -> Weights:
+    factors = {name: getattr(settings, name) for name in (*BALANCED, "half_life_days", "usage_full")}
     if settings.ranking == "original":
-        return ORIGINAL
-    return Weights(vector=settings.vector_weight, keyword=settings.keyword_weight)
+        return replace(ORIGINAL, dated=settings.dated_weight, sessions=settings.sessions_weight, **factors)
+    return Weights(
+        vector=settings.vector_weight,
+        keyword=settings.keyword_weight,
+        exact=settings.exact_weight,
+        dated=settings.dated_weight,
+        sessions=settings.sessions_weight,
+        **factors,
+    )
 
 
 def _reranker(config: DaemonConfig) -> Reranker | None:

@@ -28,7 +28,7 @@ def read_document(store: Store, project: str, path: str, revision: int | None) -
     if found.text is None:
         raise NotFoundError(f"revision {found.number} deleted the document", hint="ask for the one before")
     updated_at = iso(found.created_at)
-    return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at)
+    return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at, row.id)
 
 
 def near_names(store: Store, project: str, path: str) -> str | None:

@@ -46,6 +46,7 @@ class DocumentText:
     hash: str
     author: str
     updated_at: str
+    document: int = 0  # its number in the space
 
 
 @dataclass(frozen=True, slots=True)
