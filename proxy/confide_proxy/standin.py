@@ -6,6 +6,7 @@ A few lines that every session loads; the journal, the search and the replay are
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 import os
@@ -78,6 +79,23 @@ class StandIn:
         """
         self._spawn(self._answer(line, catalogue, trouble, is_wanted, answered))
 
+    def import_files(
+        self,
+        line: bytes,
+        catalogue: Catalogue,
+        tell: Callable[[dict[str, Any]], None],
+        is_wanted: Callable[[], bool],
+        answered: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Answer a call of `memory_import` in the background.
+
+        Args:
+            tell: gets notifications of the progress, for the client.
+            is_wanted: no more once the client has cancelled the call.
+            answered: gets the result.
+        """
+        self._spawn(self._import(line, catalogue, tell, is_wanted, answered))
+
     def send_queue(self, sent: Callable[[], None]) -> None:
         """Send what waits, in the background, for as long as the link is up; `sent` is called once nothing waits any more."""
         if self._sending is None or self._sending.done():
@@ -127,6 +145,41 @@ class StandIn:
             # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
             log.error("a call could not be answered here: %s", type(error).__name__)
             answer = Answer("the daemon cannot be reached, and this machine could not answer in its place")
+        answered(answer.as_result(is_modern=VERSION_KEY in meta))
+
+    async def _import(
+        self,
+        line: bytes,
+        catalogue: Catalogue,
+        tell: Callable[[dict[str, Any]], None],
+        is_wanted: Callable[[], bool],
+        answered: Callable[[dict[str, Any]], None],
+    ) -> None:
+        from confide_proxy.absence import Answer
+        from confide_proxy.tool_arguments import checked
+
+        params = json.loads(line)["params"]
+        meta = params.get("_meta") or {}
+        token = meta.get("progressToken")
+
+        def progress(done: int, total: int) -> None:
+            if token is not None and is_wanted():
+                told = {"progressToken": token, "progress": done, "total": total}
+                tell({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+
+        try:
+            arguments = checked(catalogue.tool(params["name"]), params.get("arguments"))
+            # In a thread, since the readers of all systems come with it.
+            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.importing.tool")
+            answer = await tool.Import(self._project, self._config, self._link.request).answer(
+                arguments, progress, is_wanted
+            )
+        except ConfideError as error:
+            answer = Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+        except Exception as error:
+            # A store may be broken in ways that its reader has not thought of: the client waits for an answer all the same.
+            log.error("an import failed: %s", type(error).__name__)
+            answer = Answer("the import failed on this machine; what was stored before that is not stored twice")
         answered(answer.as_result(is_modern=VERSION_KEY in meta))
 
     async def _probe(self, seconds: float, silent: Callable[[], None]) -> None:

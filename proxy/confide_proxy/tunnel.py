@@ -43,6 +43,8 @@ HELD_DEADLINE_S = 5.0
 """How long a store waits for what was queued before it; then it is queued too."""
 READ_HELD_S = 0.5
 """How long a search waits for that, so that it finds what its own agent has said; then it goes without."""
+READ_HERE = frozenset({"memory_import"})
+"""Tools whose files are read on this machine."""
 
 _INITIALIZED = "notifications/initialized"
 _CANCELLED = "notifications/cancelled"
@@ -258,6 +260,9 @@ class Tunnel:
                 self._arm(identifier, call, READ_HELD_S, self._dispatch_held)
             self._standin.send_queue(self._on_queue_sent)
             return
+        if call.tool in READ_HERE and self._catalogue.has(call.tool):
+            self._read_here(identifier, call)
+            return
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
         call.is_sent, call.session_id = True, ""
         self._outgoing.put(Line(call.line, call))
@@ -265,6 +270,20 @@ class Tunnel:
             self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
         else:
             self._arm(identifier, call, PROBE_AFTER_S, self._probe)
+
+    def _read_here(self, identifier: str, call: Call) -> None:
+        """Let this machine answer a call that is about its files, with the daemon's help."""
+        assert self._standin is not None
+        call.is_taken = True
+        if call.timer:
+            call.timer.cancel()
+
+        def answered(result: dict[str, Any]) -> None:
+            if self._calls.get(identifier) is call:
+                self._settle(identifier)
+                self._send({"jsonrpc": "2.0", "id": json.loads(identifier), "result": result})
+
+        self._standin.import_files(call.line, self._catalogue, self._send, lambda: not call.is_settled, answered)
 
     def _dispatch_held(self, identifier: str) -> None:
         call = self._calls.get(identifier)

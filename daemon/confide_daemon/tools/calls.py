@@ -24,6 +24,7 @@ from confide_daemon.tools import (
     entity_list,
     entity_search,
     get,
+    import_notes,
     project_summary,
     read,
     search,
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 # The proxy answers for the daemon after ten seconds (tools design, last section); an error of ours says more than its guess.
 CALL_DEADLINE_S = 9.5
 LONG_DEADLINE_S = 900.0
+# MCP 2025-11-25, "Resources", "Error Handling".
+RESOURCE_NOT_FOUND = -32002
 
 Call = Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
 
@@ -51,6 +54,7 @@ _CALLS: dict[str, Call] = {
     status.DEFINITION.name: status.call,
     sync.DEFINITION.name: sync.call,
     get.DEFINITION.name: get.call,
+    import_notes.DEFINITION.name: import_notes.call,
     project_summary.DEFINITION.name: project_summary.call,
     context_info.DEFINITION.name: context_info.call,
     entity_list.DEFINITION.name: entity_list.call,
@@ -96,6 +100,13 @@ def refused(problem: str, hint: str | None, code: str = "internal") -> mcp_types
     return mcp_types.CallToolResult(
         content=[mcp_types.TextContent(text=text)], is_error=True, _meta={"confide/code": code}
     )
+
+
+def protocol_code(error: ConfideError) -> int:
+    """The JSON-RPC code for what goes wrong outside of tools, where errors are the protocol's."""
+    code = "invalid" if isinstance(error, ToolError) else as_request_error(error).code
+    codes = {"not_found": RESOURCE_NOT_FOUND, "invalid": mcp_types.INVALID_PARAMS, "denied": mcp_types.INVALID_PARAMS}
+    return codes.get(code, mcp_types.INTERNAL_ERROR)
 
 
 def _tool(name: str, toolsets: Sequence[str]) -> Definition:

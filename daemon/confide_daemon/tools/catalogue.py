@@ -11,13 +11,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from confide_daemon import __version__
+from confide_daemon import __version__, prompts, resources
 from confide_daemon.errors import ToolsetError
 from confide_daemon.tools import (
     context_info,
     entity_list,
     entity_search,
     get,
+    import_notes,
     project_summary,
     read,
     search,
@@ -40,9 +41,16 @@ INSTRUCTIONS = (
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
 
+# In the later era lists that change are told of by `subscriptions/listen`.
+CAPABILITIES: dict[str, Any] = {
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "tools": {"listChanged": True},
+}
+
 TOOLSETS: dict[str, tuple[Definition, ...]] = {
     "core": (search.DEFINITION, read.DEFINITION, store.DEFINITION, status.DEFINITION, sync.DEFINITION),
-    "notes": (get.DEFINITION,),
+    "notes": (get.DEFINITION, import_notes.DEFINITION),
     "entities": (
         project_summary.DEFINITION,
         context_info.DEFINITION,
@@ -70,21 +78,22 @@ def groups(toolsets: Sequence[str]) -> tuple[str, ...]:
 
 
 def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
-    """What `initialize`, `server/discover` and `tools/list` answer, as JSON on the wire.
+    """What `initialize`, `server/discover`, `tools/list`, `prompts/list` and `resources/templates/list` answer, as JSON on the wire.
 
     Raises:
         ToolsetError: there is no group of that name.
     """
     return {
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
-        "capabilities": {"tools": {"listChanged": True}},
+        "capabilities": CAPABILITIES,
         "instructions": INSTRUCTIONS,
         "tools": [tool.wire(groups(toolsets)) for tool in definitions(toolsets)],
+        "prompts": list(prompts.PROMPTS),
+        "resourceTemplates": list(resources.TEMPLATES),
         "protocolVersions": list(HANDSHAKE_VERSIONS),
         "discover": {
             "supportedVersions": list(MODERN_VERSIONS),
-            # Without `subscriptions/listen` nothing can tell a client of this era that the list changed.
-            "capabilities": {"tools": {"listChanged": False}},
+            "capabilities": CAPABILITIES,
             "instructions": INSTRUCTIONS,
         },
     }

@@ -1,0 +1,64 @@
+"""`memory_import`: files of the agent's machine become notes. The proxy answers it, since it alone may read them; here it is described."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confide_daemon.errors import ToolError
+from confide_daemon.tools.context import ToolContext, ToolResult
+from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition, record
+
+_COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": COUNT}
+_SKIPPED: dict[str, Any] = {"type": "array", "items": record({"origin": TEXT, "reason": TEXT})}
+
+DEFINITION = Definition(
+    name="memory_import",
+    title="Import memories",
+    description="Make notes of local files: markdown, JSON, other memory systems' stores. Previews; `confirm` stores, nothing twice.",
+    properties={
+        "paths": {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 4096}, "maxItems": 32},
+        "confirm": {"type": "boolean", "default": False},
+    },
+    required=("paths",),
+    output=record(
+        {
+            "project": TEXT,
+            "confirmed": FLAG,
+            "stores": {
+                "type": "array",
+                "items": record(
+                    {
+                        "path": TEXT,
+                        "system": TEXT,
+                        "notes": COUNT,
+                        "projects": {**_COUNTS, "description": "Notes for each"},
+                        "categories": _COUNTS,
+                        "importance": _COUNTS,
+                        "tags": _COUNTS,
+                        "titles": {**TEXTS, "description": "Of the first few"},
+                        "skippedCount": COUNT,
+                        "skipped": _SKIPPED,
+                        "problem": TEXT,
+                    },
+                    optional=("problem",),
+                ),
+            },
+            "results": record({"new": COUNT, "known": COUNT, "identical": COUNT, "deleted": COUNT, "refused": COUNT}),
+            "refused": _SKIPPED,
+        }
+    ),
+    idempotent=True,
+    is_long=True,
+)
+
+
+async def call(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
+    """Say that this call should not have come here.
+
+    Raises:
+        ToolError: always.
+    """
+    raise ToolError(
+        "memory_import reads files of the machine that the agent runs on, and its proxy has not done so",
+        hint="update confide there, or run in a terminal: confide import",
+    )
