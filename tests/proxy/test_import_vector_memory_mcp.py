@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ReaderMissingError, UnreadableError
+from confide_proxy.importing.plan import Plan, Store
 from confide_proxy.importing.reader import Losses
 from confide_proxy.importing.readers.vector_memory_mcp import READER
 from confide_proxy.importing.record import Record
+from confide_proxy.projects import identify
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "importing" / "vector-memory-mcp"
 BUILDS, LAPTOPS, TEXT, THROWN, REPLACED, HANDOFF = (
@@ -117,6 +120,16 @@ def test_without_the_library_a_person_is_told_what_to_install(lance: Path, monke
     with pytest.raises(ReaderMissingError) as caught:
         read(lance)
     assert caught.value.hint == "pip install 'confide[lancedb]'"
+
+
+def test_a_library_that_is_missing_does_not_keep_other_stores_from_being_imported(
+    lance: Path, sqlite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lance", None)
+    plan = Plan([Store(lance, READER), Store(sqlite, READER)], identify(lance.parent), ProxyConfig())
+    missing, other = plan.survey()
+    assert (missing.notes, missing.hint) == (0, "pip install 'confide[lancedb]'")
+    assert other.notes == sum(len(batch.notes) for batch in plan.batches()) == 2
 
 
 @pytest.mark.parametrize("kind", ["data", "_versions"])

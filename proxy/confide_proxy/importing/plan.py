@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import UnreadableError
+from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_proxy.folder import Folder
 from confide_proxy.importing.fitting import fitted, project_of
 from confide_proxy.importing.reader import MAX_RECORDS, Losses, Reader
@@ -163,6 +163,10 @@ class Plan:
         except UnreadableError as error:
             if survey is not None:
                 survey.problem, survey.hint = error.problem, error.hint
+        except ReaderMissingError as error:
+            # Found without being named, it must not keep the others from being imported.
+            if survey is not None:
+                survey.problem, survey.hint = "takes a library that is not installed", error.hint
 
 
 def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
