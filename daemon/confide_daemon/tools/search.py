@@ -12,14 +12,19 @@ from confide_daemon.space import Hit, SearchQuery, SearchResult
 from confide_daemon.tools import reach
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.get import RELATION
+from confide_daemon.tools.note_form import PROPERTIES, WORD
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
 SOURCES = list(grants.SOURCES)
-SCOPES = ["all", "project", "global"]
+SCOPES = ["all", "project", "global", "task"]
+TASKS = "memory/tasks"
+MAX_TYPES = 16
 _SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 
 _SCORE = {"type": ["number", "null"]}
+_NOTE = {"id": TEXT, "title": TEXT, "path": TEXT, "project": TEXT}
 
 DEFINITION = Definition(
     name="memory_search",
@@ -52,7 +57,14 @@ DEFINITION = Definition(
         "rank": {"type": "string", "enum": RANKS, "default": "relevance"},
         "maxTokens": {"type": "integer", "minimum": 50, "maximum": 50000, "description": "Budget for all snippets"},
         "explain": FLAG,
+        "taskId": PROPERTIES["taskId"],
+        "tags": {**PROPERTIES["tags"], "description": "All must match"},
+        "type": {"type": "array", "items": WORD, "maxItems": MAX_TYPES, "description": "Any of them"},
+        "category": WORD,
+        "entity": WORD,
+        "includeRelated": FLAG,
     },
+    shown_with=dict.fromkeys(("explain", "taskId", "tags", "type", "category", "entity", "includeRelated"), "notes"),
     required=("query",),
     output=record(
         {
@@ -74,7 +86,13 @@ DEFINITION = Definition(
                         "author": TEXT,
                         "updatedAt": TEXT,
                         "alike": {**COUNT, "description": "Other pieces that say the same and were left out"},
-                    }
+                        "id": {**TEXT, "description": "Of notes, as all that follows"},
+                        "title": TEXT,
+                        "tags": TEXTS,
+                        "supersededBy": {"type": "array", "items": record(_NOTE)},
+                        "related": {"type": "array", "items": RELATION},
+                    },
+                    optional=("id", "title", "tags", "supersededBy", "related"),
                 ),
             },
             "searchMode": {"type": "string", "enum": ["hybrid", "vector", "keyword", "offline"]},
@@ -99,15 +117,17 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
     Raises:
         GrantError: the caller reaches nothing of what is asked for.
-        ToolError: a date that is none, or a project and a scope that exclude each other.
+        ToolError: a date that is none, or a project, a scope and a task that exclude each other.
     """
+    project, scope, path = arguments.get("project"), arguments["scope"], arguments.get("path")
+    task = reach.task(context, project, scope, arguments.get("taskId"))
     query = SearchQuery(
         text=arguments["query"],
-        projects=context.grants.projects_among(reach.projects(context, arguments.get("project"), arguments["scope"])),
+        projects=context.grants.projects_among(reach.projects(context, project, scope)),
         max_results=arguments["maxResults"],
         min_score=float(arguments.get("minScore", context.min_score)),
         sources=_sources(context, arguments.get("sources")),
-        path=arguments.get("path"),
+        path=path,
         since=_moment("since", arguments.get("since")),
         until=_moment("until", arguments.get("until")),
         keywords=tuple(arguments.get("keywords", ())),
@@ -115,8 +135,18 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         max_tokens=arguments.get("maxTokens"),
         project=context.project,
         explain=arguments.get("explain", False),
+        tags=frozenset(arguments.get("tags", ())),
+        types=frozenset(arguments["type"]) if arguments.get("type") else None,
+        category=arguments.get("category"),
+        entity=arguments.get("entity"),
+        without_tasks=task is not None or not (path or "").removeprefix("./").startswith(TASKS),
+        task=task.id if task else None,
+        task_projects=task.projects if task else None,
+        reach=context.grants.projects_among(None),
+        with_related=arguments.get("includeRelated", False),
     )
     result = await context.space.search(query)
+    context.space.usage.count(hit.document for hit in result.hits)
     return ToolResult(_structured(result), _text(result))
 
 
@@ -163,6 +193,16 @@ def _structured(result: SearchResult) -> dict[str, Any]:
 def _hit(hit: Hit) -> dict[str, Any]:
     parts = {"vector": hit.vector, "keyword": hit.keyword, "recency": hit.recency}
     parts |= {"importance": hit.importance, "usage": hit.usage}
+    note: dict[str, Any] = (
+        {} if hit.note is None else {"id": hit.note.id, "title": hit.note.title, "tags": list(hit.note.tags)}
+    )
+    if hit.superseded_by:
+        note["supersededBy"] = [{name: getattr(newer, name) for name in _NOTE} for newer in hit.superseded_by]
+    if hit.related is not None:
+        note["related"] = [
+            {"relation": one.relation, "direction": one.direction, **{name: getattr(one.note, name) for name in _NOTE}}
+            for one in hit.related
+        ]
     return {
         "path": hit.path,
         "project": hit.project,
@@ -176,6 +216,7 @@ def _hit(hit: Hit) -> dict[str, Any]:
         "author": hit.author,
         "updatedAt": hit.updated_at,
         "alike": hit.alike,
+        **note,
     }
 
 
@@ -187,9 +228,21 @@ def _text(result: SearchResult) -> str:
     for hit in result.hits:
         heading = f" · {hit.heading}" if hit.heading else ""
         alike = f" · {hit.alike} more say the same" if hit.alike else ""
-        lines += [
-            "",
-            f"{hit.path}:{hit.start_line}-{hit.end_line} [{hit.project}] {hit.score:.2f}{heading}{alike}",
-            hit.snippet,
-        ]
+        place = f"{hit.path}:{hit.start_line}-{hit.end_line} [{hit.project}] {hit.score:.2f}"
+        lines += ["", f"{place}{heading}{alike} · {_origin(hit)}", *_beside(hit), hit.snippet]
     return "\n".join(lines)
+
+
+def _origin(hit: Hit) -> str:
+    """Who stored it, and what it is from."""
+    note = "" if hit.note is None else f" · {hit.note.id}" + (f" · from {hit.note.source}" if hit.note.source else "")
+    return f"by {hit.author}{' · sessions' if hit.source == 'sessions' else ''}{note}"
+
+
+def _beside(hit: Hit) -> list[str]:
+    """The notes that an agent should know of beside this one."""
+    lines = [f"superseded by: {newer.title} ({newer.id})" for newer in hit.superseded_by]
+    for one in hit.related or ():
+        how = one.relation if one.direction == "to" else f"{one.relation} (stated there)"
+        lines.append(f"related, {how}: {one.note.title} ({one.note.id})")
+    return lines
