@@ -44,6 +44,7 @@ from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
 from confide_daemon.threads import StoreThreads
 from confide_daemon.upkeep import Upkeep, mark_closed
+from confide_daemon.usage import Usage
 from confide_daemon.writes import Operation, Writer, compare_states, states
 
 __all__ = [
@@ -98,6 +99,7 @@ class Space:
         self._searcher = Searcher(threads, self._providers, self._budget, self._indexer, damage, settings)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
+        self.usage = Usage(threads, clock)
         self.notes = Notes(threads, writer, self._change)
         self.upkeep = Upkeep(
             threads,
@@ -194,6 +196,7 @@ class Space:
         await self.history.close()
         await self._indexer.close()
         await self._searcher.close()
+        await self.usage.close()
         with contextlib.suppress(StorageError):
             await self._threads.maintain(mark_closed)
         await self._threads.close()

@@ -82,6 +82,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     grants.require_source("memory")
     found = await context.space.notes.get(arguments["id"], grants.projects_among(None))
     structured = whole(found)
+    structured["accessCount"] += context.space.usage.waiting(found.row.document)
+    context.space.usage.count([found.row.document])
     return ToolResult(structured, _text(found, structured))
 
 

@@ -57,6 +57,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         NotFoundError: there is no such document or revision; its hint names the nearest.
     """
     document = await _find(context, arguments)
+    context.space.usage.count([document.document])
     # Only "\n" ends a line here, as in every editor's count; `splitlines` would also break at form feeds and U+2028.
     lines = document.text.removesuffix("\n").split("\n") if document.text else []
     first = arguments["fromLine"]
