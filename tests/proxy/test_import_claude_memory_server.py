@@ -76,6 +76,18 @@ def test_one_database_can_be_named(data: Path) -> None:
     assert [record.content for record in read(database)[0]] == ["Never push to main."]
 
 
+def test_a_hash_for_a_project_names_it_only_among_others(data: Path) -> None:
+    hashed = "3f2a9c0d1e4b5a67"
+    (data / "projects" / "harbour").rename(data / "projects" / hashed)
+    database = data / "projects" / hashed / "project.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE memories SET project_id = ?", (hashed,))
+    connection.close()
+    assert {record.project for record in read(data)[0]} == {None, "harbour", hashed}
+    (record,) = read(database)[0]
+    assert (record.project, record.scope, record.metadata["project_id"]) == (None, "project", hashed)
+
+
 def test_a_database_of_its_first_version_is_read(data: Path) -> None:
     with sqlite3.connect(data / "global.db") as connection:
         for index in ("is_rule", "type", "importance", "tier"):

@@ -1,14 +1,19 @@
 """`@claude-memory/server`: `global.db` for what has no project and for the tasks, `projects/<id>/project.db` for what has one.
 
 The schema's version stands in the table `meta`: 1 as first published; 2 and 3 added columns to `memories`. Chunks and vectors are derived.
+
+A project's id is what an agent called it or, from its hooks, a hash of its git remote or of its path, from which nothing can be told. Such
+a project keeps the hash as its name, unless its database alone is imported: then a person has said which project it is.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +31,7 @@ _TABLES: dict[str, frozenset[str]] = {
 }
 _TASKS = frozenset({"id", "description", "type", "status", "priority", "project_id", "created_at", "updated_at"})
 _RESULTS = frozenset({"task_id", "output", "summary", "success", "error", "created_at"})
+_HASH = re.compile(r"[0-9a-f]{16}")
 _MOST_TAGS = 1000
 """Of one memory; a note has fewer, which `record_of` sees to."""
 _USUAL: dict[str, Any] = {
@@ -59,7 +65,9 @@ class ClaudeMemoryServerReader:
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """See `Reader.read`. A project's database that is broken does not keep those of the others from being read."""
         if not is_folder(path):
-            yield from _read(path, losses)
+            for record in _read(path, losses):
+                is_hash = record.project is not None and _HASH.fullmatch(record.project)
+                yield _unnamed(record) if is_hash else record
             return
         yield from _read(path / "global.db", losses)
         for database in _project_databases(path / "projects"):
@@ -90,6 +98,11 @@ def _read(path: Path, losses: Losses) -> Iterator[Record]:
         if has_tasks:
             for row in database.execute("SELECT * FROM tasks ORDER BY rowid"):
                 yield from _task(database, dict(row), losses)
+
+
+def _unnamed(record: Record) -> Record:
+    """The record, of the project that it is imported into."""
+    return replace(record, project=None, metadata=record.metadata | {"project_id": record.project})
 
 
 def _has_tasks(path: Path) -> bool:
