@@ -5,6 +5,7 @@ What is not known, or has a value that cannot be the field's, is kept in the met
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -112,6 +113,17 @@ def as_json(value: Any, depth: int = 16) -> Any:
     if isinstance(value, list | tuple):
         return [as_json(item, depth - 1) for item in value]
     return str(value)
+
+
+def json_object(value: Any) -> dict[str, Any]:
+    """The object that a database holds as JSON, such as a memory's metadata; what is none stands under `metadata`, as it was."""
+    if not isinstance(value, str) or not value.strip():
+        return {}
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return {"metadata": value}
+    return parsed if isinstance(parsed, dict) else {"metadata": parsed}
 
 
 def _mapped(field: str, value: Any) -> Any:

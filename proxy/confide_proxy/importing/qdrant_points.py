@@ -161,6 +161,3 @@ class _Plain:
         if isinstance(value, datetime.timedelta | uuid.UUID):
             return str(value)
         raise ValueError("has a payload with a value that JSON has not")
-
-
-__all__ = ["COLUMNS", "STORAGE", "Point", "points", "read_point"]

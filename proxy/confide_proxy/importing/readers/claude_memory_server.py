@@ -8,7 +8,6 @@ a project keeps the hash as its name, unless its database alone is imported: the
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.fields import record_of
+from confide_proxy.importing.fields import json_object, record_of
 from confide_proxy.importing.opening import is_folder
 from confide_proxy.importing.reader import MAX_FILES, Losses
 from confide_proxy.importing.record import Record
@@ -120,7 +119,7 @@ def _memory(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -
         (origin, _MOST_TAGS),
     )
     tags = [str(tag["name"]) for tag in found]
-    own = _object(row.pop("metadata"))
+    own = json_object(row.pop("metadata"))
     importance = row.pop("importance_score", None)
     fields = {
         "created_at": row.pop("created_at"),
@@ -158,7 +157,7 @@ def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> 
         parts.append("\n\n".join([f"## Result of {result['created_at']}", *told]))
         del result["task_id"]
     project = row.pop("project_id")
-    context = _object(row.pop("context", None))
+    context = json_object(row.pop("context", None))
     # The queue's priorities are numbers of a scale of their own.
     fields = {"created_at": row.pop("created_at"), "updated_at": row.pop("updated_at"), "status": row.pop("status")}
     metadata = {"priority": row.pop("priority"), "task_type": row.pop("type"), "context": context, "results": results}
@@ -184,17 +183,6 @@ def _telling(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _text(value: object) -> str | None:
     return value.strip() if isinstance(value, str) and value.strip() else None
-
-
-def _object(value: object) -> dict[str, Any]:
-    """The object that a column holds as JSON; what is none is kept as it stands."""
-    if not isinstance(value, str) or not value.strip():
-        return {}
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return {"metadata": value}
-    return parsed if isinstance(parsed, dict) else {"metadata": parsed}
 
 
 READER = ClaudeMemoryServerReader()

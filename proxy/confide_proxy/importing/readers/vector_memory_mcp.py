@@ -5,7 +5,6 @@ A memory that another one replaced names it in `superseded_by`; one that was del
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.importing import lance_rows
-from confide_proxy.importing.fields import MAX_RELATIONS, moment, record_of
+from confide_proxy.importing.fields import MAX_RELATIONS, json_object, moment, record_of
 from confide_proxy.importing.opening import is_folder
 from confide_proxy.importing.reader import Losses
 from confide_proxy.importing.record import Record
@@ -95,7 +94,7 @@ def _record(row: Mapping[str, Any], origin: str, content: str, older: list[str],
         if name not in fields and name not in _TAKEN and not isinstance(value, bytes) and value != _USUAL.get(name)
     }
     metadata: dict[str, Any] = {}
-    for name, value in _object(row["metadata"]).items():
+    for name, value in json_object(row["metadata"]).items():
         # A column's name in the metadata is another thing, whatever it says.
         (metadata if name in fields and fields[name] is not None else fields)[name] = value
     project = fields.get("project")
@@ -112,17 +111,6 @@ def _record(row: Mapping[str, Any], origin: str, content: str, older: list[str],
 def _time(value: Any) -> Any:
     """ISO 8601; SQLite has thousandths of a second, Lance a `datetime`. What is neither stays as it is."""
     return moment(value.isoformat() if isinstance(value, datetime) else value) or value
-
-
-def _object(value: object) -> dict[str, Any]:
-    """The metadata, which is an object as JSON; what is none is kept as it stands."""
-    if not isinstance(value, str):
-        return {}
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return {"metadata": value}
-    return parsed if isinstance(parsed, dict) else {"metadata": parsed}
 
 
 READER = VectorMemoryReader()
