@@ -17,6 +17,7 @@ BENCHES = (
     "vector_leg",
     "hybrid",
     "search_while_indexing",
+    "notes_listing",
     "index_size",
     "saved",
     "transcript_append",

@@ -14,13 +14,15 @@ from confide_daemon.store.protocol import DocumentRow, NoteRow, RelationRow, Sup
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 COLUMNS = """n.document, n.id, p.name, d.path, d.revision, n.task, n.title, n.type, n.category, n.entity, n.status, n.source, n.tags,
-    n.importance, n.created_at, n.updated_at, d.author, coalesce(u.uses, 0), n.problems"""
-SELECT = f"""SELECT {COLUMNS} FROM note n JOIN document d ON d.id = n.document JOIN project p ON p.id = n.project
-    LEFT JOIN document_use u ON u.document = n.document"""
+    n.importance, n.created_at, n.updated_at, d.author, n.uses, n.problems"""
+SELECT = f"SELECT {COLUMNS} FROM note n JOIN document d ON d.id = n.document JOIN project p ON p.id = n.project"
 
 
 # Notes that supersede those a search has found; more of them are not looked at.
 MOST_NEWER = 500
+
+# Around each tag in `tag_keys`; no tag holds one.
+TAG_MARK = "\n"
 
 
 def folded(word: str) -> str:
@@ -37,17 +39,17 @@ def replace(rows: Rows, document: DocumentRow, note: Note | None, *, now: float)
     rows("UPDATE document SET importance = ? WHERE id = ?", (importance, document.id))
     if note is None:
         return
-    identity = note.id
-    if rows("SELECT 1 FROM note WHERE id = ?", (identity,)):
-        # A copy of another note's file: it is known by its own name, so that both can be reached.
-        identity = note.path_id
+    # A copy of another note's file is known by its own name, so that both can be reached; should that be taken, by its number as well.
+    names = (note.id, note.path_id, f"{note.path_id}{document.id:x}")
+    identity = next(name for name in names if not rows("SELECT 1 FROM note WHERE id = ?", (name,)))
+    tags = list(dict.fromkeys(folded(tag) for tag in note.tags))
     created, updated = _moments(note, before[0] if before else None, document.updated_at or now)
     rows(
-        """INSERT INTO note (document, id, project, task, title, type, category, entity, entity_key, status, source, tags, importance,
-           created_at, updated_at, stated_at, digest, problems)
-           SELECT ?, ?, project, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM document WHERE id = ?""",
+        """INSERT INTO note (document, id, project, path, task, title, type, category, entity, entity_key, status, source, tags, tag_keys,
+           importance, created_at, updated_at, stated_at, digest, problems, uses)
+           SELECT id, ?, project, path, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+           coalesce((SELECT uses FROM document_use u WHERE u.document = document.id), 0) FROM document WHERE id = ?""",
         (
-            document.id,
             identity,
             note.task_id,
             note.title,
@@ -58,6 +60,7 @@ def replace(rows: Rows, document: DocumentRow, note: Note | None, *, now: float)
             note.status,
             note.source,
             json.dumps(note.tags, ensure_ascii=False),
+            TAG_MARK.join(["", *tags, ""]) if tags else "",
             note.importance,
             created,
             updated,
@@ -71,7 +74,7 @@ def replace(rows: Rows, document: DocumentRow, note: Note | None, *, now: float)
         day = "date(?, 'unixepoch')"
         sql = f"UPDATE document SET day = {day} WHERE id = ? AND {day} BETWEEN '1970' AND '9999'"
         rows(sql, (updated, document.id, updated))
-    for tag in dict.fromkeys(folded(tag) for tag in note.tags):
+    for tag in tags:
         rows("INSERT INTO note_tag (document, tag) VALUES (?, ?)", (document.id, tag))
     for relation in note.relations:
         values = (document.id, relation.kind, relation.other)
@@ -93,26 +96,26 @@ def _moments(note: Note, before: Any, changed_at: float) -> tuple[float, float]:
 def by_id(rows: Rows, identity: str, projects: frozenset[str] | None) -> NoteRow | None:
     """The note of that id, if it is in one of these projects (None: in any)."""
     found = rows(f"{SELECT} WHERE n.id = ?", (identity,))
-    note = _row(found[0]) if found else None
+    note = row_of(found[0]) if found else None
     return note if note and (projects is None or note.project in projects) else None
 
 
 def by_document(rows: Rows, document: int) -> NoteRow | None:
     """What is known of a document as a note."""
     found = rows(f"{SELECT} WHERE n.document = ?", (document,))
-    return _row(found[0]) if found else None
+    return row_of(found[0]) if found else None
 
 
 def by_documents(rows: Rows, documents: Sequence[int]) -> dict[int, NoteRow]:
     """The notes among these documents."""
     found = rows(f"{SELECT} WHERE n.document IN (SELECT value FROM json_each(?))", (json.dumps(list(documents)),))
-    return {row[0]: _row(row) for row in found}
+    return {row[0]: row_of(row) for row in found}
 
 
 def by_ids(rows: Rows, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
     """Those of these notes that there are in these projects, by their ids."""
     found = rows(f"{SELECT} WHERE n.id IN (SELECT value FROM json_each(?))", (json.dumps(list(identities)),))
-    notes = [_row(row) for row in found]
+    notes = [row_of(row) for row in found]
     return {note.id: note for note in notes if projects is None or note.project in projects}
 
 
@@ -146,7 +149,7 @@ def twin(rows: Rows, project: str, task: str | None, digest: bytes) -> NoteRow |
     """A note of the same place that says exactly the same."""
     sql = f"{SELECT} WHERE n.digest = ? AND p.name = ? AND n.task IS ? ORDER BY n.document LIMIT 1"
     found = rows(sql, (digest, project, task))
-    return _row(found[0]) if found else None
+    return row_of(found[0]) if found else None
 
 
 def relations_of(rows: Rows, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
@@ -162,7 +165,7 @@ def relations_of(rows: Rows, identities: Sequence[str], projects: frozenset[str]
     return [RelationRow(*row) for row in rows(both, (*values, *values))]
 
 
-def _row(row: Sequence[Any]) -> NoteRow:
+def row_of(row: Sequence[Any]) -> NoteRow:
     values = list(row)
     values[12] = tuple(json.loads(values[12]))
     return NoteRow(*values)

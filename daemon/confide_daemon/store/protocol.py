@@ -144,6 +144,62 @@ class NoteCounts:
     updated_at: float | None
 
 
+class NotePiece(NamedTuple):
+    """One of the first pieces of a note."""
+
+    id: int
+    document: int
+    position: int
+    hash: bytes
+    tokens: int
+    text: str
+
+
+class NotePlace(NamedTuple):
+    """Where a note lies; `updated_at` is seconds since 1970."""
+
+    document: int
+    project: str
+    task_id: str | None
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoteFilter:
+    """Which notes are listed. None, or nothing: no limit. Words are compared without regard to case; times are seconds since 1970.
+
+    Attributes:
+        task_id: those of this task as well; notes of others are in no list.
+        tags: all must be there.
+        path: a file, a folder, or a glob.
+        since, until: of the last change; the first is included, the second is not.
+    """
+
+    projects: frozenset[str] | None = None
+    task_id: str | None = None
+    types: tuple[str, ...] = ()
+    category: str | None = None
+    entity: str | None = None
+    status: str | None = None
+    tags: tuple[str, ...] = ()
+    path: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoteList:
+    """A page of a list of notes.
+
+    Attributes:
+        notes: each with the text of its first piece, "" where it has none.
+        total: how many there are on all pages.
+    """
+
+    notes: list[tuple[NoteRow, str]]
+    total: int
+
+
 @dataclass(frozen=True, slots=True)
 class RelationRow:
     """What one note states of another, by their ids."""
@@ -226,9 +282,8 @@ class Place(NamedTuple):
     pieces: int | None = None  # of its document; None: nobody has counted
 
 
-@dataclass(frozen=True, slots=True)
-class HitRow:
-    """A piece with its document, as it is shown."""
+class HitRow(NamedTuple):
+    """A piece with its document, as it is shown; a search makes dozens."""
 
     id: int
     document: int
@@ -391,6 +446,9 @@ class Store(Protocol):
     def note_twin(self, project: str, task_id: str | None, digest: bytes) -> NoteRow | None:
         """A note of the same place that says exactly the same."""
 
+    def note_list(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
+        """Notes by `updated`, `created`, `importance` or `usage`, the newest or highest first."""
+
     def note_relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
         """What these notes state and what is stated of them, between notes that there are in these projects."""
 
@@ -408,6 +466,18 @@ class Store(Protocol):
 
     def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
         """Adds to how often documents were read or shown; in a transaction that writes."""
+
+    def note_pieces(self, documents: Sequence[int], *, first: int) -> list[NotePiece]:
+        """So many first pieces of each note among the documents, in order."""
+
+    def note_places(self, projects: frozenset[str] | None) -> list[NotePlace]:
+        """Where the notes of the projects lie, the newest text first."""
+
+    def superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
+        """Those of the notes that another note of the projects says it supersedes."""
+
+    def tags_among(self, words: Sequence[str], projects: frozenset[str] | None) -> list[str]:
+        """Those of the words, folded, that notes of the projects have for tags; in the order given."""
 
     def leave_uncut(self, document: int, *, chunking: str) -> None:
         """Notes settings with a document that keeps the pieces it has, since its text is lost."""
@@ -470,6 +540,9 @@ class Store(Protocol):
 
     def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
         """The true cosine of each piece that has a vector."""
+
+    def vectors(self, generation: int, pieces: Sequence[int]) -> dict[int, Vectors]:
+        """The vectors of the pieces that have one."""
 
     def places(self, pieces: Sequence[int]) -> list[Place]: ...
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]: ...

@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from confide_daemon.store import (
     generations,
     history,
     keyword,
+    note_listing,
+    note_pieces,
     notes,
     operations,
     projects,
@@ -43,6 +46,10 @@ from confide_daemon.store.protocol import (
     Generation,
     HitRow,
     NoteCounts,
+    NoteFilter,
+    NoteList,
+    NotePiece,
+    NotePlace,
     NoteRow,
     OperationRow,
     PieceChanges,
@@ -417,6 +424,33 @@ class SqliteStore(SqliteUpkeep):
         """How many notes there are."""
         return entities.counts(self._rows, projects)
 
+    def note_pieces(self, documents: Sequence[int], *, first: int) -> list[NotePiece]:
+        """The first pieces of notes."""
+        return note_pieces.first_pieces(self._rows, documents, first=first)
+
+    def note_places(self, projects: frozenset[str] | None) -> list[NotePlace]:
+        """Where notes lie."""
+        return note_pieces.places(self._rows, projects)
+
+    def superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
+        """Those that another note supersedes."""
+        return note_pieces.superseded(self._rows, documents, projects)
+
+    def tags_among(self, words: Sequence[str], projects: frozenset[str] | None) -> list[str]:
+        """Those that are tags in use."""
+        return note_pieces.tags_among(self._rows, words, projects)
+
+    def note_list(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
+        """A page of the notes that pass."""
+        return note_listing.page(
+            self._rows,
+            wanted,
+            sort=sort,
+            limit=limit,
+            offset=offset,
+            count=lambda count: self._remembered.get(("notes", wanted), count),
+        )
+
     def note_relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
         """What these notes state and what is stated of them."""
         return notes.relations_of(self._rows, identities, projects)
@@ -425,7 +459,7 @@ class SqliteStore(SqliteUpkeep):
 
     def generations(self) -> list[Generation]:
         """All generations, the oldest first."""
-        return generations.listed(self._rows)
+        return self._remembered.get("generations", lambda: generations.listed(self._rows))
 
     def add_generation(
         self, provider: str, model: str, dimensions: int, *, live: bool, now: float, fresh: bool = False
@@ -522,8 +556,8 @@ class SqliteStore(SqliteUpkeep):
                 vector, max(RESCORED + len(codes) // RESCORED_SHARE, limit + limit // 2), documents
             ).tolist()
             found = generations.cosines(self._rows, generation, vector, pieces)
-        # Ties in the order of the pieces, so that the same question always gets the same answer.
-        return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit]
+        # They come by rising piece, and ties stay so: the same question always gets the same answer.
+        return sorted(found.items(), key=itemgetter(1), reverse=True)[:limit]
 
     def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
         """The true cosine of each piece that has a vector."""
@@ -531,6 +565,13 @@ class SqliteStore(SqliteUpkeep):
             return {}
         with self._leg(VECTORS):
             return generations.cosines(self._rows, generation, vector, pieces)
+
+    def vectors(self, generation: int, pieces: Sequence[int]) -> dict[int, Vectors]:
+        """The vectors of pieces."""
+        if VECTORS in self._damage.parts:
+            return {}
+        with self._leg(VECTORS):
+            return note_pieces.vectors(self._rows, generation, pieces)
 
     def _allowed(self, allowed: Filter) -> Sequence[int] | None:
         return self._remembered.get(allowed, lambda: allowed_documents(self._rows, allowed))
@@ -561,7 +602,7 @@ class SqliteStore(SqliteUpkeep):
                  d.source, d.author, d.updated_at, d.words, d.importance, coalesce(u.uses, 0)
                  FROM chunk c JOIN document d ON d.id = c.document JOIN project p ON p.id = d.project
                  LEFT JOIN document_use u ON u.document = d.id WHERE c.id IN (SELECT value FROM json_each(?))"""
-        return {row[0]: HitRow(*row) for row in self._rows(sql, (json.dumps(list(pieces)),))}
+        return {row[0]: HitRow._make(row) for row in self._rows(sql, (json.dumps(list(pieces)),))}
 
     def pieces_of(self, document: int, *, limit: int) -> list[int]:
         """The first pieces of a document."""
@@ -593,7 +634,8 @@ class SqliteStore(SqliteUpkeep):
 
     def has_transcripts(self) -> bool:
         """Whether any living document is one."""
-        return bool(self._rows("SELECT 1 FROM document WHERE source = 'sessions' AND deleted = 0 LIMIT 1"))
+        sql = "SELECT 1 FROM document WHERE source = 'sessions' AND deleted = 0 LIMIT 1"
+        return self._remembered.get("transcripts", lambda: bool(self._rows(sql)))
 
     def project_names(self) -> list[str]:
         """The projects that hold a living document."""

@@ -1,0 +1,123 @@
+"""Lists of notes as SQL: every filter, every order, and how many there are in all.
+
+Each is one look through the index `note_listed`, which holds all that is asked of a note.
+"""
+
+# ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confide_daemon.notes import naming
+from confide_daemon.store.filters import GLOB_MARKS
+from confide_daemon.store.notes import SELECT, TAG_MARK, folded, row_of
+from confide_daemon.store.protocol import NoteFilter, NoteList, NoteRow
+
+Rows = Callable[[str, Sequence[Any]], list[Any]]
+
+MEMORY = "memory"  # the folder that all are in
+# Each has an index of these columns, named after them.
+SORTS = {
+    "updated": ("note_updated", ("updated_at",)),
+    "created": ("note_created", ("created_at",)),
+    "importance": ("note_importance", ("importance", "updated_at")),
+    "usage": ("note_usage", ("uses", "updated_at")),
+}
+# So many of the first are looked at one by one, for 2 ms, before all are looked through.
+WALKED = 2000
+# So many are put in order here rather than by another look through all; 2 ms as well.
+ORDERED = 2000
+
+
+def page(
+    rows: Rows,
+    wanted: NoteFilter,
+    *,
+    sort: str,
+    limit: int,
+    offset: int,
+    count: Callable[[Callable[[], int]], int],
+) -> NoteList:
+    """The notes of one page, of one view.
+
+    Args:
+        sort: of `SORTS`; those that are equal by it, by their last change.
+        count: asked for the total, with what counts it anew.
+    """
+    where, values = _conditions(rows, wanted)
+    index, columns = SORTS[sort]
+    order = ", ".join(f"n.{column} DESC" for column in (*columns, "document"))
+    source = f"FROM note n INDEXED BY note_listed WHERE {where}"
+
+    def total() -> int:
+        return count(lambda: int(rows(f"SELECT count(*) {source}", values)[0][0]))
+
+    first = f"(SELECT * FROM note n INDEXED BY {index} ORDER BY {order} LIMIT {WALKED}) n"
+    found = rows(f"SELECT n.document FROM {first} WHERE {where} LIMIT ? OFFSET ?", (*values, limit, offset))
+    if len(found) == limit:
+        return NoteList(_notes(rows, [document for (document,) in found]), total())
+    keys = ", ".join(f"n.{column}" for column in (*columns, "document"))
+    found = rows(f"SELECT {keys} {source} LIMIT {ORDERED + 1}", values)
+    if len(found) <= ORDERED:
+        chosen = sorted(found, reverse=True)[offset : offset + limit]
+        return NoteList(_notes(rows, [row[-1] for row in chosen]), len(found))
+    found = rows(f"SELECT n.document {source} ORDER BY {order} LIMIT ? OFFSET ?", (*values, limit, offset))
+    return NoteList(_notes(rows, [document for (document,) in found]), total())
+
+
+def _notes(rows: Rows, documents: Sequence[int]) -> list[tuple[NoteRow, str]]:
+    """The notes of these documents in this order, each with how it begins."""
+    listed = json.dumps(documents)
+    notes = {
+        row[0]: row_of(row) for row in rows(f"{SELECT} WHERE n.document IN (SELECT value FROM json_each(?))", (listed,))
+    }
+    sql = "SELECT document, text FROM chunk WHERE document IN (SELECT value FROM json_each(?)) AND position = 0"
+    texts = dict(rows(sql, (listed,)))
+    return [(notes[document], texts.get(document, "")) for document in documents]
+
+
+def _conditions(rows: Rows, wanted: NoteFilter) -> tuple[str, list[Any]]:
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def add(condition: str, *more: Any) -> None:
+        conditions.append(condition)
+        values.extend(more)
+
+    if wanted.projects is not None:
+        # As numbers, which the index begins with.
+        sql = "SELECT id FROM project WHERE name IN (SELECT value FROM json_each(?))"
+        numbers = [number for (number,) in rows(sql, (json.dumps(sorted(wanted.projects)),))]
+        add("n.project IN (SELECT value FROM json_each(?))", json.dumps(numbers))
+    if wanted.task_id is None:
+        add("n.task IS NULL")
+    else:
+        add("(n.task IS NULL OR n.task = ?)", wanted.task_id)
+    if wanted.types:
+        # Not IN: a list of more than two becomes a table, and is looked up in at each note.
+        add(f"({' OR '.join(['n.type = ? COLLATE NOCASE'] * len(wanted.types))})", *wanted.types)
+    for column in ("category", "status"):
+        if (word := getattr(wanted, column)) is not None:
+            add(f"n.{column} = ? COLLATE NOCASE", word)
+    if wanted.entity is not None:
+        add("n.entity_key = ?", folded(wanted.entity))
+    for tag in wanted.tags:
+        add("instr(n.tag_keys, ?)", f"{TAG_MARK}{folded(tag)}{TAG_MARK}")
+    if wanted.since is not None:
+        add("n.updated_at >= ?", wanted.since)
+    if wanted.until is not None:
+        add("n.updated_at < ?", wanted.until)
+    if wanted.path is not None:
+        _add_path(wanted.path.removeprefix("./").rstrip("/"), wanted.task_id is None, add)
+    return " AND ".join(conditions), values
+
+
+def _add_path(path: str, is_without_tasks: bool, add: Callable[..., None]) -> None:
+    if any(mark in path for mark in GLOB_MARKS):
+        add("n.path GLOB ?", path)
+    elif path not in ("", ".", MEMORY) and not (is_without_tasks and f"{path}/" == naming.FOLDER):
+        # "/" is followed by "0": everything that begins with "path/".
+        add("(n.path = ? OR (n.path > ? AND n.path < ?))", path, path + "/", path + "0")
