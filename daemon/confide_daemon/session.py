@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 import mcp_types
-from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
@@ -27,6 +26,7 @@ from confide_crypto.limits import MAX_MESSAGE
 from confide_crypto.rotation import verify_rotation
 from confide_crypto.texts import MAX_TEXT_BYTES, receive_text, send_text
 from confide_daemon import __version__, transcripts
+from confide_daemon.agent import AgentServer, Incoming
 from confide_daemon.copies import Change, Copies
 from confide_daemon.enrolled import Caller
 from confide_daemon.errors import GrantError, TakenError, ToolsetError
@@ -34,11 +34,10 @@ from confide_daemon.exchange import Exchange, as_request_error, project_of, text
 from confide_daemon.grants import Grants
 from confide_daemon.history_requests import HistoryRequests
 from confide_daemon.import_requests import ImportRequests
-from confide_daemon.operations import Origin, call_again
+from confide_daemon.operations import call_again
 from confide_daemon.project_requests import ProjectRequests
 from confide_daemon.rates import Rate
 from confide_daemon.space import PutResult, Space
-from confide_daemon.tools import calls
 from confide_daemon.tools.catalogue import catalogue, fingerprint
 from confide_daemon.tools.context import GLOBAL_PROJECT, ConnectionFacts, ToolContext, WrittenBack
 
@@ -54,7 +53,6 @@ DRAIN_DEADLINE_S = 5.0
 # For a CLOSE to a caller that is shut out; one that does not read is cut off.
 GOODBYE_S = 0.5
 
-Incoming = SessionMessage | Exception
 _Result = TypeVar("_Result")
 
 
@@ -107,6 +105,9 @@ class Session:
         self._exchange.serve(HistoryRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ImportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
+        self._agent = AgentServer(
+            self, lambda report: self._surroundings(self._project, report), lambda: self._toolsets
+        )
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
 
@@ -134,7 +135,7 @@ class Session:
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [
-                    group.create_task(self._serve_mcp()),
+                    group.create_task(self._agent.run(self._server_in, self._server_out)),
                     group.create_task(self._forward()),
                     group.create_task(self._copies.run()),
                     group.create_task(self._expire()),
@@ -155,6 +156,7 @@ class Session:
     async def close(self, code: str) -> None:
         """Let running calls finish (a few seconds at most), then close the channel."""
         self._is_closing = True
+        self._agent.close()
         with contextlib.suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(DRAIN_DEADLINE_S):
                 await self.connection.go_away(code)
@@ -170,6 +172,7 @@ class Session:
     def announce(self, change: Change) -> None:
         """Another connection of the space has made this revision."""
         self._copies.announce(change)
+        self._agent.changed(change)
 
     # The channel
 
@@ -207,12 +210,12 @@ class Session:
             return await self._rotate(body)
         project = project_of(body)
         if op == "call":
-            return await self._tracked(call_again(body, self._surroundings, project, self._toolsets))
+            return await self.tracked(call_again(body, self._surroundings, project, self._toolsets))
         if op in ("transcript", "import"):  # a machine has sessions and memories of more projects than it attaches
-            return await self._tracked(self._exchange.handle(op, body))
+            return await self.tracked(self._exchange.handle(op, body))
         if project not in self._copies.projects:
             raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
-        return await self._tracked(self._exchange.handle(op, body))
+        return await self.tracked(self._exchange.handle(op, body))
 
     async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
         if op == "transcript":
@@ -269,38 +272,13 @@ class Session:
 
     # MCP
 
-    async def _serve_mcp(self) -> None:
-        described = catalogue(self._toolsets)
-        info = described["serverInfo"]
-        server: Server[Any] = Server(
-            info["name"],
-            version=info["version"],
-            title=info["title"],
-            instructions=described["instructions"],
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-        )
-        # The SDK's spans would carry tool arguments to whatever exporter is installed.
-        server.middleware.clear()
-        options = server.create_initialization_options(NotificationOptions(tools_changed=True))
-        await server.run(self._server_in, self._server_out, options)
-
-    async def _list_tools(self, _context: Any, _params: Any) -> mcp_types.ListToolsResult:
-        return mcp_types.ListToolsResult.model_validate({"tools": catalogue(self._toolsets)["tools"]})
-
-    async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+    def refusal(self) -> tuple[str, str] | None:
+        """Why no call of the agent's is taken now, and the way out; None: it is."""
         if self._is_closing:
-            return calls.refused("the daemon is stopping; this call was not run", "try again in a moment")
+            return "the daemon is stopping; this call was not run", "try again in a moment"
         if len(self._running) >= MAX_CALLS_AT_ONCE:
-            return calls.refused(
-                f"{MAX_CALLS_AT_ONCE} calls of this connection are running already", "wait for one of them"
-            )
-        try:
-            origin = Origin.of_meta(params.meta)
-        except RequestError as error:
-            return calls.refused(str(error), error.hint, error.code)
-        surroundings = origin.within(self._surroundings(self._project, context.session.report_progress))
-        return await self._tracked(calls.run(params.name, params.arguments, surroundings, self._toolsets))
+            return f"{MAX_CALLS_AT_ONCE} calls of this connection are running already", "wait for one of them"
+        return None
 
     def _surroundings(self, project: str | None, report: Callable[..., Any] = _nobody) -> ToolContext:
         return ToolContext(
@@ -322,7 +300,7 @@ class Session:
             last_sync=self._exchange.compared_at,
         )
 
-    async def _tracked(self, work: Awaitable[_Result]) -> _Result:
+    async def tracked(self, work: Awaitable[_Result]) -> _Result:
         """Run something that a shutdown waits for."""
         task = asyncio.current_task()
         assert task is not None
@@ -333,6 +311,7 @@ class Session:
             self._running.discard(task)
 
     def _publish(self, change: Change) -> None:
+        self._agent.changed(change)
         self._host.publish(self.caller.space_id, change, self)
 
     def _publish_here_too(self, change: Change) -> None:

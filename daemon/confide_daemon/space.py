@@ -24,6 +24,7 @@ from confide_daemon.indexing import report, resemblance
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.plan import Condition, holdings
 from confide_daemon.indexing.provider import Provider
+from confide_daemon.notes.duplicates import Duplicates
 from confide_daemon.notes.shelf import Notes
 from confide_daemon.projects import Projects
 from confide_daemon.reading import read_document
@@ -38,7 +39,7 @@ from confide_daemon.results import (
 )
 from confide_daemon.search import Hit, SearchQuery, SearchResult
 from confide_daemon.searching.searcher import Searcher, live_generation
-from confide_daemon.store import Store, salvage
+from confide_daemon.store import DocumentRow, Store, salvage
 from confide_daemon.store.damage import Damage
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
@@ -100,6 +101,14 @@ class Space:
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
         self.usage = Usage(threads, clock)
+        self.duplicates = Duplicates(
+            threads,
+            self._providers,
+            self._budget,
+            settings.chunks,
+            self._indexer.wake,
+            similarity=settings.duplicate_similarity,
+        )
         self.notes = Notes(threads, writer, self._change)
         self.upkeep = Upkeep(
             threads,
@@ -194,6 +203,7 @@ class Space:
         """Ends the indexing after its current batch and closes the database."""
         await self.upkeep.close()
         await self.history.close()
+        await self.duplicates.close()
         await self._indexer.close()
         await self._searcher.close()
         await self.usage.close()
@@ -262,6 +272,18 @@ class Space:
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
         """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
         return await self._threads.read(lambda store: read_document(store, project, path, revision))
+
+    async def documents(self, projects: frozenset[str] | None, *, sources: frozenset[str] | None) -> list[DocumentRow]:
+        """The documents of these projects and sources (None: all), by name."""
+
+        def work(store: Store) -> list[DocumentRow]:
+            return [
+                row
+                for row in store.documents(projects)
+                if not row.deleted and (sources is None or row.source in sources)
+            ]
+
+        return await self._threads.read(work)
 
     async def transcript(self, name: transcripts.Name) -> transcripts.State:
         """How far a session's transcript is."""

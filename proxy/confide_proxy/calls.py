@@ -33,6 +33,8 @@ class Call:
     is_settled: bool = False
     is_taken: bool = False
     """This machine answers it in the daemon's place."""
+    is_stream: bool = False
+    """Its answer is the end of a stream of news, which may never come: nothing waits for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 A tunnel, not a second MCP server. It acts in these cases only: what `catalogue` answers while the link is down (and `initialize` and
 `server/discover` always, since the client asks before there can be a link); calls that meet a link that is down, which `standin` answers;
 calls that change something, which get the id by which they are made once however often they are sent; and the client's own
-`initialize`, replayed unseen to each new daemon session. Everything else passes as it came.
+`initialize` and subscriptions, replayed unseen to each new daemon session. Everything else passes as it came.
 """
 
 from __future__ import annotations
@@ -43,9 +43,12 @@ HELD_DEADLINE_S = 5.0
 """How long a store waits for what was queued before it; then it is queued too."""
 READ_HELD_S = 0.5
 """How long a search waits for that, so that it finds what its own agent has said; then it goes without."""
-READ_HERE = frozenset({"memory_import"})
-"""Tools whose files are read on this machine."""
 
+MAX_SUBSCRIBED = 256
+
+_LISTEN = "subscriptions/listen"
+_SUBSCRIBE = "resources/subscribe"
+_UNSUBSCRIBE = "resources/unsubscribe"
 _INITIALIZED = "notifications/initialized"
 _CANCELLED = "notifications/cancelled"
 _REPLAY_ID = "confide-replay"
@@ -64,6 +67,7 @@ class Tunnel:
         self._shown: list[Any] | None = None
         self._link: Link | None = None
         self._standin: StandIn | None = None
+        self._subscribed: dict[str, bytes] = {}
         self._outgoing = Outgoing()
         self._is_live = False
         self._on_empty: asyncio.Event | None = None
@@ -134,8 +138,10 @@ class Tunnel:
     def on_up(self) -> None:
         """A new daemon session: replay what opened the client's, then everything that waited or may be repeated."""
         assert self._standin is not None
-        self._was_up = self._is_live = True
+        was_up, self._was_up, self._is_live = self._was_up, True, True
         self._replay()
+        if was_up:
+            self._tell_subscribed()
         self._standin.on_up()
         if self._standin.has_queue:
             self._standin.send_queue(self._on_queue_sent)
@@ -147,7 +153,7 @@ class Tunnel:
 
     def is_waiting(self, session_id: str) -> bool:
         """Whether calls that were sent on that connection wait for their answers."""
-        return any(call.session_id == session_id for call in self._calls.values())
+        return any(call.session_id == session_id and not call.is_stream for call in self._calls.values())
 
     def on_retired(self, session_id: str, reason: ConfideError | None) -> None:
         """A connection that was replaced is gone; what it has not answered is decided as when the link breaks."""
@@ -205,7 +211,7 @@ class Tunnel:
         """Returns once no call waits for its answer; the caller sets the deadline."""
         import asyncio
 
-        while self._calls:
+        while any(not call.is_stream for call in self._calls.values()):
             self._on_empty = asyncio.Event()
             await self._on_empty.wait()
 
@@ -235,7 +241,11 @@ class Tunnel:
         if offline == "queue":
             line = with_operation(message)
         is_repeatable = tool is None or offline == "queue" or self._catalogue.is_read_only(tool)
-        call = Call(line, method, tool, is_repeatable, offline)
+        if method in (_SUBSCRIBE, _UNSUBSCRIBE):
+            self._note_subscription(method, params, message)
+        # A stream that broke is not taken up again: its client listens anew, and reads what it may have missed (MCP 2026-07-28).
+        is_stream = method == _LISTEN
+        call = Call(line, method, tool, is_repeatable and not is_stream, offline, is_stream=is_stream)
         self._calls[key(identifier)] = call
         if self._is_live:
             self._dispatch(key(identifier), call)
@@ -260,13 +270,16 @@ class Tunnel:
                 self._arm(identifier, call, READ_HELD_S, self._dispatch_held)
             self._standin.send_queue(self._on_queue_sent)
             return
-        if call.tool in READ_HERE and self._catalogue.has(call.tool):
+        if call.tool is not None and self._standin.reads_here(call.tool):
             self._read_here(identifier, call)
             return
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
         call.is_sent, call.session_id = True, ""
         self._outgoing.put(Line(call.line, call))
-        if call.offline == "fail":
+        if call.is_stream:
+            if call.timer:
+                call.timer.cancel()
+        elif call.offline == "fail":
             self._arm(identifier, call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
         else:
             self._arm(identifier, call, PROBE_AFTER_S, self._probe)
@@ -283,7 +296,7 @@ class Tunnel:
                 self._settle(identifier)
                 self._send({"jsonrpc": "2.0", "id": json.loads(identifier), "result": result})
 
-        self._standin.import_files(call.line, self._catalogue, self._send, lambda: not call.is_settled, answered)
+        self._standin.import_files(call.line, self._send, lambda: not call.is_settled, answered)
 
     def _dispatch_held(self, identifier: str) -> None:
         call = self._calls.get(identifier)
@@ -328,7 +341,22 @@ class Tunnel:
         if self._opening is None:
             return []
         initialized = [Line(encoded({"jsonrpc": "2.0", "method": _INITIALIZED}))] if self._is_initialized else []
-        return [Line(encoded(self._opening)), *initialized]
+        return [Line(encoded(self._opening)), *initialized, *map(Line, self._subscribed.values())]
+
+    def _note_subscription(self, method: str, params: Any, message: dict[str, Any]) -> None:
+        """What a new daemon session is to be told: it knows nothing of what was subscribed to in the one before."""
+        uri = params.get("uri") if isinstance(params, dict) else None
+        if not isinstance(uri, str):
+            return
+        if method == _UNSUBSCRIBE:
+            self._subscribed.pop(uri, None)
+        elif len(self._subscribed) < MAX_SUBSCRIBED:
+            self._subscribed[uri] = encoded({**message, "id": _REPLAY_ID})
+
+    def _tell_subscribed(self) -> None:
+        """While the link was down anything may have changed."""
+        for uri in self._subscribed:
+            self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
 
     def _replay(self) -> None:
         for line in self._opening_lines():
@@ -407,7 +435,7 @@ class Tunnel:
             call.is_settled = True
             if call.timer:
                 call.timer.cancel()
-        if not self._calls and self._on_empty:
+        if self._on_empty and all(call.is_stream for call in self._calls.values()):
             self._on_empty.set()
         return call
 

@@ -10,13 +10,15 @@ from typing import Protocol, TypeVar
 
 from confide_daemon.documents import check_path, check_text
 from confide_daemon.errors import NotFoundError
+from confide_daemon.notes import front_matter
 from confide_daemon.notes import note as notes
 from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.duplicates import Look
 from confide_daemon.notes.intake import Intake, Taken
 from confide_daemon.notes.note import Note
 from confide_daemon.projects import GLOBAL_PROJECT
 from confide_daemon.results import PutResult
-from confide_daemon.store import EntityRow, NoteCounts, NoteRow, RelationRow, Store
+from confide_daemon.store import EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow, RelationRow, Store
 from confide_daemon.threads import StoreThreads
 from confide_daemon.writes import Operation, Writer
 
@@ -67,8 +69,13 @@ class Notes:
         self._writer = writer
         self._change = change
 
-    async def store(self, draft: Draft, *, project: str, author: str, operation: Operation | None = None) -> Stored:
+    async def store(
+        self, draft: Draft, *, project: str, author: str, operation: Operation | None = None, look: Look | None = None
+    ) -> Stored:
         """Writes a new note, unless its place has one that says exactly the same.
+
+        Args:
+            look: sees to the vectors of its pieces.
 
         Raises:
             InvalidPathError, InvalidTextError, TooLargeError, StorageError.
@@ -89,7 +96,7 @@ class Notes:
             row = _row_at(store, project, path)
             return Stored(row, result)
 
-        return await self._written(work)
+        return await (self._written(work) if look is None else self._threads.write(work))
 
     async def take(self, drafts: Sequence[Draft], intake: Intake, *, is_dry: bool = False) -> list[Taken]:
         """Takes in notes from elsewhere, which bring their ids, in one transaction; a dry run writes nothing.
@@ -115,6 +122,25 @@ class Notes:
     async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
         """What is listed of a note. Raises as `get`."""
         return await self._threads.read(lambda store: _found(store, identity, projects))
+
+    async def newest(self, projects: frozenset[str] | None, *, limit: int) -> list[NoteRow]:
+        """The notes that were changed last, those of tasks apart."""
+        found = await self._threads.read(lambda store: _listed(store, projects, "updated", limit))
+        return [row for row, _ in found.notes]
+
+    async def important(self, level: str, projects: frozenset[str] | None, *, limit: int) -> list[tuple[NoteRow, str]]:
+        """The notes of one level (`note.IMPORTANCE`) with their texts, the last changed first; those of tasks apart."""
+
+        def work(store: Store) -> list[tuple[NoteRow, str]]:
+            with store.reading():
+                # The levels above it come first, so that a few of them do not push these out.
+                listed = _listed(store, projects, "importance", limit * len(notes.IMPORTANCE))
+                chosen = [row for row, _ in listed.notes if notes.level_of(row.importance) == level][:limit]
+                texts = [store.revision(row.document, row.revision) for row in chosen]
+            pairs = zip(chosen, texts, strict=True)
+            return [(row, front_matter.split(text.text)[1].strip("\n")) for row, text in pairs if text and text.text]
+
+        return await self._threads.read(work)
 
     async def entities(
         self, projects: frozenset[str] | None, *, tasks: bool | None = None, type: str | None = None
@@ -149,6 +175,10 @@ class Notes:
 
     async def _written(self, work: Callable[[Store], T]) -> T:
         return await self._change(lambda: work(self._writer.store))
+
+
+def _listed(store: Store, projects: frozenset[str] | None, sort: str, limit: int) -> NoteList:
+    return store.note_list(NoteFilter(projects=projects), sort=sort, limit=limit, offset=0)
 
 
 def now() -> float:

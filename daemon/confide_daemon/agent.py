@@ -1,0 +1,241 @@
+"""The MCP server of one agent: its tools, resources and prompts over in-memory streams, for both protocol eras.
+
+The SDK's low-level server pairs requests and speaks the protocol; what is answered comes from `tools`, `resources` and `prompts`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import anyio
+import mcp_types
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_daemon import prompts, resources
+from confide_daemon.copies import Change
+from confide_daemon.notes import naming
+from confide_daemon.operations import Origin
+from confide_daemon.tools import calls
+from confide_daemon.tools.catalogue import MODERN_VERSIONS, catalogue
+from confide_daemon.tools.context import ToolContext
+
+log = logging.getLogger(__name__)
+
+MAX_SUBSCRIBED = 256
+"""Resources that a client of the older era is told of; in the newer one each stream names its own."""
+MAX_STREAMS = 8
+# Changes that come within this time are told together: a first sync of a thousand files is one.
+GATHERED_S = 0.25
+MAX_GATHERED = 1024
+
+Incoming = SessionMessage | Exception
+
+
+class Gate(Protocol):
+    """What lets a request through, and waits for it when the daemon stops."""
+
+    def refusal(self) -> tuple[str, str] | None:
+        """Why nothing more is taken now, and the way out; None: it is."""
+        ...
+
+    async def tracked(self, work: Awaitable[Any]) -> Any:
+        """Runs something that a shutdown waits for."""
+        ...
+
+
+class AgentServer:
+    """For one connection."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        surroundings: Callable[[Callable[..., Any]], ToolContext],
+        toolsets: Callable[[], Sequence[str]],
+    ) -> None:
+        """`surroundings`: of a call that reports its progress so; `toolsets`: what the agent is shown."""
+        self._gate = gate
+        self._surroundings = surroundings
+        self._toolsets = toolsets
+        self._bus = InMemorySubscriptionBus()
+        self._listening = ListenHandler(self._bus, max_subscriptions=MAX_STREAMS, max_buffered_events=MAX_GATHERED)
+        self._subscribed: set[str] = set()
+        self._legacy: Any = None  # the SDK's session of a client of the older era, which is told unasked
+        self._changed: set[str] = set()
+        self._has_moved = False  # a resource has come or gone
+        self._news = asyncio.Event()
+
+    async def run(self, server_in: Any, server_out: Any) -> None:
+        """Serves until the streams end."""
+        described = catalogue(self._toolsets())
+        info = described["serverInfo"]
+        server: Server[Any] = Server(
+            info["name"],
+            version=info["version"],
+            title=info["title"],
+            instructions=described["instructions"],
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listening,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+        )
+        # The SDK's spans would carry tool arguments to whatever exporter is installed.
+        server.middleware.clear()
+        options = server.create_initialization_options(
+            NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        )
+        telling = asyncio.create_task(self._tell())
+        try:
+            await server.run(server_in, server_out, options)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    def close(self) -> None:
+        """Ends the streams of news, so that their clients know that none will come."""
+        self._listening.close()
+
+    def changed(self, change: Change) -> None:
+        """A document has a new revision; who has subscribed hears of it soon."""
+        context = self._surroundings(_nobody)
+        if not context.grants.reaches(change.project, change.path):
+            return
+        uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
+        if naming.is_note(change.path):
+            uris += [resources.CORE, resources.HIGH]
+        if len(self._changed) < MAX_GATHERED:
+            self._changed.update(uris)
+        else:  # who reads the list anew learns of the rest
+            self._has_moved = True
+        self._has_moved = self._has_moved or change.before is None or change.text is None
+        self._news.set()
+
+    async def _tell(self) -> None:
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(GATHERED_S)
+            self._news.clear()
+            changed, self._changed = sorted(self._changed), set()
+            has_moved, self._has_moved = self._has_moved, False
+            for uri in changed:
+                await self._bus.publish(ResourceUpdated(uri=uri))
+                if self._legacy is not None and uri in self._subscribed:
+                    await self._send(self._legacy.send_resource_updated(uri))
+            if has_moved:
+                await self._bus.publish(ResourcesListChanged())
+                if self._legacy is not None:
+                    await self._send(self._legacy.send_resource_list_changed())
+
+    async def _send(self, sending: Awaitable[None]) -> None:
+        # A client that has just left hears nothing any more.
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await sending
+
+    def _saw(self, context: Any) -> None:
+        if context.session.protocol_version not in MODERN_VERSIONS:
+            self._legacy = context.session
+
+    # tools
+
+    async def _list_tools(self, context: Any, _params: Any) -> mcp_types.ListToolsResult:
+        self._saw(context)
+        return mcp_types.ListToolsResult.model_validate({"tools": catalogue(self._toolsets())["tools"]})
+
+    async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+        self._saw(context)
+        if (refusal := self._gate.refusal()) is not None:
+            return calls.refused(*refusal)
+        try:
+            origin = Origin.of_meta(params.meta)
+        except RequestError as error:
+            return calls.refused(str(error), error.hint, error.code)
+        surroundings = origin.within(self._surroundings(context.session.report_progress))
+        result = await self._gate.tracked(calls.run(params.name, params.arguments, surroundings, self._toolsets()))
+        assert isinstance(result, mcp_types.CallToolResult)
+        return result
+
+    # resources
+
+    async def _list_resources(self, context: Any, params: Any) -> mcp_types.ListResourcesResult:
+        self._saw(context)
+        cursor = params.cursor if params is not None else None
+        found, following = await self._asked(resources.listed(self._surroundings(_nobody), cursor))
+        return mcp_types.ListResourcesResult.model_validate({"resources": found, "nextCursor": following})
+
+    async def _list_templates(self, context: Any, _params: Any) -> mcp_types.ListResourceTemplatesResult:
+        self._saw(context)
+        return mcp_types.ListResourceTemplatesResult.model_validate({"resourceTemplates": list(resources.TEMPLATES)})
+
+    async def _read_resource(self, context: Any, params: Any) -> mcp_types.ReadResourceResult:
+        self._saw(context)
+        uri = str(params.uri)
+        text, meta = await self._asked(resources.read(self._surroundings(_nobody), uri))
+        content = {"uri": uri, "mimeType": resources.MARKDOWN, "text": text, "_meta": meta or None}
+        return mcp_types.ReadResourceResult.model_validate({"contents": [content]})
+
+    async def _subscribe(self, context: Any, params: Any) -> mcp_types.EmptyResult:
+        self._saw(context)
+        uri = str(params.uri)
+        if not uri.startswith("memory://"):
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message="no such resource; they begin with memory://")
+        if len(self._subscribed) >= MAX_SUBSCRIBED and uri not in self._subscribed:
+            raise MCPError(
+                code=mcp_types.INVALID_PARAMS, message=f"{MAX_SUBSCRIBED} resources are subscribed to already"
+            )
+        self._subscribed.add(uri)
+        return mcp_types.EmptyResult()
+
+    async def _unsubscribe(self, _context: Any, params: Any) -> mcp_types.EmptyResult:
+        self._subscribed.discard(str(params.uri))
+        return mcp_types.EmptyResult()
+
+    # prompts
+
+    async def _list_prompts(self, context: Any, _params: Any) -> mcp_types.ListPromptsResult:
+        self._saw(context)
+        return mcp_types.ListPromptsResult.model_validate({"prompts": list(prompts.PROMPTS)})
+
+    async def _get_prompt(self, context: Any, params: Any) -> mcp_types.GetPromptResult:
+        self._saw(context)
+        says, text = await self._asked(prompts.get(self._surroundings(_nobody), params.name, params.arguments))
+        message = {"role": "user", "content": {"type": "text", "text": text}}
+        return mcp_types.GetPromptResult.model_validate({"description": says, "messages": [message]})
+
+    async def _asked(self, work: Awaitable[Any]) -> Any:
+        """What the work comes to, within the deadline of a call; what goes wrong as an error of the protocol."""
+
+        async def timed() -> Any:
+            async with asyncio.timeout(calls.CALL_DEADLINE_S):
+                return await work
+
+        if (refusal := self._gate.refusal()) is not None:
+            getattr(work, "close", lambda: None)()
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message="; ".join(refusal))
+        try:
+            return await self._gate.tracked(timed())
+        except ConfideError as error:
+            said = f"{error}; {error.hint}" if error.hint else str(error)
+            raise MCPError(code=calls.protocol_code(error), message=said) from None
+        except TimeoutError:
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message="it did not finish in time; try again") from None
+        except Exception as error:
+            # Neither the peer nor the log gets its text: it may quote what was stored or asked.
+            log.error("a resource or prompt failed: %s", type(error).__name__)
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message="it failed inside the daemon") from None
+
+
+async def _nobody(_done: float, _total: float | None, _message: str) -> None:
+    """Who follows the progress of a call that no client waits for."""
