@@ -7,7 +7,7 @@ and `dates` what a question asks for; docs/search.md tells it all with an exampl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from confide_daemon.searching.ranking import (
     Legs,
     Weights,
     balanced,
+    best_first,
     recency_of,
     relevance,
     usage_of,
@@ -48,6 +49,7 @@ CLOSELY_AT_LEAST = 64
 FIRST = 20
 # The question's terms may stand in the pieces around.
 REACH = 2
+AROUND = range(-REACH, REACH + 1)
 # Ranks that are the same to so many digits are a tie.
 TIED = 6
 
@@ -143,6 +145,7 @@ def run(
     timings: dict[str, float],
     scale: CosineScale | None = None,
     reranker: Reranker | None = None,
+    stemmed: Callable[[str], str] = stem_line,
 ) -> Found:
     """The hits of the query. The caller holds one view of the store (`Store.reading`) around it.
 
@@ -151,8 +154,9 @@ def run(
         timings: gets the milliseconds of each step.
         scale: what the cosines of this model mean; None: as those of the packaged one.
         reranker: looks at the best again.
+        stemmed: `stem_line`, or what remembers the lines it has given.
     """
-    search = _Search(store, query, weights, now, timings)
+    search = _Search(store, query, weights, now, timings, stemmed)
     legs = search.legs(generation, vector)
     ranked = search.ranked(legs)
     if reranker is not None:
@@ -163,8 +167,17 @@ def run(
 class _Search:
     """One search, from the legs to the hits."""
 
-    def __init__(self, store: Store, query: SearchQuery, weights: Weights, now: float, timings: dict[str, float]):
+    def __init__(
+        self,
+        store: Store,
+        query: SearchQuery,
+        weights: Weights,
+        now: float,
+        timings: dict[str, float],
+        stemmed: Callable[[str], str],
+    ) -> None:
         self._store = store
+        self._stemmed = stemmed
         self._query = query
         self._weights = weights
         self._today = datetime.fromtimestamp(now, UTC).date()
@@ -230,31 +243,28 @@ class _Search:
         own = relevance(legs, weights)
         if legs.cosines is not None and len(own) > weights.compared:
             # What both legs together put last has no part in it; names that stand as they were asked for always do.
-            last = sorted(own, key=lambda piece: (-own[piece], piece))[weights.compared :]
-            own = {piece: own[piece] for piece in own.keys() - (set(last) - (legs.exact or {}).keys())}
+            first = best_first(own)[: weights.compared]
+            own = {piece: own[piece] for piece in (*first, *(legs.exact or {}))}
         self._places = {place.id: place for place in self._store.places(list(own))}
         self._clock.lap("places")
         own = {piece: own[piece] for piece in self._places}
         gained = votes(own, self._places, weights)
-        best = max((legs.exact or {}).values(), default=0.0)
-        ranks: dict[int, float] = {}
-        for piece, place in self._places.items():
-            named = (legs.exact or {}).get(piece, 0.0)
-            factors = Factors(
-                relevance=own[piece],
-                votes=gained[piece],
-                exact=weights.exact * self._question.named * named / best if best > 0 else 0.0,
-                dated=1 + weights.dated if self._days and self._days.holds(place.day) else 1.0,
-                source=weights.sessions if _is_mixed(self._query) and place.source == "sessions" else 1.0,
-            )
-            self._factors[piece] = factors
-            ranks[piece] = factors.rank
-        self._clock.lap("fuse")
+        exact, best = legs.exact or {}, max((legs.exact or {}).values(), default=0.0)
+        days, talk = self._days, weights.sessions if _is_mixed(self._query) else 1.0
         # What is said here comes before what is said everywhere, where both fit as well.
         near = {GLOBAL_PROJECT: 2} if self._query.project is None else {GLOBAL_PROJECT: 2, self._query.project: 0}
-        return sorted(
-            ranks, key=lambda piece: (-round(ranks[piece], TIED), near.get(self._places[piece].project, 1), piece)
-        )
+        ranked: list[tuple[float, int, int]] = []
+        for piece, place in self._places.items():
+            factors = self._factors[piece] = Factors(
+                own[piece],
+                gained[piece],
+                weights.exact * self._question.named * exact.get(piece, 0.0) / best if best > 0 else 0.0,
+                1 + weights.dated if days and days.holds(place.day) else 1.0,
+                talk if place.source == "sessions" else 1.0,
+            )
+            ranked.append((-round(factors.rank, TIED), near.get(place.project, 1), piece))
+        self._clock.lap("fuse")
+        return [piece for _, _, piece in sorted(ranked)]
 
     def reranked(self, ranked: list[int], reranker: Reranker) -> list[int]:
         """The candidates with the first of them in the order that the reranker gives them."""
@@ -274,12 +284,13 @@ class _Search:
         """The pieces that pass `min_score`, in the order asked for."""
         query = self._query
         if query.rank == "relevance":
-            # A few more than hits are asked for, since neighbours become one; then a few at a time until there are enough.
+            # A few more than hits are asked for at a time, since neighbours become one, until there are enough.
             start, step = 0, query.max_results + query.max_results // 2
             # What says the same again is no hit, and must not hide what stands behind it.
             while start < min(limit := query.max_results * CLOSELY + self._grouping.alike, len(ranked)):
-                yield from self._scored(legs, ranked[start : min(start + step, limit)], scale, generation)
-                start, step = start + step, max(4, query.max_results // 2)
+                end = min(start + step, limit)
+                yield from self._scored(legs, ranked[start:end], scale, generation)
+                start = end
             return
         chosen = list(
             self._scored(legs, ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)], scale, generation)
@@ -318,7 +329,7 @@ class _Search:
         rows = self._store.hits(pieces)
         texts = self._store.texts_around(pieces, reach=REACH)
         self._clock.lap("fetch")
-        lines: dict[tuple[int, int], str] = {at: stem_line(text) for at, text in texts.items()}
+        stemmed = self._stemmed
         cosines = legs.cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         best = scale.of(max(cosines.values(), default=0.0)) if cosines and is_measured else None
@@ -327,8 +338,8 @@ class _Search:
             row = rows.get(piece)
             if row is None:
                 continue
-            near = [lines.get((row.document, row.position + step), "") for step in range(-REACH, REACH + 1)]
-            share = self._terms.share([*near, stem_line(piece_header(row.path, row.heading, row.words))])
+            near = [texts.get((row.document, row.position + step), "") for step in AROUND]
+            share = self._terms.share(map(stemmed, (*near, piece_header(row.path, row.heading, row.words))))
             cosine = (cosines or {}).get(piece)
             vector = scale.of(cosine) if cosine is not None and is_measured else None
             keyword = saturate(legs.keyword.get(piece, 0.0))
@@ -445,7 +456,7 @@ class _Noted:
 
 
 def _ordered(scores: Mapping[int, float]) -> dict[int, float]:
-    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+    return {piece: scores[piece] for piece in best_first(scores)}
 
 
 def _is_mixed(query: SearchQuery) -> bool:

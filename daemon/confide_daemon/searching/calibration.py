@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from confide_daemon.searching.stems import line_of, stems
 from confide_daemon.searching.words import Term, index_words
@@ -47,8 +48,7 @@ PACKAGED_MODEL = "all-MiniLM-L6-v2-int8"
 WORDS_ONLY = frozenset({"hashed"})
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What speaks for a piece, all in 0 to 1; `vector` and `best` are None where there is no vector."""
 
     keyword: float
@@ -88,10 +88,15 @@ class Terms:
     """The question's terms, to be looked for in texts; `also` are words that stand in for them (the caller's synonyms)."""
 
     def __init__(self, terms: Sequence[Term], also: Sequence[Term] = ()) -> None:
-        self._terms = [
-            (tuple(line.rstrip() if term.is_beginning else line for line in map(line_of, term.ways)), term.weight)
-            for term in (*terms, *also)
-        ]
+        # Nearly every term is written in one way; a search asks for each thirty times.
+        self._plain: list[tuple[str, float]] = []
+        self._others: list[tuple[list[str], float]] = []
+        for term in (*terms, *also):
+            lines = [line.rstrip() if term.is_beginning else line for line in map(line_of, term.ways)]
+            if len(lines) == 1:
+                self._plain.append((lines[0], term.weight))
+            else:
+                self._others.append((lines, term.weight))
         self._total = sum(term.weight for term in terms) or max((term.weight for term in also), default=0.0)
 
     def share(self, texts: Iterable[str]) -> float:
@@ -99,7 +104,8 @@ class Terms:
         if not self._total:
             return 0.0
         text = f" {' '.join(texts)} "
-        held = sum(weight for ways, weight in self._terms if any(way in text for way in ways))
+        held = sum([weight for line, weight in self._plain if line in text])
+        held += sum(weight for lines, weight in self._others if any(line in text for line in lines))
         return min(1.0, held / self._total)
 
 

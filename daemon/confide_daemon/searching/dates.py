@@ -16,8 +16,11 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 NUMBERS = {"one": 1, "a": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "couple of": 2}
 MOST_BACK = 3660  # days
+# One of these, or a digit, stands in every text that names a day.
+TELLTALES = ("day", "week", "month", "year", "night", *MONTHS)
 # Quoted text and code are content.
 CONTENT = re.compile(r'"[^"]{0,200}"|“[^”]{0,200}”|`[^`]{0,200}`|(?<!\w)\'[^\']{0,200}\'(?!\w)')
+_DIGIT = re.compile(r"\d")
 
 _WEEKDAY = "|".join(WEEKDAYS)
 _MONTH = "|".join(MONTHS)
@@ -50,6 +53,9 @@ class Days:
 
 def days_of(text: str, today: date) -> Days | None:
     """The days that the text speaks of, if it says so in one way only."""
+    lower = text.lower()
+    if not any(word in lower for word in TELLTALES) and not _DIGIT.search(text):
+        return None
     text = CONTENT.sub(" | ", " ".join(text.split()))
     taken: list[tuple[int, int]] = []
     found: list[Days] = []

@@ -62,8 +62,7 @@ def beside(compound: str) -> list[str]:
 
 def others_in(text: str) -> list[str]:
     """The other ways to write the names in a text, as runs of words."""
-    # Most texts have none, which matters: a search looks through a hundred.
-    others = (
-        [" ".join(found) for word in _ASCII_WORD.findall(text) if (found := humps(word))] if _HUMP.search(text) else []
-    )
+    # Most texts have none, and most words of the others, which matters: a search looks through a hundred.
+    words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
+    others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
     return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]

@@ -85,12 +85,14 @@ def relevance(legs: Legs, weights: Weights) -> dict[int, float]:
     floor = cosines[legs.vector[-1]] if legs.vector else 0.0
     spread = max(top - floor, LEAST_SPREAD)
     both = weights.vector + weights.keyword
+    if not both:
+        return dict.fromkeys(legs.pieces, 0.0)
     found = {}
     for piece in legs.pieces:
-        words = max(0.0, legs.keyword.get(piece, 0.0)) / best
-        cosine = cosines.get(piece)
-        meaning = words if cosine is None else max(0.0, cosine - floor) / spread
-        found[piece] = (weights.vector * meaning + weights.keyword * words) / both if both else 0.0
+        score, cosine = legs.keyword.get(piece, 0.0), cosines.get(piece)
+        words = score / best if score > 0.0 else 0.0
+        meaning = words if cosine is None else (cosine - floor) / spread if cosine > floor else 0.0
+        found[piece] = (weights.vector * meaning + weights.keyword * words) / both
     return found
 
 
@@ -100,6 +102,11 @@ def _original(legs: Legs, weights: Weights) -> dict[int, float]:
     for rank, piece in enumerate(legs.keyword):
         found[piece] += weights.keyword / (1 + rank)
     return found
+
+
+def best_first(scores: Mapping[int, float]) -> list[int]:
+    """The pieces by falling score, those with equal ones by rising id."""
+    return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
 
 
 def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Weights) -> dict[int, float]:
@@ -120,8 +127,10 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
         beside = documents[place.document]
         if len(beside) > 1:
             position = place.position
-            gained = sum(weight * beside[position + step] for step, weight in steps if position + step in beside)
-        if _is_short(place):
+            for step, weight in steps:
+                if position + step in beside:
+                    gained += weight * beside[position + step]
+        if place.pieces is not None and place.pieces <= SHORT:
             others = ((weight, _beside(places.get(piece + step), place, scores)) for step, weight in steps)
             gained += sum(weight * (score - floor) for weight, score in others if score > floor)
         found[piece] = gained

@@ -159,6 +159,8 @@ def _of_run(run: str) -> str:
 
 def _ways(compound: str) -> list[list[str]]:
     """The runs of words that stand for a compound; none for a word that is only itself, or where there is no word (`_._`)."""
+    if compound.isalpha() and compound.islower():  # as most words of a question are
+        return []
     words = parts(compound)
     if not words:
         return []
@@ -186,7 +188,7 @@ def index_words(text: str) -> str:
 
 def _beside(text: str) -> Iterator[str]:
     yield from others_in(text)
-    if not RUN.search(text):
+    if text.isascii() or not RUN.search(text):
         return
     for compound in COMPOUND.findall(text):
         if RUN.search(compound):

@@ -225,8 +225,8 @@ def _products(words: Words, vector: Vectors) -> Vectors:
     step = np.float32(max(float(vector.max() - least), 1e-30) / (2**PLANES - 1))
     levels = np.rint((vector - least) / step).astype(np.uint8)
     products = _ones(words, None) * least
-    for plane in range(PLANES):
-        products += _ones(words, pack(levels >> plane & 1)[0]) * (step * np.float32(2**plane))
+    for plane, mask in enumerate(pack(levels >> np.arange(PLANES, dtype=np.uint8)[:, None] & 1)):
+        products += _ones(words, mask) * (step * np.float32(2**plane))
     return np.asarray(products, dtype=np.float32)
 
 

@@ -206,7 +206,7 @@ def cosines(rows: Rows, generation: int, vector: Vectors, pieces: Sequence[int])
     sql = f"""SELECT v.chunk, vec_distance_l2(v.embedding, ?) FROM json_each(?) j
               CROSS JOIN vector_{generation} v ON v.chunk = j.value"""
     found = rows(sql, (vector.tobytes(), json.dumps(sorted(pieces))))
-    return {piece: _cosine(distance) for piece, distance in found}
+    return {piece: 1.0 - distance * distance / 2.0 for piece, distance in found}  # as _cosine, without 300 calls
 
 
 def _cosine(distance: float) -> float:

@@ -88,9 +88,10 @@ def _best(rows: Rows, match: str, some: str | None, values: Sequence[Any], limit
     """The best by BM25, of some rows; the plus keeps SQLite from asking FTS5 for each of them by itself."""
     rank = f"bm25(keyword, {HEADER_WEIGHT}, 1.0)"
     which = "" if some is None else f"AND +rowid IN ({some})"
-    sql = f"SELECT rowid, -{rank} FROM keyword WHERE keyword MATCH ? {which} ORDER BY {rank} LIMIT ?"
+    # Under a name, since SQLite works out twice what is written twice.
+    sql = f"SELECT rowid, {rank} AS score FROM keyword WHERE keyword MATCH ? {which} ORDER BY score LIMIT ?"
     plain = [value if isinstance(value, str | int) else json.dumps(list(value)) for value in values]
-    return rows(sql, (match, *plain, limit))
+    return [(piece, -score) for piece, score in rows(sql, (match, *plain, limit))]
 
 
 def _worth_scoring(rows: Rows, match: str, limit: int) -> list[str]:
