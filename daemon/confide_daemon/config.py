@@ -128,6 +128,18 @@ class HistoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NotesConfig:
+    """What is told of a note that is stored.
+
+    Attributes:
+        duplicate_similarity: what it has in common with another one, at least, to be told of as its duplicate: a cosine, or the share of
+            equal words.
+    """
+
+    duplicate_similarity: float = 0.9
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     """Everything a person can choose."""
 
@@ -135,6 +147,7 @@ class DaemonConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
+    notes: NotesConfig = field(default_factory=NotesConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
 
 
@@ -270,6 +283,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "search.usage_full": (search.usage_full, 1, 10**9),
         **{f"search.{name}": (getattr(search, name), 0, 10) for name in BALANCED},
         "embedding.threads": (embedding.threads, 1, 256),
+        "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
     }
     for key, (value, least, most) in bounds.items():

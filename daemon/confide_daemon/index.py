@@ -57,6 +57,8 @@ class IndexSettings:
     weights: Weights = field(default_factory=Weights)
     patience: Patience = field(default_factory=Patience)
     reranker: Reranker | None = None
+    duplicate_similarity: float = 0.9
+    """What a note must have in common with another one, at least, to be told of as its duplicate."""
     former: Callable[[Generation], EmbedderHandle | None] | None = field(default=None, compare=False)
     """A handle for questions on the model of a generation that another one of the same provider is to follow."""
 

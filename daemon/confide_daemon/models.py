@@ -26,6 +26,7 @@ def index_settings(config: DaemonConfig) -> IndexSettings:
         chunks=ChunkSettings.named(config.index.chunks),
         weights=_weights(config.search),
         reranker=_reranker(config),
+        duplicate_similarity=config.notes.duplicate_similarity,
         former=partial(former, config.embedding),
     )
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 from datetime import datetime
 from typing import Any
 
 from confide_daemon.clash import has_clash
 from confide_daemon.documents import check_path, text_hash
 from confide_daemon.errors import ToolError
-from confide_daemon.notes import naming
+from confide_daemon.notes import naming, suggestions
+from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.duplicates import Looked, Near
 from confide_daemon.space import Operation, PutResult
 from confide_daemon.store import NoteRow
 from confide_daemon.tools import note_form
@@ -128,12 +132,59 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
         await context.space.notes.row(relation.other, grants.projects_among(None))
     asked = json.dumps([DEFINITION.name, project, arguments], sort_keys=True, default=str)
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
-    stored = await context.space.notes.store(draft, project=project, author=grants.alias, operation=operation)
-    row = stored.row
-    if stored.result is None:
-        return _known(row)
-    written = await context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash)
-    return _answer(project, row.path, stored.result, written, note=row)
+    said = f"{draft.title or ''}\n{draft.body}"
+    words = [] if draft.tags else suggestions.words_of(said)
+    with context.space.duplicates.looking(draft.body) as look:
+        stored = await context.space.notes.store(
+            draft, project=project, author=grants.alias, operation=operation, look=look
+        )
+        row = stored.row
+        if stored.result is None:
+            return _known(row)
+        grants = context.grants  # as they are now: what the caller no longer sees is not told of
+        seen = frozenset(name for name in (project, GLOBAL_PROJECT) if grants.has_project(name))
+        stated = frozenset(relation.other for relation in draft.relations)
+        written, looked = await asyncio.gather(
+            context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash),
+            look.found(row, seen, apart=stated, words=words),
+        )
+    return _answer(
+        project, row.path, stored.result, written, note=row, looked=looked, suggested=_suggested(draft, said, looked)
+    )
+
+
+def _suggested(draft: Draft, said: str, looked: Looked) -> dict[str, Any]:
+    """What the caller might have said of the note and did not, and how it and its nearest duplicate could become one."""
+    importance = None if draft.importance is not None else suggestions.importance_for(said)
+    tags = [] if draft.tags else suggestions.tags_for(said, looked.tags)
+    merge = _merge(looked.near[0]) if looked.near else None
+    return {name: value for name, value in (("importance", importance), ("tags", tags), ("merge", merge)) if value}
+
+
+def _merge(near: Near) -> str:
+    row = near.row
+    return (
+        f"{row.id} says nearly the same ({near.likeness.value:.2f}). If both are one fact: memory_update {row.id} with what is right and "
+        f"memory_delete the new note, or memory_dedupe with threshold {_below(near.likeness.value)} and merge true, "
+        "which keeps the newer text and marks the older note as superseded."
+    )
+
+
+def _below(value: float) -> float:
+    """The highest threshold of two digits that the value passes, in the bounds that `memory_dedupe` has."""
+    return min(1.0, max(0.5, math.floor(value * 100) / 100))
+
+
+def _duplicate(near: Near) -> dict[str, Any]:
+    row = near.row
+    return {
+        "id": row.id,
+        "title": row.title,
+        "path": row.path,
+        "project": row.project,
+        "similarity": round(near.likeness.value, 4),
+        "by": near.likeness.by,
+    }
 
 
 def _known(row: NoteRow) -> ToolResult:
@@ -184,9 +235,18 @@ def _path(asked: str | None, said: datetime | None) -> str:
 
 
 def _answer(
-    project: str, path: str, stored: PutResult, written: WrittenBack, *, note: NoteRow | None = None
+    project: str,
+    path: str,
+    stored: PutResult,
+    written: WrittenBack,
+    *,
+    note: NoteRow | None = None,
+    looked: Looked | None = None,
+    suggested: dict[str, Any] | None = None,
 ) -> ToolResult:
     warnings = [written.warning] if written.warning else []
+    near = looked.near if looked else ()
+    warnings += looked.warnings if looked else ()
     if written.result.merged:
         warnings.append("the file was being edited on this machine; both sides were kept")
     if has_clash(written.result.text):
@@ -203,8 +263,8 @@ def _answer(
         "queued": False,
         "queuedChunks": written.result.queued,
         "onDisk": written.on_disk,
-        "duplicates": [],
-        "suggestions": {},
+        "duplicates": [_duplicate(one) for one in near],
+        "suggestions": suggested or {},
         "warnings": warnings,
     }
     if note is not None:
@@ -212,5 +272,12 @@ def _answer(
     is_known = "this call was carried out before" if stored.repeated else "it held exactly this already"
     unchanged = "" if stored.changed else f" ({is_known})"
     named = f" as note {note.id}" if note else ""
-    text = f"Stored in {path} [{project}]{named}, revision {written.result.revision}{unchanged}."
-    return ToolResult(structured, "\n".join([text, *(f"warning: {warning}" for warning in warnings)]))
+    lines = [f"Stored in {path} [{project}]{named}, revision {written.result.revision}{unchanged}."]
+    for one in near:
+        found = f"near-duplicate by {one.likeness.by}, {one.likeness.value:.2f}"
+        lines.append(f"{found}: {one.row.title} ({one.row.id}) in {one.row.path} [{one.row.project}]")
+    lines += [
+        f"suggested {name}: {', '.join(value) if isinstance(value, list) else value}"
+        for name, value in (suggested or {}).items()
+    ]
+    return ToolResult(structured, "\n".join([*lines, *(f"warning: {warning}" for warning in warnings)]))

@@ -1,0 +1,338 @@
+"""Whether a note that is being stored says what another one says already.
+
+The note is embedded while it is written, so that this takes its time from nobody, and neither the thread that writes nor the note itself
+waits for a model: what does not come within the deadline is done without, which is said. Vectors that come (late ones too) are stored
+as those of its pieces, so that nothing is embedded, or paid for, twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.chunks import ChunkSettings, cut
+from confide_daemon.embed import Vectors
+from confide_daemon.errors import EmbedderError, StorageError
+from confide_daemon.indexing.budget import Budget
+from confide_daemon.indexing.filling import in_thread
+from confide_daemon.indexing.plan import Condition
+from confide_daemon.indexing.provider import Provider
+from confide_daemon.indexing.serving import loading
+from confide_daemon.notes.similarity import FIRST, FIRST_WORDS, Compared, Likeness, compared, likeness
+from confide_daemon.searching.words import STOP_WORDS, keyword_query
+from confide_daemon.store import Filter, Generation, NotePiece, NoteRow, Store
+from confide_daemon.store.pieces import piece_hash
+from confide_daemon.threads import StoreThreads
+from confide_daemon.tokens import count_tokens
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 1.5
+# Notes being embedded at once, those included that nobody waits for any more; one more is compared by its words.
+MOST_AT_ONCE = 16
+# Pieces that each leg looks at, and notes that are told of.
+CANDIDATES = 64
+MOST_TOLD = 5
+# The longest words of a note are looked for: those with nearly the same words have nearly all of them, and few others do.
+MOST_WORDS = 8
+ENOUGH_SEEN = 16
+BY_TEXT = "duplicates were looked for by text alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A note that says nearly the same."""
+
+    row: NoteRow
+    likeness: Likeness
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What looking for duplicates came to, the nearest first; `tags` are those in use that stand in the note's text."""
+
+    near: tuple[Near, ...] = ()
+    tags: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    """The vectors of texts, by their hashes, in a generation."""
+
+    generation: Generation
+    vectors: dict[bytes, Vectors]
+    fresh: dict[bytes, Vectors] = field(default_factory=dict)  # those of them that were computed now
+
+
+class Duplicates:
+    """For one space, until `close`."""
+
+    def __init__(
+        self,
+        threads: StoreThreads,
+        providers: Sequence[Provider],
+        budget: Budget,
+        chunks: ChunkSettings,
+        wake: Callable[[], None],
+        *,
+        similarity: float,
+    ) -> None:
+        """`wake` tells the indexer that there is something to do; `similarity` is the least of a duplicate."""
+        self.threads = threads
+        self.similarity = similarity
+        self._providers = providers
+        self._budget = budget
+        self._chunks = chunks
+        self._wake = wake
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Nobody waits for a model any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @contextmanager
+    def looking(self, body: str) -> Iterator[Look]:
+        """Around the storing of a note with this text, which begins to be embedded at once."""
+        look = self._begin(body)
+        try:
+            yield look
+        finally:
+            look.leave()
+
+    def _begin(self, body: str) -> Look:
+        texts = [piece.text for piece in cut(body.strip("\n"), self._chunks)[:FIRST]]
+        look = Look(self, texts)
+        if len(self._tasks) < MOST_AT_ONCE:
+            task = asyncio.create_task(self._follow(look), name="confide-look")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            look.give_up("the embedding model is still busy with other notes")
+        return look
+
+    def wake(self) -> None:
+        """There are pieces without vectors."""
+        self._wake()
+
+    async def _follow(self, look: Look) -> None:
+        """Embeds the note, then gives its pieces the vectors, once there are both."""
+        try:
+            embedded = await self._embed(look.texts)
+            look.embedded.set_result(embedded)
+            await self._keep(embedded, await look.document)
+        except ConfideError as error:
+            look.give_up(str(error))  # once it has its vectors, the indexer, which does the rest again, tells of it
+        except Exception as error:
+            # A bug must not leave the caller waiting; its text may quote anything.
+            log.error("embedding a note broke: %s", type(error).__name__)
+        finally:
+            look.give_up("the note could not be embedded")
+            look.is_kept.set()
+            self._wake()
+
+    async def _embed(self, texts: Sequence[str]) -> _Embedded:
+        hashes = [piece_hash(text) for text in texts]
+        found = await self.threads.read(lambda store: _known(store, hashes))
+        if found is None:
+            raise EmbedderError(self._why_none("the index is being built with the embedding model"))
+        unknown = {digest: text for digest, text in zip(hashes, texts, strict=True) if digest not in found.vectors}
+        if not unknown:
+            return found
+        provider = next((one for one in self._providers if one.name == found.generation.name), None)
+        if provider is None:
+            raise EmbedderError(self._why_none("the embedding model is being changed"))
+        sizes = [count_tokens(text) for text in unknown.values()]
+        count = provider.limits.fit(sizes)
+        asked, tokens = dict(list(unknown.items())[:count]), sum(sizes[:count])
+        provider.spend(tokens)
+        try:
+            if provider.is_counted:
+                # On disk before it is sent, as in `indexing.filling`.
+                await self.threads.write(self._budget.flush)
+            rows = await in_thread(lambda: provider.embed(list(asked.values())))
+        except ConfideError:
+            provider.give_back(tokens)
+            raise
+        fresh = dict(zip(asked, rows, strict=True))
+        return _Embedded(found.generation, {**found.vectors, **fresh}, fresh)
+
+    def _why_none(self, otherwise: str) -> str:
+        wanted = self._providers[0]
+        if wanted.standing().condition is Condition.LOADING:
+            return loading(wanted)
+        return str(wanted.reason or otherwise)
+
+    async def _keep(self, embedded: _Embedded, document: int | None) -> None:
+        """Stores what was embedded: for the pieces of the document, or, where it was not written, for whoever says the same."""
+        generation, vectors = embedded.generation, embedded.vectors
+
+        def keep(store: Store) -> None:
+            pieces = store.note_pieces([document], first=FIRST) if document is not None else []
+            have = [(piece.id, vectors[piece.hash]) for piece in pieces if piece.hash in vectors]
+            with store.writing_derived():
+                if have and any(one.id == generation.id for one in store.generations()):
+                    store.add_vectors(generation.id, have)
+                else:
+                    store.keep_vectors(generation, list(embedded.fresh.items()), now=time.time())
+
+        if document is not None or embedded.fresh:
+            await self.threads.write(keep)
+
+
+class Look:
+    """One note that is looked at."""
+
+    def __init__(self, duplicates: Duplicates, texts: Sequence[str]) -> None:
+        loop = asyncio.get_running_loop()
+        self.texts = texts
+        self.embedded: asyncio.Future[_Embedded] = loop.create_future()
+        self.document: asyncio.Future[int | None] = loop.create_future()
+        self.is_kept = asyncio.Event()
+        self._duplicates = duplicates
+        self._until = time.monotonic() + DEADLINE_S
+        self._problem = ""
+
+    def give_up(self, why: str) -> None:
+        """There will be no vectors."""
+        if not self.embedded.done():
+            self._problem = why
+            self.embedded.cancel()
+
+    def leave(self) -> None:
+        """Nobody looks any more; whatever was written is the indexer's now."""
+        if not self.document.done():
+            self.document.set_result(None)
+            self._duplicates.wake()
+
+    async def found(
+        self, row: NoteRow, projects: frozenset[str], *, apart: frozenset[str], words: Sequence[str]
+    ) -> Looked:
+        """The duplicates of the note that was written.
+
+        Args:
+            projects: where notes are looked for.
+            apart: ids of notes whose likeness is known already.
+            words: folded; those that are tags in use are answered.
+        """
+        if not self.document.done():
+            self.document.set_result(row.document)
+        warnings = []
+        embedded: _Embedded | None = None
+        await asyncio.wait([self.embedded], timeout=max(0.0, self._until - time.monotonic()))
+        if not self.embedded.done():
+            warnings.append(f"the embedding model did not answer within {DEADLINE_S:g} s; {BY_TEXT}")
+        elif self.embedded.cancelled():
+            warnings.append(f"{self._problem}; {BY_TEXT}")
+            # It was given up before there was a piece. What still runs is waited for: the indexer would only ask for the same again.
+            self._duplicates.wake()
+        else:
+            embedded = self.embedded.result()
+
+        def read(store: Store) -> Looked:
+            with store.reading():
+                near = _near(store, row, projects, apart, embedded, self._duplicates.similarity)
+                # The first note of a space may be quicker than the index that there is nothing to compare in yet.
+                said = warnings if embedded or len(store.note_places(projects)) > 1 else []
+                return Looked(tuple(near), tuple(store.tags_among(words, projects)), tuple(said))
+
+        try:
+            looked = await self._duplicates.threads.read(read)
+        except StorageError as error:  # the note is written, which matters more
+            return Looked(warnings=(f"duplicates could not be looked for: {error.message}",))
+        if embedded is not None:
+            # So that the next note is compared with this one.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.is_kept.wait(), DEADLINE_S)
+        return looked
+
+
+def _known(store: Store, hashes: Sequence[bytes]) -> _Embedded | None:
+    """The live generation, and what it has of these texts."""
+    with store.reading():
+        live = next((one for one in store.generations() if one.live), None)
+        return None if live is None else _Embedded(live, dict(store.known_vectors(live, hashes)))
+
+
+def _near(
+    store: Store,
+    row: NoteRow,
+    projects: frozenset[str],
+    apart: frozenset[str],
+    embedded: _Embedded | None,
+    least: float,
+) -> list[Near]:
+    pieces = store.note_pieces([row.document], first=FIRST_WORDS)
+    live = embedded is not None and any(one.id == embedded.generation.id for one in store.generations())
+    vectors = embedded.vectors if embedded is not None and live else {}
+    own = compared(pieces, {piece.id: vectors[piece.hash] for piece in pieces if piece.hash in vectors})
+    texts = [piece.text for piece in pieces[:FIRST]]
+    documents = _by_words(store, " ".join(texts), projects)
+    if embedded is not None and own.vectors is not None:
+        documents |= _by_meaning(store, embedded.generation.id, own.vectors, projects, least)
+    documents.discard(row.document)
+    gone = store.superseded(list(documents), projects)
+    near = []
+    for other, seen in _compared(
+        store, embedded.generation.id if live and embedded else None, documents - gone
+    ).items():
+        found = likeness(own, seen, least)
+        note = store.note_of(other) if found else None
+        if found and note and _is_seen(note, row, projects) and note.id not in apart:
+            near.append(Near(note, found))
+    near.sort(key=lambda one: (-one.likeness.value, -one.row.updated_at, one.row.id))
+    return near[:MOST_TOLD]
+
+
+def _is_seen(note: NoteRow, row: NoteRow, projects: frozenset[str]) -> bool:
+    """Whether it lies in these projects, and is of no task, or of the same one."""
+    return note.project in projects and (
+        note.task_id is None or (note.task_id, note.project) == (row.task_id, row.project)
+    )
+
+
+def _compared(store: Store, generation: int | None, documents: set[int]) -> dict[int, Compared]:
+    by_document: dict[int, list[NotePiece]] = {}
+    for piece in store.note_pieces(sorted(documents), first=FIRST_WORDS):
+        by_document.setdefault(piece.document, []).append(piece)
+    ids = [piece.id for pieces in by_document.values() for piece in pieces[:FIRST]]
+    vectors = store.vectors(generation, ids) if generation is not None else {}
+    return {document: compared(pieces, vectors) for document, pieces in by_document.items()}
+
+
+def _by_meaning(store: Store, generation: int, vectors: Vectors, projects: frozenset[str], least: float) -> set[int]:
+    """The documents with a piece that is near one of these: at least one of a duplicate's is."""
+    found: set[int] = set()
+    for vector in vectors:
+        nearest = store.vector_candidates(generation, vector, Filter(), limit=CANDIDATES)
+        if len(nearest) == CANDIDATES and nearest[-1][1] >= least:
+            # To say which documents may be seen takes longer than to look at all; it matters where so many are near.
+            some = Filter(projects=projects, sources=frozenset({"memory"}))
+            nearest = store.vector_candidates(generation, vector, some, limit=CANDIDATES)
+        found |= _documents(store, [piece for piece, cosine in nearest if cosine >= least - 1e-3], projects)
+    return found
+
+
+def _by_words(store: Store, text: str, projects: frozenset[str]) -> set[int]:
+    """The documents that have most of the note's longest words."""
+    words = dict.fromkeys(word for word in text.split() if word.lower().strip(".,:;!?()") not in STOP_WORDS)
+    match = keyword_query(" ".join(sorted(words, key=lambda word: -len(word))[:MOST_WORDS]))
+    best = store.keyword_candidates(match, Filter(), limit=CANDIDATES)
+    found = _documents(store, [piece for piece, _ in best], projects)
+    if len(best) == CANDIDATES and len(found) < ENOUGH_SEEN:
+        some = Filter(projects=projects, sources=frozenset({"memory"}))
+        best = store.keyword_candidates(match, some, limit=CANDIDATES)
+        found = _documents(store, [piece for piece, _ in best], projects)
+    return found
+
+
+def _documents(store: Store, pieces: Sequence[int], projects: frozenset[str]) -> set[int]:
+    return {place.document for place in store.places(pieces) if place.project in projects}
