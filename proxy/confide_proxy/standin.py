@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+IMPORT: Final = "memory_import"
+IMPORT_SETS: Final = frozenset({"notes", "all"})
+"""The toolsets that have it."""
 KEEP_S: Final = 60.0
 """How long after the link is back the search over local files is kept, in case it breaks again."""
 FIRST_PAUSE_S: Final = 1.0
@@ -79,10 +82,13 @@ class StandIn:
         """
         self._spawn(self._answer(line, catalogue, trouble, is_wanted, answered))
 
+    def reads_here(self, tool: str) -> bool:
+        """Whether calls of this tool are about files of this machine. What the daemon lists is not asked, since that may come later."""
+        return tool == IMPORT and not IMPORT_SETS.isdisjoint(self._config.toolsets)
+
     def import_files(
         self,
         line: bytes,
-        catalogue: Catalogue,
         tell: Callable[[dict[str, Any]], None],
         is_wanted: Callable[[], bool],
         answered: Callable[[dict[str, Any]], None],
@@ -94,7 +100,7 @@ class StandIn:
             is_wanted: no more once the client has cancelled the call.
             answered: gets the result.
         """
-        self._spawn(self._import(line, catalogue, tell, is_wanted, answered))
+        self._spawn(self._import(line, tell, is_wanted, answered))
 
     def send_queue(self, sent: Callable[[], None]) -> None:
         """Send what waits, in the background, for as long as the link is up; `sent` is called once nothing waits any more."""
@@ -150,13 +156,11 @@ class StandIn:
     async def _import(
         self,
         line: bytes,
-        catalogue: Catalogue,
         tell: Callable[[dict[str, Any]], None],
         is_wanted: Callable[[], bool],
         answered: Callable[[dict[str, Any]], None],
     ) -> None:
         from confide_proxy.absence import Answer
-        from confide_proxy.tool_arguments import checked
 
         params = json.loads(line)["params"]
         meta = params.get("_meta") or {}
@@ -168,12 +172,10 @@ class StandIn:
                 tell({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
 
         try:
-            arguments = checked(catalogue.tool(params["name"]), params.get("arguments"))
             # In a thread, since the readers of all systems come with it.
             tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.importing.tool")
-            answer = await tool.Import(self._project, self._config, self._link.request).answer(
-                arguments, progress, is_wanted
-            )
+            called = tool.Import(self._project, self._config, self._link.request)
+            answer = await called.answer(params.get("arguments"), progress, is_wanted)
         except ConfideError as error:
             answer = Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
         except Exception as error:

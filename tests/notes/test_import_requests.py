@@ -9,6 +9,8 @@ from tests.support.notes import Agent
 from tests.support.serving import Machine, Serving, machine
 
 from confide_crypto.errors import RequestError
+from confide_daemon.tools import import_notes
+from confide_proxy.importing.tool import TOOL
 
 
 def record(number: int, **fields: Any) -> dict[str, Any]:
@@ -119,3 +121,10 @@ async def test_only_who_may_write_there_imports(daemon: Serving, agent: Agent, l
         with pytest.raises(RequestError) as refused:
             await take(other, record(2))
         assert refused.value.code == "denied"
+
+
+async def test_the_tool_is_the_proxys_to_answer(agent: Agent) -> None:
+    """The daemon lists it as the proxy checks it, and says so where no proxy has taken the call."""
+    wire = import_notes.DEFINITION.wire()
+    assert {"name": wire["name"], "inputSchema": wire["inputSchema"]} == TOOL
+    assert "confide import" in await agent.refused("memory_import", paths=["NOTES.md"])

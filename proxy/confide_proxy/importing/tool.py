@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.absence import Answer
@@ -16,7 +16,20 @@ from confide_proxy.importing.delivery import Outcome, Request, deliver
 from confide_proxy.importing.permission import allowed
 from confide_proxy.importing.plan import Plan, Survey, stores_at
 from confide_proxy.projects import Project
+from confide_proxy.tool_arguments import checked
 
+TOOL: Final[dict[str, Any]] = {
+    "name": "memory_import",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "paths": {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 4096}, "maxItems": 32},
+            "confirm": {"type": "boolean", "default": False},
+        },
+        "required": ["paths"],
+    },
+}
+"""As the daemon lists it; a test keeps the two equal."""
 DEADLINE_S = 3000.0
 """Within the hour that a long job has."""
 
@@ -29,16 +42,16 @@ class Import:
     config: ProxyConfig
     request: Request
 
-    async def answer(
-        self, arguments: dict[str, Any], progress: Callable[[int, int], None], is_wanted: Callable[[], bool]
-    ) -> Answer:
+    async def answer(self, given: Any, progress: Callable[[int, int], None], is_wanted: Callable[[], bool]) -> Answer:
         """A preview, or with `confirm` what became of the notes; what goes wrong is an answer too.
 
         Args:
+            given: the call's arguments, as they came.
             progress: told (notes gone through, notes in all).
             is_wanted: no more once the client has cancelled the call.
         """
         try:
+            arguments = checked(TOOL, given)
             async with asyncio.timeout(DEADLINE_S):
                 plan = await asyncio.to_thread(self._plan, arguments["paths"])
                 is_dry = not arguments["confirm"]

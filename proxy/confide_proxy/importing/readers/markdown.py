@@ -167,12 +167,12 @@ def _sections(file: _File, found: list[Section]) -> Iterator[Record]:
         place = f"{file.name}#{' > '.join(section.headings)}"
         usual = _usual(file, " / ".join(path) or document)
         usual["metadata"] = {"headings": list(section.headings)} if section.headings else {}
-        usual |= _suggested(path)
+        usual |= _suggested(path or section.headings)
         if section.items:
             for item in section.items:
                 digest = hashlib.sha256(" ".join(item.text.split()).encode()).hexdigest()[:12]
                 origin = f"{place}: {digest}"
-                own = usual | {"title": title_of(item.text), "tags": _tags(path)}
+                own = usual | {"title": title_of(item.text), "tags": _tags(path or section.headings)}
                 if item.is_done is not None:
                     own["status"] = "done" if item.is_done else "open"
                 yield record_of("markdown", _numbered(origin, seen), item.text, _shared(file), **own)

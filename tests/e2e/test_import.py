@@ -1,0 +1,179 @@
+"""Memories of elsewhere become notes, by the command and by the agent's tool, as their user sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.mcp_session import ERAS, Era, session
+from tests.support.notes import text_of
+from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+
+NOTES = """# Shop
+
+We sell tea.
+
+## Database
+
+We chose Postgres for its row locks.
+
+## Preferences
+
+- Use pnpm, never npm
+- Write commits in the present tense
+"""
+DECISION = "# 1. Use Postgres\n\nDate: 2024-02-03\n\n## Status\n\nAccepted\n\n## Context\n\nOrders.\n\n## Decision\n\nPostgres.\n"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running_daemon(tmp_path_factory.mktemp("daemon")) as running:
+        yield running
+
+
+@pytest.fixture
+def laptop(daemon: Daemon, tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path, "laptop")
+    machine.run("join", daemon.invite(f"laptop-{tmp_path.name}"))
+    (machine.home / "proxy.toml").write_text('toolsets = ["core", "notes"]\n')
+    return machine
+
+
+def note_files(machine: Machine) -> list[Path]:
+    return sorted((machine.project / "memory" / "notes").glob("*.md"))
+
+
+def test_the_command_finds_previews_and_imports_once(laptop: Machine) -> None:
+    laptop.write("NOTES.md", NOTES)
+    laptop.write("docs/adr/0001-use-postgres.md", DECISION)
+    laptop.write("memory/2026-01-01.md", "# Log\n\nThis is memory already.\n")
+    shown = laptop.run("import", "--dry-run")
+    assert "NOTES.md" in shown
+    assert "4 notes" in shown
+    assert "importance high 1" in shown
+    assert "5 new" in shown
+    assert note_files(laptop) == []
+    # Nobody is there to be asked.
+    assert "--yes" in laptop.run("import", stdin="")
+    assert note_files(laptop) == []
+
+    assert "imported 5 notes" in laptop.run("import", "--yes")
+    assert len(note_files(laptop)) == 5
+    decision = next(file for file in note_files(laptop) if "use-postgres" in file.name).read_text()
+    assert "category: decisions" in decision
+    assert "source: import" in decision
+    assert "system: markdown" in decision
+    assert "created: 2024-02-03T00:00:00Z" in decision
+    assert laptop.json("import", "--yes")["results"] == {
+        "new": 0,
+        "known": 5,
+        "identical": 0,
+        "deleted": 0,
+        "refused": 0,
+    }
+    found = laptop.json("search", "row locks", "--min-score", "0")
+    assert any("row locks" in hit["snippet"] for hit in found["results"])
+
+
+def test_what_was_deleted_stays_so_until_it_is_asked_for(laptop: Machine) -> None:
+    file = laptop.write("facts.jsonl", json.dumps({"id": 7, "text": "The office closes at six."}) + "\n")
+    laptop.run("import", str(file), "--yes")
+    (note,) = note_files(laptop)
+    note.unlink()
+    laptop.run("sync")
+    assert laptop.json("import", str(file), "--yes")["results"]["deleted"] == 1
+    assert note_files(laptop) == []
+    assert laptop.json("import", str(file), "--yes", "--again")["results"]["new"] == 1
+    assert note_files(laptop) == [note]
+
+
+def test_hostile_inputs_are_told_and_skipped(laptop: Machine, tmp_path: Path) -> None:
+    """In a tree they cost only themselves; named by themselves they are errors with a way out."""
+    tree = laptop.project / "notes"
+    secret = tmp_path / "secret.md"
+    secret.write_text("# Secret\n\nThe password of the bank.\n")
+    laptop.write("notes/good.md", "# Good\n\nThe one good note.\n")
+    laptop.write("notes/bad.md", "").write_bytes(b"# Bad\n\n\xff\xfe is no UTF-8\n")
+    (tree / "link.md").symlink_to(secret)
+    (tree / "folder").symlink_to(tmp_path)
+    os.mkfifo(tree / "pipe.md")
+    with (tree / "huge.md").open("wb") as file:
+        file.truncate(100 * 1024 * 1024)
+    told = laptop.json("import", str(tree), "--yes")
+    (store,) = told["stores"]
+    assert told["results"]["new"] == store["notes"] == 1
+    reasons = {one["origin"]: one["reason"] for one in store["skipped"]}
+    assert set(reasons) == {"bad.md", "huge.md", "link.md", "pipe.md"}
+    assert "UTF-8" in reasons["bad.md"]
+    assert "MiB" in reasons["huge.md"]
+    for name in ("bad.md", "pipe.md", "huge.md"):
+        assert "cannot import" in laptop.run("import", str(tree / name), "--yes", code=7)
+    assert "hint: what can be read" in laptop.run("import", laptop.write("data.bin", "x").name, code=7)
+    assert "--from takes" in laptop.run("import", "--from", "nobody", code=7)
+    assert len(note_files(laptop)) == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_tool_previews_and_imports(laptop: Machine, era: Era) -> None:
+    laptop.write("NOTES.md", NOTES)
+    told: list[tuple[float, float | None]] = []
+
+    async def progress(done: float, total: float | None, _message: str | None) -> None:
+        told.append((done, total))
+
+    async with session(laptop, era) as client:
+        await client.list_tools()
+        preview = await client.call_tool("memory_import", {"paths": ["NOTES.md"]})
+        assert not preview.is_error, text_of(preview)
+        content: Any = preview.structured_content
+        assert content["confirmed"] is False
+        assert content["results"]["new"] == content["stores"][0]["notes"] == 4
+        assert content["stores"][0]["categories"] == {"preferences": 2}
+        assert "confirm: true" in text_of(preview)
+        assert note_files(laptop) == []
+
+        done = await client.call_tool(
+            "memory_import", {"paths": ["./NOTES.md"], "confirm": True}, progress_callback=progress
+        )
+        content = done.structured_content
+        assert content["results"]["new"] == 4
+        assert told[-1] == (4, 4)
+        wait_until("the notes on disk", lambda: len(note_files(laptop)) == 4)
+        again = await client.call_tool("memory_import", {"paths": ["NOTES.md"], "confirm": True})
+        content = again.structured_content
+        assert content["results"]["known"] == 4
+
+
+async def test_the_tool_reads_no_further_than_it_may(laptop: Machine, tmp_path: Path) -> None:
+    """Not outside of the project and the home folder, through no symlink, nothing hidden, nothing of an unknown form."""
+    outside = tmp_path / "outside.md"
+    outside.write_text("# Out\n\nNot for the agent.\n")
+    laptop.write("plain.txt", "text")
+    laptop.write(".secrets/keys.json", '[{"content": "a key"}]')
+    (laptop.project / "link.md").symlink_to(outside)
+    (laptop.project / "there").symlink_to(tmp_path)
+    reasons = {
+        str(outside): "neither below this project nor below the home folder",
+        "../../../outside.md": "neither below this project nor below the home folder",
+        "link.md": "symlink",
+        "there/outside.md": "symlink",
+        ".secrets/keys.json": "hidden",
+        "~": "whole home folder",
+        "plain.txt": "no form that is known",
+        "missing.md": "is not there",
+        "a\0b": "NUL",
+    }
+    async with session(laptop) as client:
+        await client.list_tools()
+        for path, reason in reasons.items():
+            refused = await client.call_tool("memory_import", {"paths": [path], "confirm": True})
+            assert refused.is_error, path
+            assert reason in text_of(refused)
+            assert "a key" not in text_of(refused)
+        wrong = await client.call_tool("memory_import", {"path": "NOTES.md"})
+        assert "unknown parameter" in text_of(wrong)
+    assert note_files(laptop) == []
