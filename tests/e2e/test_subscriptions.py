@@ -1,0 +1,97 @@
+"""Resources over the real proxy: lists without a daemon, subscriptions that outlive a link, streams that keep nobody."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+from tests.support.relay import RecordingRelay
+from tests.support.wire import Wire
+
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+}
+URI = "memory://core"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running_daemon(tmp_path_factory.mktemp("subscriptions")) as running:
+        yield running
+
+
+@pytest.fixture
+def relay(daemon: Daemon) -> Iterator[RecordingRelay]:
+    with RecordingRelay(daemon.port) as cable:
+        yield cable
+
+
+@pytest.fixture
+def machine(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
+    joined = Machine(tmp_path, f"ann-{secrets.token_hex(4)}")
+    joined.run("join", daemon.invite(joined.name, port=relay.port))
+    return joined
+
+
+def heard(wire: Wire, method: str, *, timeout_s: float = 30) -> dict[str, Any]:
+    """The parameters of the next such notification."""
+    end = time.monotonic() + timeout_s
+    while True:
+        message = wire.next(max(0.01, end - time.monotonic()))
+        if message.get("method") == method:
+            return dict(message.get("params", {}))
+
+
+def test_prompts_and_kinds_of_resources_are_listed_without_a_daemon(machine: Machine, relay: RecordingRelay) -> None:
+    relay.cut()
+    with Wire(machine) as wire:
+        opened = wire.open()
+        assert set(opened["capabilities"]) == {"prompts", "resources", "tools"}
+        assert [one["name"] for one in wire.call("prompts/list")["result"]["prompts"]] == ["remember", "recall"]
+        assert len(wire.call("resources/templates/list")["result"]["resourceTemplates"]) == 2
+        refused = wire.call("resources/read", {"uri": URI})
+        assert "cannot be reached" in refused["error"]["message"] or "daemon" in refused["error"]["message"]
+
+
+def test_a_subscription_outlives_the_link(machine: Machine, relay: RecordingRelay) -> None:
+    with Wire(machine) as wire:
+        wire.open()
+        assert wire.call("resources/subscribe", {"uri": URI})["result"] == {}
+        relay.cut()
+        relay.mend()
+        # Anything may have changed meanwhile, so the client is told to look.
+        assert heard(wire, "notifications/resources/updated") == {"uri": URI}
+        wire.tool("memory_store", {"content": "Never on Fridays.", "importance": "core"})
+        assert heard(wire, "notifications/resources/updated") == {"uri": URI}
+        assert wire.call("resources/unsubscribe", {"uri": URI})["result"] == {}
+
+
+def test_a_stream_of_news_waits_for_ever_and_keeps_nobody(machine: Machine, relay: RecordingRelay) -> None:
+    """It has no deadline, ends with the link so that its client listens anew, and does not hold the session at its end."""
+    with Wire(machine) as wire:
+        ask = {"_meta": MODERN, "notifications": {"resourceSubscriptions": [URI], "resourcesListChanged": True}}
+        first = wire.ask("subscriptions/listen", ask)
+        acknowledged = heard(wire, "notifications/subscriptions/acknowledged")
+        assert acknowledged["_meta"]["io.modelcontextprotocol/subscriptionId"] == first
+        stored = wire.call(
+            "tools/call",
+            {"_meta": MODERN, "name": "memory_store", "arguments": {"content": "A rule.", "importance": "core"}},
+        )
+        assert not stored["result"].get("isError"), stored
+        assert heard(wire, "notifications/resources/updated")["uri"] == URI
+        relay.cut()
+        assert "error" in wire.answer(first)
+        relay.mend()
+        status = {"_meta": MODERN, "name": "memory_status", "arguments": {}}
+        wait_until("the link", lambda: not wire.call("tools/call", status)["result"].get("isError"))
+        wire.ask("subscriptions/listen", ask)
+        heard(wire, "notifications/subscriptions/acknowledged")
+        started = time.monotonic()
+    assert time.monotonic() - started < 4  # less than what a session waits for calls that are under way
