@@ -1,0 +1,140 @@
+"""The export of an account, as a service sends it: a zip, the folder that it was unpacked to, or its file of conversations alone.
+
+Nothing is unpacked to the disk: a file of a zip is read as a stream, by its name in the list, which is never used as a path.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from confide_proxy.errors import UnreadableError
+from confide_proxy.importing.json_elements import MAX_JSON_BYTES, BrokenJsonError, elements
+from confide_proxy.importing.opening import head, is_folder, open_plain
+from confide_proxy.importing.reader import MAX_FILES, MAX_STORE_BYTES, Losses
+
+CONVERSATIONS = re.compile(r"conversations(?:-\d{1,6})?\.json")
+"""Large exports have several files of them."""
+_FOLDERS = ("", "projects/", "memories/")
+_MAX_NAMES = 200_000
+_MOST_PACKED = 200
+"""Times that a file may shrink in a zip: conversations shrink to a fifth, and only what was made to harm to less than a hundredth."""
+_HEAD_BYTES = 65536
+
+
+class AccountExport:
+    """The JSON files of an export, by their names in it."""
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            UnreadableError: it is no zip, no folder and no file, or a zip that is broken.
+        """
+        self._path = path
+        self._openers: dict[str, Callable[[], BinaryIO]] = {}
+        self._zip: zipfile.ZipFile | None = None
+        if is_folder(path):
+            for folder in _FOLDERS:
+                if not is_folder(path / folder):
+                    continue
+                for file in sorted((path / folder).glob("*.json"))[:MAX_FILES]:
+                    self._openers[folder + file.name] = lambda file=file: open_plain(file, limit=MAX_JSON_BYTES)  # type: ignore[misc]
+        elif head(path, 4) in (b"PK\x03\x04", b"PK\x05\x06"):
+            self._open_zip()
+        else:
+            open_plain(path, limit=MAX_JSON_BYTES).close()
+            name = path.name if CONVERSATIONS.fullmatch(path.name) else "conversations.json"
+            self._openers[name] = lambda: open_plain(path, limit=MAX_JSON_BYTES)
+
+    def close(self) -> None:
+        """Closes the zip."""
+        if self._zip is not None:
+            self._zip.close()
+
+    def __enter__(self) -> AccountExport:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def names(self, wanted: re.Pattern[str]) -> list[str]:
+        """The files whose whole names match, sorted."""
+        return sorted(name for name in self._openers if wanted.fullmatch(name))
+
+    def begin(self, name: str) -> bytes:
+        """The first bytes of a file; b"" if it is not there or cannot be read."""
+        try:
+            with self._opened(name) as file:
+                return file.read(_HEAD_BYTES)
+        except (BrokenJsonError, UnreadableError, OSError, KeyError):
+            return b""
+
+    def elements(self, wanted: re.Pattern[str], losses: Losses) -> Iterator[dict[str, Any]]:
+        """The objects in the arrays of the files that match; what is broken is told to `losses`."""
+        for name in self.names(wanted):
+            number = 0
+            try:
+                with self._opened(name) as file:
+                    for number, element in enumerate(elements(file), 1):
+                        if isinstance(element, dict):
+                            yield element
+                        else:
+                            losses.add(f"{name}, element {number}", "is no object")
+            except (BrokenJsonError, UnreadableError) as error:
+                problem = str(error).rpartition(": it ")[2]
+                losses.add(name, f"{problem}, after {number:,} of its elements" if number else problem)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[BinaryIO]:
+        try:
+            with self._openers[name]() as file:
+                yield file
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise BrokenJsonError("is damaged in the zip") from error
+        except (NotImplementedError, RuntimeError) as error:
+            raise BrokenJsonError("is encrypted, or packed in a way that is not known here") from error
+        except OSError as error:
+            raise BrokenJsonError(f"cannot be read: {error.strerror}") from error
+
+    def _open_zip(self) -> None:
+        file = open_plain(self._path, limit=MAX_STORE_BYTES)
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            file.close()
+            raise UnreadableError(self._path, "is a damaged zip", hint="download it again") from error
+        found = self._zip.infolist()
+        if len(found) > _MAX_NAMES:
+            self.close()
+            raise UnreadableError(self._path, f"holds more than {_MAX_NAMES:,} files")
+        root = _root([info.filename for info in found])
+        for info in found:
+            name = info.filename.removeprefix(root)
+            if not info.filename.startswith(root) or not name.endswith(".json"):
+                continue
+            if name.rpartition("/")[0] + "/" in _FOLDERS or "/" not in name:
+                self._openers[name] = lambda info=info: self._member(info)  # type: ignore[misc]
+
+    def _member(self, info: zipfile.ZipInfo) -> BinaryIO:
+        if info.file_size > MAX_JSON_BYTES:
+            raise BrokenJsonError(f"is larger than {MAX_JSON_BYTES // 2**20} MiB")
+        if info.file_size > max(2**20, _MOST_PACKED * info.compress_size):
+            raise BrokenJsonError(f"is packed to less than a {_MOST_PACKED}th, as a zip bomb is")
+        assert self._zip is not None
+        return self._zip.open(info)  # type: ignore[return-value]
+
+
+def _root(names: list[str]) -> str:
+    """The folder in the zip that the export is in: none, or the one that somebody packed again."""
+    known = re.compile(rf"{CONVERSATIONS.pattern}|memories\.json|projects\.json|users?\.json")
+    roots = [
+        str(path.parent) + "/" if len(path.parts) > 1 else ""
+        for name in names
+        if known.fullmatch((path := PurePosixPath(name)).name) and len(path.parts) <= 2 and path.parts[0] != "__MACOSX"
+    ]
+    return min(roots, key=lambda root: (root.count("/"), root), default="")
