@@ -1,0 +1,98 @@
+"""A note that another one supersedes is never shown above it, and says by what it is superseded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.notes import Agent
+from tests.support.serving import Machine
+
+RANKS = ("relevance", "balanced", "importance", "recency")
+
+
+async def found(agent: Agent, query: str, **arguments: Any) -> list[dict[str, Any]]:
+    return list((await agent.call("memory_search", query=query, **arguments))["results"])
+
+
+@pytest.mark.parametrize("rank", RANKS)
+async def test_the_newer_note_stands_above_in_every_rank(agent: Agent, rank: str) -> None:
+    """Though the older one fits better, weighs more and is read more often."""
+    old = await agent.note("The deploy key lives in vault A.", title="Deploy key place", importance="core")
+    new = await agent.note(
+        "Since the move it is in the safe: the key for a deploy.",
+        title="Moved",
+        importance="low",
+        relatedTo=[old],
+        relation="supersedes",
+    )
+    for _ in range(3):
+        await agent.call("memory_get", id=old)
+    hits = await found(agent, "where does the deploy key live, vault A", rank=rank, minScore=0)
+    assert [hit["id"] for hit in hits] == [new, old]
+    assert [one["id"] for one in hits[1]["supersededBy"]] == [new]
+    assert "supersededBy" not in hits[0]
+
+
+async def test_a_newer_note_that_does_not_match_is_brought_in(agent: Agent) -> None:
+    old = await agent.note("The build cache is on the NAS.", title="Build cache")
+    other = await agent.note("The build takes nine minutes.", title="Build time")
+    new = await agent.note("Gone since July.", title="Nothing there any more", relatedTo=[old], relation="supersedes")
+    result = await agent.call("memory_search", query="build cache on the NAS", explain=True)
+    hits = result["results"]
+    assert [hit["id"] for hit in hits][:2] == [new, old]
+    assert hits[0]["score"] < 0.25
+    assert [one["pulledIn"] for one in result["explain"]["hits"]][:2] == [True, False]
+    assert other in [hit["id"] for hit in hits] or len(hits) == 2
+    # Counted among the results: of one hit, the newer one is it.
+    assert [hit["id"] for hit in await found(agent, "build cache on the NAS", maxResults=1)] == [new]
+    # Where it is filtered out, the older one says what there is all the same.
+    (alone,) = await found(agent, "build cache on the NAS", path=hits[1]["path"])
+    assert (alone["id"], alone["supersededBy"][0]["title"]) == (old, "Nothing there any more")
+    text = (await agent.client.call_tool("memory_search", {"query": "build cache on the NAS"})).content[0]
+    assert f"superseded by: Nothing there any more ({new})" in str(getattr(text, "text", ""))
+
+
+async def test_of_a_chain_the_newest_comes_first_and_is_brought_in(agent: Agent) -> None:
+    ids = [await agent.note("The pump runs at 40 Hz.", title="Pump one")]
+    for content in ("The pump: 42 Hz.", "Nothing more of it."):
+        ids.append(await agent.note(content, title=content, relatedTo=[ids[-1]], relation="supersedes"))
+    first, second, third = ids
+    # The middle one matches as well.
+    assert [hit["id"] for hit in await found(agent, "pump runs at Hz", minScore=0.0)] == [third, second, first]
+    # Of what has to be brought in, only the end of the chain is.
+    folder = (await agent.call("memory_get", id=first))["path"]
+    (hit,) = await found(agent, "pump runs at 40 Hz", path=folder)
+    assert [one["id"] for one in hit["supersededBy"]] == [second]
+
+
+async def test_a_circle_ends(agent: Agent, laptop: Machine) -> None:
+    for name, other in (("one", "three"), ("two", "one"), ("three", "two")):
+        head = f"---\nid: mem_{name}_1_00000000\nrelations: {{supersedes: [mem_{other}_1_00000000, mem_{name}_1_00000000]}}\n---\n"
+        await laptop.put(f"memory/notes/{name}.md", f"{head}The valve is {name}.\n")
+    hits = await found(agent, "valve is one", minScore=0.0)
+    assert sorted(hit["id"] for hit in hits) == [f"mem_{name}_1_00000000" for name in ("one", "three", "two")]
+    assert all(len(hit["supersededBy"]) == 1 for hit in hits)
+
+
+async def test_a_deleted_note_supersedes_nothing(agent: Agent, laptop: Machine) -> None:
+    old = await agent.note("Backups run at two.", title="Backups")
+    new = await agent.note("Now at three.", title="Later", relatedTo=[old], relation="supersedes")
+    path = (await agent.call("memory_get", id=new))["path"]
+    await laptop.request("remove", {"project": "proj", "path": path, "base": 1})
+    (hit,) = await found(agent, "backups run at two")
+    assert (hit["id"], "supersededBy" in hit) == (old, False)
+
+
+async def test_a_note_in_a_task_does_not_come_in_where_tasks_are_left_out(agent: Agent) -> None:
+    old = await agent.note("Invoices are sent on the first.", title="Invoices")
+    new = await agent.note("Not this time.", title="Once", taskId="audit", relatedTo=[old], relation="supersedes")
+    assert [hit["id"] for hit in await found(agent, "invoices are sent")] == [old]
+    assert [hit["id"] for hit in await found(agent, "invoices are sent", taskId="audit")] == [new, old]
+
+
+async def test_the_budget_of_tokens_holds(agent: Agent) -> None:
+    old = await agent.note("The lamp is red. " * 8, title="Lamp")
+    new = await agent.note("It went. " * 30, title="Gone", relatedTo=[old], relation="supersedes")
+    hits = await found(agent, "lamp is red", maxTokens=50, minScore=0.0)
+    assert [hit["id"] for hit in hits] == [new]
