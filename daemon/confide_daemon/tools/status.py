@@ -9,8 +9,10 @@ from typing import Any
 from confide_daemon import __version__
 from confide_daemon.indexing.report import ProviderStatus
 from confide_daemon.space import Clash, SpaceStatus
+from confide_daemon.store import NoteCounts
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.project_summary import named
 
 _MAYBE_TEXT = {"type": ["string", "null"]}
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
@@ -31,6 +33,17 @@ DEFINITION = Definition(
             "totalChunks": COUNT,
             "totalFiles": COUNT,
             "sources": {"type": "object", "additionalProperties": record({"files": COUNT, "chunks": COUNT})},
+            "notes": record(
+                {
+                    "total": COUNT,
+                    "byType": {"type": "object", "additionalProperties": COUNT},
+                    "byCategory": {"type": "object", "additionalProperties": COUNT},
+                    "withProblems": {
+                        **COUNT,
+                        "description": "Front matter that was not understood; memory_get says what",
+                    },
+                }
+            ),
             "projects": TEXTS,
             "lastSync": {**_MAYBE_TEXT, "description": "When this machine last compared its files"},
             "pendingUploads": {**_MAYBE_COUNT, "description": "Files changed on this machine and not confirmed yet"},
@@ -100,11 +113,15 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     chunks, files = (sum(getattr(count, unit) for count in reached.values()) for unit in ("chunks", "files"))
     clashes = [clash for clash in status.clashes if grants.reaches(clash.project, clash.path)]
     status = replace(status, sources=reached, chunks=chunks, files=files, clashes=clashes)
-    structured = _structured(context, status, await context.machine.backlog() or {})
+    # Who reads no memory is told of no notes.
+    notes = await context.space.notes.counts(grants.projects if grants.has_source("memory") else frozenset())
+    structured = _structured(context, status, notes, await context.machine.backlog() or {})
     return ToolResult(structured, _text(structured))
 
 
-def _structured(context: ToolContext, status: SpaceStatus, backlog: Mapping[str, Any]) -> dict[str, Any]:
+def _structured(
+    context: ToolContext, status: SpaceStatus, notes: NoteCounts, backlog: Mapping[str, Any]
+) -> dict[str, Any]:
     facts = context.facts
     return {
         "provider": status.provider,
@@ -113,6 +130,12 @@ def _structured(context: ToolContext, status: SpaceStatus, backlog: Mapping[str,
         "totalChunks": status.chunks,
         "totalFiles": status.files,
         "sources": {name: {"files": count.files, "chunks": count.chunks} for name, count in status.sources.items()},
+        "notes": {
+            "total": notes.total,
+            "byType": named(notes.by_type),
+            "byCategory": named(notes.by_category),
+            "withProblems": notes.with_problems,
+        },
         "projects": status.projects,
         "lastSync": facts.last_sync,
         **{name: _count(backlog.get(name)) for name in ("pendingUploads", "queuedOffline", "deadLetters")},
@@ -201,9 +224,18 @@ def _model_lines(told: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _note_lines(notes: dict[str, Any]) -> list[str]:
+    if not notes["total"]:
+        return []
+    kinds = ", ".join(f"{count} {name}" for name, count in notes["byCategory"].items())
+    odd = f"; {notes['withProblems']} with front matter that was not understood" if notes["withProblems"] else ""
+    return [f"{notes['total']} notes by category: {kinds}{odd}"]
+
+
 def _text(told: dict[str, Any]) -> str:
     lines = [
         f"{told['totalFiles']} files in {told['totalChunks']} pieces, projects: {', '.join(told['projects']) or 'none'}",
+        *_note_lines(told["notes"]),
         f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
         *_model_lines(told),
         f"database: {told['dbSize'] / 1e6:.1f} MB, {told['atRest']}, health: {told['health']['state']}",
