@@ -17,12 +17,12 @@ from confide_proxy.errors import UnreadableError
 from confide_proxy.importing import front_matter
 from confide_proxy.importing.fields import record_of
 from confide_proxy.importing.opening import files_below, head, is_folder, read_text
-from confide_proxy.importing.reader import MAX_CONTENT_BYTES, Losses
+from confide_proxy.importing.reader import Losses
 from confide_proxy.importing.record import Record
 from confide_proxy.importing.relation_kinds import kind_of
 from confide_proxy.importing.screening import screened
 
-_MAX_FILE_BYTES = MAX_CONTENT_BYTES + front_matter.MAX_BYTES
+_MAX_FILE_BYTES = 2**20
 _LOOKED_AT = 64
 """Files of which one must have a permalink for the folder to be recognised."""
 _ITEM = re.compile(r"\s{0,12}[-*+]\s+(.*)")

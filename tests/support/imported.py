@@ -1,0 +1,34 @@
+"""What a reader makes of a store, as tests look at it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+from confide_proxy.importing.reader import Losses, Reader
+from confide_proxy.importing.record import Record
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "importing"
+
+
+def read(reader: Reader, path: Path) -> tuple[dict[str, Record], Losses]:
+    """The records by their origins, and what was left out; an origin that comes twice is an error."""
+    losses = Losses()
+    records = list(reader.read(path, losses))
+    found = {record.origin: record for record in records}
+    assert len(found) == len(records), "two records have one origin"
+    return found, losses
+
+
+def ids(reader: Reader, path: Path) -> list[str]:
+    """The ids of the notes, in the order in which they are read."""
+    return [record.note_id for record in reader.read(path, Losses())]
+
+
+def unpacked(fixture: str, folder: Path) -> Path:
+    """A copy of a packed fixture, in a folder of its own."""
+    packed = FIXTURES / fixture
+    target = folder / "store" / packed.stem
+    target.parent.mkdir()
+    target.write_bytes(gzip.decompress(packed.read_bytes()))
+    return target
