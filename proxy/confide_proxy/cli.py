@@ -219,6 +219,8 @@ def setup_claude_code(
         return
     changed = setup.merge(path)
     out.print(f"{'added confide to' if changed else 'confide is already in'} {path}", markup=False)
+    if changed:
+        import_commands.offer(_require_here(), folder_of(project))
 
 
 @app.command()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from confide_proxy.importing.plan import Plan, Store, Survey
     from confide_proxy.projects import Project
 
+_OFFERED = 5
 _SHOWN = 10
 """Of what was skipped or refused; `--json` names more."""
 _TOLD = {
@@ -58,13 +59,34 @@ def import_memories(
     here: Here = context.obj
     this = projects.identify(folder_of(project))
     plan = Plan(_stores(paths or [], system, this), this, here.config)
+    _look_and_import(here, this, plan, again, as_json, is_sure=False if dry_run else yes or None)
+
+
+def offer(here: Here, folder: Path) -> None:
+    """Tell what could be imported into the project of this folder, and at a terminal ask about it; nothing where there is nothing."""
+    from confide_proxy.importing.plan import Plan
+
+    this = projects.identify(folder)
+    stores = _stores([], None, this)
+    if not stores:
+        return
+    more = f" and {len(stores) - _OFFERED} more" if len(stores) > _OFFERED else ""
+    named = ", ".join(store.shown for store in stores[:_OFFERED])
+    err.print(f"there are other memories: {named}{more}; to look at them: confide import", markup=False)
+    if sys.stdin.isatty() and sys.stdout.isatty() and typer.confirm("look at them now?", err=True):
+        _look_and_import(here, this, Plan(stores, this, here.config), again=False, as_json=False, is_sure=None)
+
+
+def _look_and_import(
+    here: Here, this: Project, plan: Plan, again: bool, as_json: bool, *, is_sure: bool | None
+) -> None:
     surveys = plan.survey()
     if not as_json:
         _preview(surveys, this)
     if not plan.notes:
         _nothing(plan, this, as_json)
         return
-    asyncio.run(_carry_out(here, this, plan, again, as_json, is_sure=False if dry_run else yes or None))
+    asyncio.run(_carry_out(here, this, plan, again, as_json, is_sure=is_sure))
 
 
 def _stores(paths: list[Path], system: str | None, this: Project) -> list[Store]:
@@ -144,7 +166,7 @@ def _line(survey: Survey, this: Project) -> str:
     if survey.losses.count:
         parts.append(f"{survey.losses.count} skipped")
     if survey.problem:
-        parts.append(f"it {survey.problem}" + (f" ({survey.hint})" if survey.hint else ""))
+        parts.append(survey.problem)
     return "; ".join(parts)
 
 
@@ -186,13 +208,12 @@ def _as_json(plan: Plan, this: Project, outcome: Outcome, *, is_dry: bool) -> di
 
 
 def _nothing(plan: Plan, this: Project, as_json: bool) -> None:
-    from confide_proxy.errors import UnreadableError
     from confide_proxy.importing.delivery import Outcome
 
-    broken = next((survey for survey in plan.surveys if survey.problem), None)
-    if broken is not None and len(plan.stores) == 1:
-        raise UnreadableError(broken.store.path, broken.problem or "cannot be read", hint=broken.hint)
+    failures = [survey.failure for survey in plan.surveys if survey.failure]
+    if len(failures) == len(plan.stores) == 1:
+        raise failures[0]
     if as_json:
         print_json(_as_json(plan, this, Outcome(), is_dry=True))
-    else:
+    elif not failures:
         err.print("nothing to import was found; name files or folders: confide import notes/ export.json", markup=False)

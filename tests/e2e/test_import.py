@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.forked import Program
 from tests.support.mcp_session import ERAS, Era, session
 from tests.support.notes import text_of
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, Daemon, Machine, running_daemon, wait_until
 
 NOTES = """# Shop
 
@@ -115,6 +118,31 @@ def test_hostile_inputs_are_told_and_skipped(laptop: Machine, tmp_path: Path) ->
     assert "hint: what can be read" in laptop.run("import", laptop.write("data.bin", "x").name, code=7)
     assert "--from takes" in laptop.run("import", "--from", "nobody", code=7)
     assert len(note_files(laptop)) == 1
+
+
+def test_setting_up_a_client_tells_what_is_there(laptop: Machine) -> None:
+    """Once, and only where there is something."""
+    assert "confide import" not in laptop.run("setup", "claude-code", "--write")
+    (laptop.project / ".mcp.json").unlink()
+    laptop.write("NOTES.md", NOTES)
+    told = laptop.run("setup", "claude-code", "--write")
+    assert "NOTES.md; to look at them: confide import" in told
+    assert "confide import" not in laptop.run("setup", "claude-code", "--write")
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_at_a_terminal_it_asks(laptop: Machine, answer: str) -> None:
+    laptop.write("NOTES.md", NOTES)
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    pipes: dict[str, Any] = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with Program([CONFIDE, "import"], cwd=laptop.project, env=laptop.env, **pipes) as process:
+        os.close(theirs)
+        told, _ = process.communicate(timeout=COMMAND_DEADLINE_S)
+    os.close(ours)
+    assert "4 notes: 4 new" in told
+    assert "import into project?" in told
+    assert len(note_files(laptop)) == (4 if answer == "y" else 0), told
 
 
 @pytest.mark.parametrize("era", ERAS)

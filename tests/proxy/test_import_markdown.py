@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -208,6 +208,30 @@ def test_living_memory_is_not_imported_into_itself(write: Write, tmp_path: Path)
     plan = Plan([Store(tmp_path, READER)], project, ProxyConfig(extra=("kept/*.md",)))
     (survey,) = plan.survey()
     assert survey.titles == ["notes/a.md"]
+
+
+class Broken:
+    """A reader that stumbles over what it finds; like a library that meets a file it was not made for."""
+
+    name = title = "broken"
+
+    def recognises(self, path: Path) -> bool:
+        return True
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        yield Record("broken", "1", "the first")
+        raise KeyError(str(path))
+
+
+def test_a_store_that_breaks_off_costs_only_its_rest(write: Write, tmp_path: Path) -> None:
+    file = write("a.md", "# A\n\ntext\n")
+    plan = Plan(
+        [Store(tmp_path, Broken()), Store(file, READER)], Project("shop", tmp_path, is_git=False), ProxyConfig()
+    )
+    first, second = plan.survey()
+    assert (first.notes, second.notes) == (1, 1)
+    assert first.problem == "it cannot be read any further (KeyError)"
+    assert [note["content"] for batch in plan.batches() for note in batch.notes] == ["the first", "text"]
 
 
 def test_every_reader_can_be_asked_about_anything(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from confide_crypto.errors import ConfideError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_proxy.folder import Folder
@@ -51,21 +52,28 @@ class Survey:
     """What one store holds.
 
     Attributes:
-        problem: why it cannot be read, or not to its end.
+        failure: why it cannot be read, or not to its end.
         projects, categories, levels, tags: how many notes each has; none where the store says nothing of it.
         titles: of the first few.
     """
 
     store: Store
     notes: int = 0
-    problem: str | None = None
-    hint: str | None = None
+    failure: ConfideError | None = None
     losses: Losses = field(default_factory=Losses)
     projects: Counter[str] = field(default_factory=Counter)
     categories: Counter[str] = field(default_factory=Counter)
     levels: Counter[str] = field(default_factory=Counter)
     tags: Counter[str] = field(default_factory=Counter)
     titles: list[str] = field(default_factory=list)
+
+    @property
+    def problem(self) -> str | None:
+        """The failure as a part of a sentence, with its hint."""
+        if self.failure is None:
+            return None
+        told = f"it {self.failure.problem}" if isinstance(self.failure, UnreadableError) else str(self.failure)
+        return f"{told} ({self.failure.hint})" if self.failure.hint else told
 
     def as_json(self) -> dict[str, Any]:
         """For programs, and for an agent."""
@@ -160,9 +168,15 @@ class Plan:
             yield from islice(records, MAX_RECORDS)
             if next(records, None) is not None:
                 raise UnreadableError(store.path, f"holds more than {MAX_RECORDS:,} memories")
-        except UnreadableError as error:
-            if survey is not None:
-                survey.problem, survey.hint = error.problem, error.hint
+        except ConfideError as error:
+            failure: ConfideError = error
+        except Exception as error:
+            # What is in there was made by others, and may be broken in ways that its reader has not thought of: the rest is read.
+            failure = UnreadableError(store.path, f"cannot be read any further ({type(error).__name__})")
+        else:
+            return
+        if survey is not None:
+            survey.failure = failure
         except ReaderMissingError as error:
             # Found without being named, it must not keep the others from being imported.
             if survey is not None:

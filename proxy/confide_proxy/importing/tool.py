@@ -75,7 +75,9 @@ class Import:
         base = here if root in (here, *here.parents) else root
         named = [allowed(path, base, self.project, Path.home()) for path in paths]
         plan = Plan(stores_at(list(dict.fromkeys(named)), None), self.project, self.config)
-        plan.survey()
+        failures = [survey.failure for survey in plan.survey() if survey.failure]
+        if failures and not plan.notes:
+            raise failures[0]
         return plan
 
 
@@ -104,7 +106,7 @@ def _line(survey: Survey) -> str:
     if survey.losses.count:
         parts.append(f"{survey.losses.count} skipped")
     if survey.problem:
-        parts.append(f"it {survey.problem}")
+        parts.append(survey.problem)
     return "; ".join(parts)
 
 
