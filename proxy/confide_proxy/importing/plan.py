@@ -15,7 +15,7 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import ReaderMissingError, UnreadableError
+from confide_proxy.errors import UnreadableError
 from confide_proxy.folder import Folder
 from confide_proxy.importing.fitting import fitted, project_of
 from confide_proxy.importing.reader import MAX_RECORDS, Losses, Reader
@@ -177,10 +177,6 @@ class Plan:
             return
         if survey is not None:
             survey.failure = failure
-        except ReaderMissingError as error:
-            # Found without being named, it must not keep the others from being imported.
-            if survey is not None:
-                survey.problem, survey.hint = "takes a library that is not installed", error.hint
 
 
 def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
