@@ -24,6 +24,7 @@ from confide_daemon.indexing import report, resemblance
 from confide_daemon.indexing.budget import Budget
 from confide_daemon.indexing.plan import Condition, holdings
 from confide_daemon.indexing.provider import Provider
+from confide_daemon.notes.dedupe import Deduplication
 from confide_daemon.notes.duplicates import Duplicates
 from confide_daemon.notes.shelf import Notes
 from confide_daemon.projects import Projects
@@ -110,6 +111,7 @@ class Space:
             similarity=settings.duplicate_similarity,
         )
         self.notes = Notes(threads, writer, self._change)
+        self.deduplication = Deduplication(threads, self.notes)
         self.upkeep = Upkeep(
             threads,
             damage,
@@ -284,6 +286,24 @@ class Space:
             ]
 
         return await self._threads.read(work)
+
+    async def refill(
+        self, project: str, path: str, text: str, *, author: str, is_dry: bool = False
+    ) -> tuple[str, PutResult | None]:
+        """Makes a document that is not there: `new`, `same` where it holds just this, `differs` where it holds something else and stays.
+
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+        """
+        digest = documents.text_hash(text)
+
+        def work() -> tuple[str, PutResult | None]:
+            row = self._writer.store.document(project, path)
+            if row is not None and not row.deleted:
+                return ("same" if row.hash == digest else "differs"), None
+            return "new", None if is_dry else self._writer.create(project, path, text, author=author)
+
+        return await self._change(work)
 
     async def transcript(self, name: transcripts.Name) -> transcripts.State:
         """How far a session's transcript is."""

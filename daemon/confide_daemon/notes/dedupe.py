@@ -1,0 +1,209 @@
+"""Finds notes of one place that say nearly the same, and makes one of each group: nothing is lost by it.
+
+The newest text stays, and takes the tags, the keywords and the importance of the others; that it supersedes them stands in its front
+matter. The others stay as they are, readable and restorable, and are no part of a group any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confide_daemon.errors import ConflictError, NotFoundError
+from confide_daemon.notes import front_matter
+from confide_daemon.notes import note as notes
+from confide_daemon.notes.grouping import BLOCK, groups
+from confide_daemon.notes.note import IMPORTANCE, MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Note, Relation
+from confide_daemon.notes.shelf import Notes
+from confide_daemon.notes.similarity import FIRST, FIRST_WORDS, Compared, Likeness, compared
+from confide_daemon.results import PutResult
+from confide_daemon.store import NotePiece, NoteRow, Store
+from confide_daemon.threads import StoreThreads
+
+# Notes read in one go: 20 ms.
+SLICE = 500
+# Notes of one call, the newest; 100 MB of texts and vectors at most, if all of them are long.
+MOST_NOTES = 20_000
+
+Tell = Callable[[int, int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """A note of a group beside its newest."""
+
+    row: NoteRow
+    likeness: Likeness
+
+
+@dataclass(frozen=True, slots=True)
+class Merger:
+    """A group and what would become of it.
+
+    Attributes:
+        newest: the note that stays.
+        older: those that it would supersede.
+        body: the text that stays.
+        tags, keywords, importance: what the newest note would have.
+        changes: fields of its front matter that would change.
+    """
+
+    newest: NoteRow
+    older: tuple[Alike, ...]
+    body: str
+    tags: tuple[str, ...]
+    keywords: tuple[str, ...]
+    importance: float
+    changes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The groups, the largest first; `compared` notes were looked at, and `left` older ones were not."""
+
+    mergers: list[Merger]
+    compared: int
+    left: int
+
+
+class Deduplication:
+    """For one space."""
+
+    def __init__(self, threads: StoreThreads, shelf: Notes) -> None:
+        self._threads = threads
+        self._shelf = shelf
+
+    async def find(self, projects: frozenset[str] | None, threshold: float, tell: Tell) -> Found:
+        """The groups of the projects (None: of all): each of notes of one project, and of one task or none.
+
+        Args:
+            threshold: how near a note of a group is to its newest, at least.
+            tell: is told how many of how many steps are done.
+        """
+        places = await self._threads.read(lambda store: _places(store, projects))
+        left = places[MOST_NOTES:]
+        places = places[:MOST_NOTES]
+        total, done, told = 2 * len(places), 0, 0
+        seen: dict[int, Compared] = {}
+        for start in range(0, len(places), SLICE):
+            documents = [document for document, _ in places[start : start + SLICE]]
+            seen |= await self._threads.read(lambda store: _read(store, documents))  # noqa: B023 - awaited here
+            done += len(documents)
+            await tell(told := done, total)
+        by_place: defaultdict[object, list[int]] = defaultdict(list)
+        for document, place in places:
+            if document in seen:
+                by_place[place].append(document)
+        found: list[tuple[int, list[tuple[int, Likeness]]]] = []
+        for documents in by_place.values():
+            steps = groups([seen[document] for document in documents], threshold)
+            while (step := await asyncio.to_thread(next, steps, None)) is not None:
+                for group in step:
+                    others = [(documents[other], alike) for other, alike in group.others]
+                    found.append((documents[group.newest], others))
+                done = min(total, done + min(len(documents), BLOCK))
+                if done - told >= SLICE:
+                    await tell(told := done, total)
+        mergers: list[Merger] = []
+        for start in range(0, len(found), SLICE):
+            part = found[start : start + SLICE]
+            mergers += await self._threads.read(lambda store: _mergers(store, part))  # noqa: B023 - awaited here
+        mergers.sort(key=lambda one: (-len(one.older), -one.newest.updated_at, one.newest.id))
+        return Found(mergers, len(seen), len(left))
+
+    async def merge(self, merger: Merger, *, author: str) -> PutResult:
+        """Writes the fields of the newest note, in one transaction.
+
+        Raises:
+            ConflictError: it is not as it was when it was looked at.
+            NotFoundError: it is gone, or one of the others is.
+            UnreadableError, InvalidTextError, TooLargeError, StorageError.
+        """
+        expected = {alike.row.id: alike.row.revision for alike in merger.older}
+        now = await self._threads.read(lambda store: store.notes_named(list(expected), None))
+        for identity, revision in expected.items():
+            row = now.get(identity)
+            if row is None:
+                raise NotFoundError("a note of the group is gone")
+            if row.revision != revision:
+                raise ConflictError(revision, row.revision)
+        return await self._shelf.edit(
+            merger.newest,
+            lambda text: front_matter.edit(text, merger.changes),
+            author=author,
+            base=merger.newest.revision,
+        )
+
+
+def _places(store: Store, projects: frozenset[str] | None) -> list[tuple[int, object]]:
+    """(document, where it lies), the newest first, without what is superseded."""
+    with store.reading():
+        found = store.note_places(projects)
+        gone = store.superseded([place.document for place in found], projects)
+    return [(place.document, (place.project, place.task_id)) for place in found if place.document not in gone]
+
+
+def _read(store: Store, documents: Sequence[int]) -> dict[int, Compared]:
+    with store.reading():
+        live = next((one for one in store.generations() if one.live), None)
+        by_document: defaultdict[int, list[NotePiece]] = defaultdict(list)
+        for piece in store.note_pieces(documents, first=FIRST_WORDS):
+            by_document[piece.document].append(piece)
+        ids = [piece.id for pieces in by_document.values() for piece in pieces[:FIRST]]
+        vectors = store.vectors(live.id, ids) if live is not None else {}
+    return {document: compared(pieces, vectors) for document, pieces in by_document.items()}
+
+
+def _mergers(store: Store, found: Sequence[tuple[int, Sequence[tuple[int, Likeness]]]]) -> list[Merger]:
+    return [merger for newest, others in found if (merger := _merger(store, newest, others)) is not None]
+
+
+def _merger(store: Store, newest: int, others: Sequence[tuple[int, Likeness]]) -> Merger | None:
+    """What would become of the group; None where it has changed meanwhile."""
+    with store.reading():
+        kept = _note(store, newest)
+        older = [(read, likeness) for document, likeness in others if (read := _note(store, document))]
+    if kept is None or not older:
+        return None
+    row, note, fields = kept
+    room = max(0, MAX_RELATIONS - len(note.relations))
+    older = older[:room]
+    notes_of = [other for (_, other, _), _ in older]
+    # What a note does not say of its importance is no reason to change what another one says.
+    stated = [other.importance for (_, other, own), _ in older if own.get("importance") is not None]
+    tags = _united(note.tags, (other.tags for other in notes_of), MAX_TAGS)
+    keywords = _united(note.keywords, (other.keywords for other in notes_of), MAX_KEYWORDS)
+    importance = max([note.importance, *stated])
+    changes: dict[str, Any] = {}
+    if tags != note.tags:
+        changes["tags"] = list(tags)
+    if keywords != note.keywords:
+        changes["keywords"] = list(keywords)
+    if importance != note.importance:
+        changes["importance"] = next((word for word, value in IMPORTANCE.items() if value == importance), importance)
+    held = fields.get("relations")
+    entries = held if isinstance(held, list) else [relation.as_field() for relation in note.relations]
+    changes["relations"] = [*entries, *(Relation("supersedes", old.id).as_field() for (old, _, _), _ in older)]
+    alike = tuple(Alike(old, likeness) for (old, _, _), likeness in older)
+    return Merger(row, alike, note.body, tags, keywords, importance, changes) if alike else None
+
+
+def _note(store: Store, document: int) -> tuple[NoteRow, Note, dict[str, Any]] | None:
+    row = store.note_of(document)
+    revision = store.revision(document, row.revision) if row is not None else None
+    if row is None or revision is None or revision.text is None:
+        return None
+    return row, notes.read(row.project, row.path, revision.text), front_matter.parse(revision.text).fields
+
+
+def _united(own: tuple[str, ...], others: Iterable[tuple[str, ...]], most: int) -> tuple[str, ...]:
+    """All words, each once however it is written; the newest note's own first."""
+    found = {word.casefold(): word for word in reversed(own)}
+    kept = dict(reversed(found.items()))
+    for words in others:
+        for word in words:
+            kept.setdefault(word.casefold(), word)
+    return own if len(kept) == len(own) else tuple(kept.values())[: max(most, len(own))]

@@ -1,0 +1,184 @@
+"""`memory_dedupe`: groups of notes that say nearly the same, and on request one note in place of each group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.errors import ToolError
+from confide_daemon.notes.dedupe import Merger
+from confide_daemon.notes.front_matter import UnreadableError
+from confide_daemon.notes.note import level_of
+from confide_daemon.search import iso
+from confide_daemon.store import NoteRow
+from confide_daemon.tools import reach
+from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
+from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
+
+# Groups and notes of a group in one answer; `total` and the merging count all.
+MOST_LISTED = 50
+MOST_SHOWN = 10
+MOST_WARNINGS = 20
+CONTENT_CHARS = 400
+
+_NOTE = {"id": TEXT, "title": TEXT, "path": TEXT, "project": TEXT, "updated": TEXT}
+
+GROUP = record(
+    {
+        "keep": record(_NOTE),
+        "older": {
+            "type": "array",
+            "items": record(
+                {**_NOTE, "similarity": NUMBER, "by": {"type": "string", "enum": ["embedding", "text"]}},
+            ),
+        },
+        "count": {**COUNT, "description": "Of the older notes, which may be more than are listed"},
+        "preview": record(
+            {
+                "content": {**TEXT, "description": "The start of the newer text, which stays"},
+                "tags": TEXTS,
+                "keywords": TEXTS,
+                "importance": NUMBER,
+                "level": TEXT,
+            }
+        ),
+        "merged": FLAG,
+    }
+)
+
+DEFINITION = Definition(
+    name="memory_dedupe",
+    title="Merge duplicates",
+    description=(
+        "Find groups of notes that say nearly the same. With merge the newer text stays, with all tags and the highest importance, and the "
+        "older notes are marked as superseded. Look at the groups first."
+    ),
+    properties={
+        "threshold": {"type": "number", "minimum": 0.5, "maximum": 1, "default": 0.95},
+        "merge": {"type": "boolean", "default": False},
+        "project": {"type": "string", "minLength": 1, "maxLength": 256, "description": "* = all"},
+    },
+    output=record(
+        {
+            "groups": {"type": "array", "items": GROUP},
+            "total": {**COUNT, "description": "Of the groups"},
+            "merged": {**COUNT, "description": "Of the groups"},
+            "notesCompared": COUNT,
+            "warnings": TEXTS,
+        }
+    ),
+    idempotent=True,
+    is_long=True,
+)
+
+
+async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Find the groups, and merge them if that is asked for.
+
+    Raises:
+        GrantError: the caller reads no memory, or is to merge and may not write.
+    """
+    context.grants.require_source("memory")
+    is_merging = arguments["merge"]
+    if is_merging:
+        context.grants.require_scope()
+    wanted = reach.projects(context, arguments.get("project"), "all")
+    projects = context.grants.projects_among(wanted)
+
+    async def tell(done: int, total: int) -> None:
+        await context.machine.progress(done, total, "comparing notes")
+
+    found = await context.space.deduplication.find(projects, float(arguments["threshold"]), tell)
+    warnings: list[str] = []
+    if found.left:
+        warnings.append(
+            f"the {found.compared:,} newest notes were compared, {found.left:,} older ones were not; name one project"
+        )
+    merged: set[str] = set()
+    for number, merger in enumerate(found.mergers if is_merging else ()):
+        await context.machine.progress(number, len(found.mergers), "merging groups")
+        try:
+            warning = await _merge(context, merger)
+            merged.add(merger.newest.id)
+        except (ConfideError, UnreadableError) as error:  # one group must not keep the others from being merged
+            warning = f"not merged: {error}"
+        if warning:
+            warnings.append(f"{merger.newest.id}: {warning}")
+    # What the caller may no longer see by now is not told of.
+    grants = context.grants
+    shown = [merger for merger in found.mergers if grants.has_project(merger.newest.project)]
+    structured = {
+        "groups": [_group(merger, is_merged=merger.newest.id in merged) for merger in shown[:MOST_LISTED]],
+        "total": len(shown),
+        "merged": len(merged),
+        "notesCompared": found.compared,
+        "warnings": _few(warnings),
+    }
+    return ToolResult(structured, _text(structured))
+
+
+async def _merge(context: ToolContext, merger: Merger) -> str | None:
+    """Merges one group; what is to be said of the file on the caller's machine.
+
+    Raises:
+        GrantError, ToolError: the caller may not write there.
+        ConflictError, NotFoundError, UnreadableError, TooLargeError, StorageError: as `Deduplication.merge`.
+    """
+    row = merger.newest
+    if row.project != GLOBAL_PROJECT and row.project not in context.attached:
+        raise ToolError("this connection cannot write to its project")
+    context.grants.require_write(row.project, row.path)
+    await context.machine.flush(row.project, row.path)
+    grants = context.grants
+    grants.require_write(row.project, row.path)  # a machine that answers late must not outlast its grant
+    result = await context.space.deduplication.merge(merger, author=grants.alias)
+    return (await context.machine.write_back(row.project, row.path, result, result.previous_hash)).warning
+
+
+def _few(warnings: list[str]) -> list[str]:
+    more = len(warnings) - MOST_WARNINGS
+    return warnings if more <= 0 else [*warnings[:MOST_WARNINGS], f"and {more} more"]
+
+
+def _named(row: NoteRow) -> dict[str, Any]:
+    return {"id": row.id, "title": row.title, "path": row.path, "project": row.project, "updated": iso(row.updated_at)}
+
+
+def _group(merger: Merger, *, is_merged: bool) -> dict[str, Any]:
+    body = merger.body
+    return {
+        "keep": _named(merger.newest),
+        "older": [
+            {**_named(alike.row), "similarity": round(alike.likeness.value, 4), "by": alike.likeness.by}
+            for alike in merger.older[:MOST_SHOWN]
+        ],
+        "count": len(merger.older),
+        "preview": {
+            "content": body if len(body) <= CONTENT_CHARS else body[: CONTENT_CHARS - 1] + "…",
+            "tags": list(merger.tags),
+            "keywords": list(merger.keywords),
+            "importance": merger.importance,
+            "level": level_of(merger.importance),
+        },
+        "merged": is_merged,
+    }
+
+
+def _text(told: dict[str, Any]) -> str:
+    groups, total = told["groups"], told["total"]
+    if not total:
+        lines = [f"No near-duplicates among {told['notesCompared']} notes."]
+    else:
+        lines = [f"{total} groups of near-duplicates among {told['notesCompared']} notes; {told['merged']} merged."]
+    for group in groups:
+        keep, preview = group["keep"], group["preview"]
+        verb = "supersedes" if group["merged"] else "would supersede"
+        lines.append(f"- {keep['title']} ({keep['id']}) [{keep['project']}] {verb} {group['count']}:")
+        lines += [
+            f"  {older['similarity']:.2f} by {older['by']}: {older['title']} ({older['id']})"
+            for older in group["older"]
+        ]
+        lines.append(f"  importance: {preview['level']}; tags: {', '.join(preview['tags']) or '-'}")
+    if len(groups) < total:
+        lines.append(f"{total - len(groups)} more groups are not listed.")
+    return "\n".join([*lines, *(f"warning: {warning}" for warning in told["warnings"])])
