@@ -123,6 +123,15 @@ class Notes:
         """What is listed of a note. Raises as `get`."""
         return await self._threads.read(lambda store: _found(store, identity, projects))
 
+    async def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
+        """A page of the notes that pass, by `store.note_listing.SORTS`."""
+
+        def work(store: Store) -> NoteList:
+            with store.reading():
+                return store.note_list(wanted, sort=sort, limit=limit, offset=offset)
+
+        return await self._threads.read(work)
+
     async def newest(self, projects: frozenset[str] | None, *, limit: int) -> list[NoteRow]:
         """The notes that were changed last, those of tasks apart."""
         found = await self._threads.read(lambda store: _listed(store, projects, "updated", limit))

@@ -87,15 +87,18 @@ def _conditions(rows: Rows, wanted: NoteFilter) -> tuple[str, list[Any]]:
         conditions.append(condition)
         values.extend(more)
 
+    # As numbers, which the index begins with.
     if wanted.projects is not None:
-        # As numbers, which the index begins with.
-        sql = "SELECT id FROM project WHERE name IN (SELECT value FROM json_each(?))"
-        numbers = [number for (number,) in rows(sql, (json.dumps(sorted(wanted.projects)),))]
-        add("n.project IN (SELECT value FROM json_each(?))", json.dumps(numbers))
-    if wanted.task_id is None:
+        add("n.project IN (SELECT value FROM json_each(?))", _numbers(rows, wanted.projects))
+    if wanted.without_tasks and wanted.task_id is None:
         add("n.task IS NULL")
-    else:
+    elif wanted.without_tasks and wanted.task_projects is None:
         add("(n.task IS NULL OR n.task = ?)", wanted.task_id)
+    elif wanted.without_tasks and wanted.task_projects is not None:
+        place = "n.project IN (SELECT value FROM json_each(?))"
+        add(f"(n.task IS NULL OR n.task = ? AND {place})", wanted.task_id, _numbers(rows, wanted.task_projects))
+    else:
+        add("TRUE")
     if wanted.types:
         # Not IN: a list of more than two becomes a table, and is looked up in at each note.
         add(f"({' OR '.join(['n.type = ? COLLATE NOCASE'] * len(wanted.types))})", *wanted.types)
@@ -111,8 +114,15 @@ def _conditions(rows: Rows, wanted: NoteFilter) -> tuple[str, list[Any]]:
     if wanted.until is not None:
         add("n.updated_at < ?", wanted.until)
     if wanted.path is not None:
-        _add_path(wanted.path.removeprefix("./").rstrip("/"), wanted.task_id is None, add)
+        _add_path(wanted.path.removeprefix("./").rstrip("/"), wanted.without_tasks and wanted.task_id is None, add)
     return " AND ".join(conditions), values
+
+
+def _numbers(rows: Rows, projects: frozenset[str]) -> str:
+    found = rows(
+        "SELECT id FROM project WHERE name IN (SELECT value FROM json_each(?))", (json.dumps(sorted(projects)),)
+    )
+    return json.dumps([number for (number,) in found])
 
 
 def _add_path(path: str, is_without_tasks: bool, add: Callable[..., None]) -> None:

@@ -169,14 +169,16 @@ class NoteFilter:
     """Which notes are listed. None, or nothing: no limit. Words are compared without regard to case; times are seconds since 1970.
 
     Attributes:
-        task_id: those of this task as well; notes of others are in no list.
+        without_tasks: notes of tasks are left out, those of `task_id` in `task_projects` (None: any of the projects) excepted.
         tags: all must be there.
         path: a file, a folder, or a glob.
         since, until: of the last change; the first is included, the second is not.
     """
 
     projects: frozenset[str] | None = None
+    without_tasks: bool = True
     task_id: str | None = None
+    task_projects: frozenset[str] | None = None
     types: tuple[str, ...] = ()
     category: str | None = None
     entity: str | None = None

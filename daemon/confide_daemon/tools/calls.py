@@ -21,10 +21,12 @@ from confide_daemon.errors import ToolError
 from confide_daemon.exchange import as_request_error
 from confide_daemon.tools import (
     context_info,
+    dedupe,
     entity_list,
     entity_search,
     get,
     import_notes,
+    listing,
     project_summary,
     read,
     search,
@@ -54,6 +56,8 @@ _CALLS: dict[str, Call] = {
     status.DEFINITION.name: status.call,
     sync.DEFINITION.name: sync.call,
     get.DEFINITION.name: get.call,
+    listing.DEFINITION.name: listing.call,
+    dedupe.DEFINITION.name: dedupe.call,
     import_notes.DEFINITION.name: import_notes.call,
     project_summary.DEFINITION.name: project_summary.call,
     context_info.DEFINITION.name: context_info.call,

@@ -15,10 +15,12 @@ from confide_daemon import __version__, prompts, resources
 from confide_daemon.errors import ToolsetError
 from confide_daemon.tools import (
     context_info,
+    dedupe,
     entity_list,
     entity_search,
     get,
     import_notes,
+    listing,
     project_summary,
     read,
     search,
@@ -50,7 +52,7 @@ CAPABILITIES: dict[str, Any] = {
 
 TOOLSETS: dict[str, tuple[Definition, ...]] = {
     "core": (search.DEFINITION, read.DEFINITION, store.DEFINITION, status.DEFINITION, sync.DEFINITION),
-    "notes": (get.DEFINITION, import_notes.DEFINITION),
+    "notes": (get.DEFINITION, listing.DEFINITION, dedupe.DEFINITION, import_notes.DEFINITION),
     "entities": (
         project_summary.DEFINITION,
         context_info.DEFINITION,

@@ -128,8 +128,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         min_score=float(arguments.get("minScore", context.min_score)),
         sources=_sources(context, arguments.get("sources")),
         path=path,
-        since=_moment("since", arguments.get("since")),
-        until=_moment("until", arguments.get("until")),
+        since=moment("since", arguments.get("since")),
+        until=moment("until", arguments.get("until")),
         keywords=tuple(arguments.get("keywords", ())),
         rank=arguments["rank"],
         max_tokens=arguments.get("maxTokens"),
@@ -157,7 +157,7 @@ def _sources(context: ToolContext, asked: list[str] | None) -> frozenset[str] | 
     return frozenset(asked) if asked else context.grants.sources
 
 
-def _moment(name: str, text: str | None) -> datetime | None:
+def moment(name: str, text: str | None) -> datetime | None:
     """The time that an ISO date, an ISO time or an age (`12h`, `7d`, `2w`, `3m`, `1y`) means."""
     if text is None:
         return None
