@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from confide_proxy.errors import OfflineError
+from confide_proxy.local_notes import is_note, parted
 from confide_proxy.markdown import Piece, cut
 
 SATURATION: Final = 8.0
@@ -76,6 +77,9 @@ class LocalIndex:
         """Make this the text of the document."""
         self.remove(name)
         header = re.sub(r"[-_/.]+", " ", name[1].removesuffix(".md"))
+        if is_note(name[1]):
+            words, text = parted(text)
+            header = f"{header} | {words}"
         self._db.execute("BEGIN")
         for piece in cut(text):
             values = (f"{header} | {piece.heading}", piece.text)

@@ -90,7 +90,10 @@ class Offline:
         if kind == "queue" and name == "memory_store":
             return self._store(call, trouble)
         if kind == "local" and name == "memory_search":
-            return local_answers.search(self._memory, self._project, checked(call.tool, call.arguments), trouble)
+            arguments = checked(call.tool, call.arguments)
+            hits = call.tool.get("outputSchema", {}).get("properties", {}).get("results", {}).get("items", {})
+            may_tell = "id" in hits.get("properties", {})
+            return local_answers.search(self._memory, self._project, arguments, trouble, may_tell_notes=may_tell)
         if kind == "local" and name == "memory_read":
             arguments = checked(call.tool, call.arguments)
             may_warn = "warnings" in call.tool.get("outputSchema", {}).get("properties", {})

@@ -17,6 +17,7 @@ _KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "number": ("a number", (int, float)),
     "boolean": ("true or false", (bool,)),
     "array": ("a list", (list,)),
+    "object": ("an object", (dict,)),
 }
 
 
@@ -27,7 +28,8 @@ def checked(tool: Mapping[str, Any], given: Any) -> dict[str, Any]:
         ToolError: a name that the tool does not have, a required one missing, or a value outside its schema.
     """
     schema = tool["inputSchema"]
-    properties: Mapping[str, Any] = schema.get("properties", {})
+    shown: Mapping[str, Any] = schema.get("properties", {})
+    properties = {**shown, **tool.get("_meta", {}).get("confide/alsoTakes", {})}
     if not isinstance(given, Mapping | None):
         raise ToolError("the arguments of a tool are an object")
     names = {**{_snake(name): name for name in properties}, **{name: name for name in properties}}
@@ -35,7 +37,7 @@ def checked(tool: Mapping[str, Any], given: Any) -> dict[str, Any]:
     for key, value in (given or {}).items():
         name = names.get(key)
         if name is None:
-            raise ToolError(f"unknown parameter '{_shown(key)}'", hint=f"{tool['name']} takes: {', '.join(properties)}")
+            raise ToolError(f"unknown parameter '{_shown(key)}'", hint=f"{tool['name']} takes: {', '.join(shown)}")
         if name in found:
             raise ToolError(f"'{name}' is given twice")
         if value is not None:
@@ -47,7 +49,9 @@ def checked(tool: Mapping[str, Any], given: Any) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
-    kind, types = _KINDS.get(schema.get("type", ""), ("", (object,)))
+    kinds = schema.get("type", "")
+    asked = [_KINDS.get(one, ("", (object,))) for one in (kinds if isinstance(kinds, list) else [kinds])]
+    kind, types = " or ".join(one for one, _ in asked), tuple(one for _, some in asked for one in some)
     if schema.get("type") == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types and object not in types):

@@ -135,6 +135,67 @@ async def test_filters_are_honoured(desk: Desk) -> None:
     assert await desk.found("postgres", minScore=0.99) == []
 
 
+NOTE = """---
+id: mem_kiln_1_0000000{number}
+title: {title}
+tags: [{tags}]
+type: episodic
+entity: Kiln Room
+importance: {importance}
+created: 2026-11-01
+relations:
+- relation: see_also
+  id: mem_other_1_00000000
+---
+{text}
+"""
+
+
+def note(number: int, title: str, text: str, *, tags: str = "heat", importance: str = "normal") -> str:
+    return NOTE.format(number=number, title=title, text=text, tags=tags, importance=importance)
+
+
+async def test_notes_are_found_by_their_fields_and_shown_without_them(desk: Desk) -> None:
+    """As with the daemon, in a toolset that lists none of the filters as well."""
+    desk.write("memory/notes/a.md", note(1, "Firing", "Raise it slowly.", tags="heat, Überseehandel"))
+    desk.write("memory/notes/b.md", note(2, "Cooling", "Wait a day. Slowly.", importance="core"))
+    desk.write("memory/notes/odd.md", "---\ntags: [unclosed\n---\nSlowly, by hand.\n")
+    (hit,) = (await desk.search("firing", minScore=0))["results"]
+    assert (hit["snippet"], hit["startLine"], hit["id"], hit["title"], hit["tags"]) == (
+        "Raise it slowly.",
+        13,
+        "mem_kiln_1_00000001",
+        "Firing",
+        ["heat", "Überseehandel"],
+    )
+    assert await desk.found("slowly mem_other_1_00000000", tags=["ÜBERSEEHANDEL", "heat"], minScore=0) == [
+        "memory/notes/a.md"
+    ]
+    both = {"memory/notes/a.md", "memory/notes/b.md"}
+    assert set(await desk.found("slowly", minScore=0)) == both | {"memory/notes/odd.md"}
+    for narrowed in ({"type": ["EPISODIC", "other"]}, {"entity": "kiln  room"}, {"tags": ["heat"]}):
+        assert set(await desk.found("slowly", minScore=0, **narrowed)) == both, narrowed
+    assert await desk.found("slowly", minScore=0, category="facts") == []
+    assert await desk.found("postgres", minScore=0, tags=["heat"]) == []
+    assert (await desk.found("slowly", minScore=0, rank="importance"))[0] == "memory/notes/b.md"
+    related = await desk.search("slowly", minScore=0, includeRelated=True, explain=True)
+    assert "relations and what supersedes a note are told by the daemon alone" in related["warnings"]
+
+
+async def test_notes_of_tasks_are_left_out_until_they_are_asked_for(desk: Desk) -> None:
+    desk.write("memory/notes/a.md", "The glaze is blue.\n")
+    desk.write("memory/tasks/audit/b.md", "The glaze is red.\n")
+    desk.write("memory/tasks/other/c.md", "The glaze is green.\n")
+    desk.write("memory/tasks/audit/d.md", "The glaze is gone.\n", at=desk.paths.global_folder)
+    glaze = {"query": "glaze", "minScore": 0.0}
+    assert await desk.found(**glaze) == ["memory/notes/a.md"]
+    assert set(await desk.found(**glaze, taskId="audit")) == {"memory/notes/a.md", "memory/tasks/audit/b.md"}
+    assert len(await desk.found(**glaze, scope="task", taskId="audit", project="*")) == 3
+    assert len(await desk.found(**glaze, path="memory/tasks")) == 3
+    assert "needs 'taskId'" in (await desk.call("memory_search", **glaze, scope="task")).text
+    assert "not with 'global'" in (await desk.call("memory_search", **glaze, scope="global", taskId="x")).text
+
+
 async def test_what_only_the_daemon_has_is_named(desk: Desk) -> None:
     every = await desk.search("postgres", project="*")
     assert every["results"]
