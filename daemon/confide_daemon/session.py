@@ -31,6 +31,7 @@ from confide_daemon.copies import Change, Copies
 from confide_daemon.enrolled import Caller
 from confide_daemon.errors import GrantError, TakenError, ToolsetError
 from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
+from confide_daemon.export_requests import ExportRequests
 from confide_daemon.grants import Grants
 from confide_daemon.history_requests import HistoryRequests
 from confide_daemon.import_requests import ImportRequests
@@ -104,6 +105,7 @@ class Session:
         self._exchange = Exchange(space, self._copies, lambda: self.grants, self._publish)
         self._exchange.serve(HistoryRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ImportRequests(space, lambda: self.grants, self._publish_here_too).operations)
+        self._exchange.serve(ExportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
         self._agent = AgentServer(
             self, lambda report: self._surroundings(self._project, report), lambda: self._toolsets
@@ -211,7 +213,7 @@ class Session:
         project = project_of(body)
         if op == "call":
             return await self.tracked(call_again(body, self._surroundings, project, self._toolsets))
-        if op in ("transcript", "import"):  # a machine has sessions and memories of more projects than it attaches
+        if op in ("transcript", "import", "export", "refill"):  # of more projects than a machine attaches
             return await self.tracked(self._exchange.handle(op, body))
         if project not in self._copies.projects:
             raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")

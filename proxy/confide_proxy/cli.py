@@ -19,7 +19,16 @@ from typer.core import TyperCommand
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.keys import fingerprint_words, parse_daemon_key
-from confide_proxy import explained, history_commands, import_commands, joined, project_commands, projects, setup
+from confide_proxy import (
+    explained,
+    export_commands,
+    history_commands,
+    import_commands,
+    joined,
+    project_commands,
+    projects,
+    setup,
+)
 from confide_proxy import identity as identities
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
@@ -48,6 +57,7 @@ app.add_typer(key_app, name="key")
 app.add_typer(queue_app, name="queue")
 app.add_typer(transcript_app, name="transcripts")
 app.command()(watch)
+export_commands.add_to(app)
 history_commands.add_to(app)
 import_commands.add_to(app)
 project_commands.add_to(app)

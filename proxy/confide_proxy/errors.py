@@ -93,6 +93,12 @@ class FolderError(ConfideError):
         self.problem = problem
 
 
+class ExportError(ConfideError):
+    """A folder is none that an export can be written to, or read from."""
+
+    exit_code = 7
+
+
 class ChangedMeanwhileError(FolderError):
     """The file is no longer as it was read, so it is not replaced."""
 

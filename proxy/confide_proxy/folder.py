@@ -65,12 +65,14 @@ class Folder:
         root: the folder that holds `MEMORY.md` and `memory/`.
         extra: globs relative to `root`; matching `*.md` files are read, never written.
         max_bytes: a larger file is not read.
+        is_tree: all that matches `extra` may be written as well: the folder is no project's, but holds copies alone.
     """
 
     project: str
     root: Path
     extra: tuple[str, ...] = ()
     max_bytes: int = 4 * 1024 * 1024
+    is_tree: bool = False
     narrowing: Narrowing = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +80,7 @@ class Folder:
 
     def is_memory(self, path: str) -> bool:
         """Whether `path` is one that may be written here."""
-        return _is_memory(path) and not self.narrowing.excludes(path)
+        return (self.is_tree and self.is_watched(path)) or (_is_memory(path) and not self.narrowing.excludes(path))
 
     def is_watched(self, path: str) -> bool:
         """Whether `path` is one that is sent from here."""

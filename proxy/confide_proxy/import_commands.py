@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_proxy import projects
+from confide_proxy import export_commands, projects
 from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
 
 if TYPE_CHECKING:
@@ -54,10 +54,14 @@ def import_memories(
     as_json: AsJson = False,
 ) -> None:
     """Turn other memories into notes: a look at what there is first, and nothing twice."""
+    from confide_proxy import export_tree
     from confide_proxy.importing.plan import Plan
 
     here: Here = context.obj
     this = projects.identify(folder_of(project))
+    if paths and export_tree.is_tree(paths[0]):
+        export_commands.bring_back(here, this, paths, is_sure=False if dry_run else yes or None, as_json=as_json)
+        return
     plan = Plan(_stores(paths or [], system, this), this, here.config)
     _look_and_import(here, this, plan, again, as_json, is_sure=False if dry_run else yes or None)
 

@@ -174,7 +174,7 @@ class _Reading:
     def note(self, project: str, path: str) -> Note:
         task_id = naming.task_of(path)
         scope = "task" if task_id is not None else "global" if project == GLOBAL_PROJECT else "project"
-        body = self._parts.body.strip("\n")
+        body = self._parts.body.strip("\r\n")
         stated = self._take("scope", _scope, f"'scope' is one of {', '.join(SCOPES)}")
         if stated is not None and stated != scope:
             self._problem(f"'scope' says {stated}, but the file lies where notes of scope {scope} do")

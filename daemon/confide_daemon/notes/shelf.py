@@ -147,7 +147,7 @@ class Notes:
                 chosen = [row for row, _ in listed.notes if notes.level_of(row.importance) == level][:limit]
                 texts = [store.revision(row.document, row.revision) for row in chosen]
             pairs = zip(chosen, texts, strict=True)
-            return [(row, front_matter.split(text.text)[1].strip("\n")) for row, text in pairs if text and text.text]
+            return [(row, front_matter.split(text.text)[1].strip("\r\n")) for row, text in pairs if text and text.text]
 
         return await self._threads.read(work)
 
