@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from confide_daemon.documents import check_path, check_text
@@ -27,13 +27,14 @@ class Taken:
             deleted: it was here, and somebody deleted it; refused.
         id: of the note that is there.
         why: it was refused, for people.
-        path, result: of the document that was written.
+        path, text, result: of the document that is written; the text as it was to be.
     """
 
     state: State
     id: str | None = None
     why: str | None = None
     path: str = ""
+    text: str = field(default="", repr=False)
     result: PutResult | None = None
 
 
@@ -83,17 +84,11 @@ class Intake:
         taken = self._looked_up(writer.store, draft)
         if taken.state != "new":
             return taken
-        _, path = draft.named(b"")
-        result = writer.create_within(self.project, path, self._text(draft), author=self.author)
-        return Taken("known", taken.id) if result is None else Taken("new", taken.id, path=path, result=result)
+        result = writer.create_within(self.project, taken.path, taken.text, author=self.author)
+        return replace(taken, state="known") if result is None else replace(taken, result=result)
 
     def _looked_up(self, store: Store, draft: Draft) -> Taken:
         identity, path = draft.named(b"")
-        try:
-            check_path(path)
-            check_text(self._text(draft))
-        except (InvalidPathError, InvalidTextError, TooLargeError) as error:
-            return Taken("refused", identity, str(error))
         if store.note(identity, self.projects) is not None:
             return Taken("known", identity)
         document = store.document(self.project, path)
@@ -102,8 +97,11 @@ class Intake:
         if document is not None and not self.again:
             return Taken("deleted", identity)
         twin = store.note_twin(self.project, draft.task_id, digest_of(draft.body))
-        return Taken("new", identity) if twin is None else Taken("identical", twin.id)
-
-    def _text(self, draft: Draft) -> str:
+        if twin is not None:
+            return Taken("identical", twin.id)
         scope = "task" if draft.task_id else "global" if self.project == GLOBAL_PROJECT else "project"
-        return draft.text(draft.named(b"")[0], scope)
+        try:
+            text = check_text(draft.text(identity, scope))
+            return Taken("new", identity, path=check_path(path), text=text)
+        except (InvalidPathError, InvalidTextError, TooLargeError) as error:
+            return Taken("refused", identity, str(error))
