@@ -18,6 +18,8 @@ from confide_daemon.projects import GLOBAL_PROJECT
 from confide_daemon.searching.calibration import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
 from confide_daemon.searching.dates import Days, days_of
 from confide_daemon.searching.explanation import Explanation, Factors
+from confide_daemon.searching.hits import Hit, Noted, hit_of, iso
+from confide_daemon.searching.query import SearchQuery, filter_of
 from confide_daemon.searching.ranking import (
     NEUTRAL_IMPORTANCE,
     RANKS,
@@ -30,11 +32,11 @@ from confide_daemon.searching.ranking import (
     usage_of,
     votes,
 )
-from confide_daemon.searching.snippets import Candidate, Group, Grouping, snippet
-from confide_daemon.searching.succession import Relative, Succession, relatives
+from confide_daemon.searching.snippets import Candidate, Group, Grouping
+from confide_daemon.searching.succession import Succession, relatives
 from confide_daemon.searching.words import MOST_TERMS, Question, of_days, question
 from confide_daemon.store.pieces import piece_header
-from confide_daemon.store.protocol import Filter, Generation, HitRow, NoteRow, Place, Store, Supersession
+from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
 
 if TYPE_CHECKING:
     from confide_daemon.embed.rerank import Reranker
@@ -52,64 +54,6 @@ REACH = 2
 AROUND = range(-REACH, REACH + 1)
 # Ranks that are the same to so many digits are a tie.
 TIED = 6
-
-
-@dataclass(frozen=True, slots=True)
-class SearchQuery:
-    """What is asked for. `since` and `until` count by whole days, both included: documents are dated by the day."""
-
-    text: str
-    projects: frozenset[str] | None = None
-    max_results: int = 8
-    min_score: float = 0.25
-    sources: frozenset[str] | None = None
-    path: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    keywords: tuple[str, ...] = ()
-    rank: str = "relevance"
-    max_tokens: int | None = None
-    project: str | None = (
-        None  # the asking project: among equals its pieces come first, and in rank "balanced" they gain
-    )
-    explain: bool = False
-    # Of notes; `Filter` says how each narrows the search.
-    tags: frozenset[str] = frozenset()
-    types: frozenset[str] | None = None
-    category: str | None = None
-    entity: str | None = None
-    without_tasks: bool = False
-    task: str | None = None
-    task_projects: frozenset[str] | None = None
-    # Where notes may lie that hits are superseded by or related with; None: anywhere.
-    reach: frozenset[str] | None = None
-    with_related: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """Some lines of a document, and why they were found. Scores are in 0 to 1, but `vector` is a cosine in -1 to 1."""
-
-    path: str
-    project: str
-    start_line: int
-    end_line: int
-    score: float
-    vector: float | None  # None: no vector yet, or no model
-    keyword: float
-    recency: float
-    importance: float
-    usage: float
-    snippet: str
-    heading: str
-    source: str
-    author: str
-    updated_at: str  # ISO 8601, UTC
-    alike: int = 0  # other pieces of the project that say the same, and were left out
-    document: int = 0
-    note: NoteRow | None = None
-    superseded_by: tuple[Supersession, ...] = ()
-    related: tuple[Relative, ...] | None = None  # None: nobody asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +319,7 @@ class _Search:
             if not grouping.take(candidate, row):
                 break
         self._clock.lap("group")
-        groups, noted = grouping.groups, _Noted()
+        groups, noted = grouping.groups, Noted()
         if notes := [group.document for group in groups if is_note(rows[group.best.place.id].path)]:
             succession = Succession.of(self._store, notes, query.reach)
             if succession:
@@ -386,7 +330,7 @@ class _Search:
                 groups = self._within(groups, rows)
             noted = self._noted(succession, [group.document for group in groups])
             self._clock.lap("notes")
-        hits = [_hit(group, rows, noted) for group in groups]
+        hits = [hit_of(group, rows, noted) for group in groups]
         warnings = list(self._warnings)
         if self._days is not None and self._days.words != self._days.name:
             warnings.append(f"'{self._days.words}' was taken for {self._days.name}: what is from then comes first")
@@ -435,24 +379,11 @@ class _Search:
                 spent += tokens
         return kept[: self._query.max_results]
 
-    def _noted(self, succession: Succession, documents: Sequence[int]) -> _Noted:
+    def _noted(self, succession: Succession, documents: Sequence[int]) -> Noted:
         notes = self._store.notes_of(documents)
         if not self._query.with_related:
-            return _Noted(notes, succession)
-        return _Noted(notes, succession, relatives(self._store, list(notes.values()), self._query.reach))
-
-
-@dataclass(frozen=True, slots=True)
-class _Noted:
-    """What is known of the notes among the hits; by document, and what they are related with by their ids."""
-
-    notes: Mapping[int, NoteRow] = field(default_factory=dict)
-    succession: Succession = field(default_factory=lambda: Succession(()))
-    related: Mapping[str, tuple[Relative, ...]] | None = None
-
-    def related_of(self, document: int) -> tuple[Relative, ...] | None:
-        note = self.notes.get(document)
-        return None if self.related is None or note is None else self.related.get(note.id, ())
+            return Noted(notes, succession)
+        return Noted(notes, succession, relatives(self._store, list(notes.values()), self._query.reach))
 
 
 def _ordered(scores: Mapping[int, float]) -> dict[int, float]:
@@ -462,61 +393,6 @@ def _ordered(scores: Mapping[int, float]) -> dict[int, float]:
 def _is_mixed(query: SearchQuery) -> bool:
     """Whether notes and transcripts are searched together."""
     return query.sources is None or len(query.sources) > 1
-
-
-def filter_of(query: SearchQuery) -> Filter:
-    """The query's limits as the store takes them."""
-    return Filter(
-        projects=query.projects,
-        sources=query.sources,
-        path=query.path,
-        since=_day(query.since),
-        until=_day(query.until),
-        tags=query.tags,
-        types=query.types,
-        category=query.category,
-        entity=query.entity,
-        without_tasks=query.without_tasks,
-        task=query.task,
-        task_projects=query.task_projects,
-    )
-
-
-def _day(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).date().isoformat()
-
-
-def _hit(group: Group, rows: Mapping[int, HitRow], noted: _Noted) -> Hit:
-    best = group.best
-    ordered = group.rows(rows)
-    first = rows[best.place.id]
-    return Hit(
-        path=first.path,
-        project=first.project,
-        start_line=ordered[0].start_line,
-        end_line=ordered[-1].end_line,
-        score=round(min(1.0, best.score), 4),
-        vector=None if best.vector is None else round(best.vector, 4),
-        keyword=round(best.keyword, 4),
-        recency=round(best.recency, 4),
-        importance=round(best.importance, 4),
-        usage=round(best.usage, 4),
-        snippet=snippet(ordered),
-        heading=first.heading,
-        source=first.source,
-        author=first.author,
-        updated_at=iso(first.updated_at),
-        alike=group.alike,
-        document=first.document,
-        note=noted.notes.get(first.document),
-        superseded_by=noted.succession.by(first.document),
-        related=noted.related_of(first.document),
-    )
-
-
-def iso(moment: float) -> str:
-    """A moment (seconds since 1970) as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 class _Clock:
