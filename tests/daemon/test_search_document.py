@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from confide_daemon import search
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.searching.calibration import HYBRID, KEYWORD, VECTOR
 from confide_daemon.searching.ranking import Weights
@@ -50,5 +51,10 @@ def test_the_formulas_have_the_products_numbers() -> None:
         f"{h['keyword']} × keyword + {h['vector']} × vector + {h['terms']} × terms + {h['best']} × best − {-h['constant']}`",
         f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
         f"{v['vector']:.0f} × vector − {-v['constant']}`",
+        f"`{weights.balanced_score} × score + {weights.balanced_recency} × recency + {weights.balanced_importance} × importance"
+        f" + {weights.balanced_usage} × usage`, and {weights.balanced_project} more",
+        f"`log(1 + n) / log(1 + {weights.usage_full})`",
+        f"half after {weights.half_life_days:.0f} days",
+        f"the best {search.CLOSELY_AT_LEAST} by relevance",
     ):
         assert formula in DOCUMENT
