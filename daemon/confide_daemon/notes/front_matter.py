@@ -7,14 +7,15 @@ read can be written as JSON. References between nodes are refused, since a few l
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import yaml
 
-from confide_daemon.documents import front_matter_lines, split_keeping_ends
+from confide_daemon.documents import front_matter_lines
 from confide_daemon.line_ends import MARK
+from confide_daemon.notes import patches
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
@@ -54,7 +55,7 @@ def parse(text: str) -> FrontMatter:
     """The document's parts; never raises."""
     head, body = split(text)
     try:
-        return FrontMatter(head, body, _fields(_inside(head)))
+        return FrontMatter(head, body, _fields_of(_composed(_parts(head)[1])))
     except UnreadableError as error:
         return FrontMatter(head, body, {}, str(error))
 
@@ -63,52 +64,75 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
     """The document with these fields set (None: without them), in their places, new ones behind the others.
 
     Raises:
-        UnreadableError: the front matter cannot be read, so nothing is changed behind the back of whoever wrote it.
+        UnreadableError: the front matter cannot be read, or is written in a way that cannot be changed field by field, so nothing is
+            changed behind the back of whoever wrote it.
     """
     head, body = split(text)
-    inside = _inside(head)
-    fields = _fields(inside)
-    changes = {name: value for name, value in changes.items() if fields.get(name) != value}
-    if not changes:
+    opening, inside, closing = _parts(head)
+    node = _composed(inside)
+    fields = _fields_of(node)
+    wanted = {
+        name: value for name, value in (fields | dict(changes)).items() if value is not None or name not in changes
+    }
+    if not _differs(fields, wanted):
         return text
-    ends = "\r\n" if "\r\n" in head else "\n"
-    spans = _spans(inside)
-    lines = split_keeping_ends(inside)
-    for name in sorted(spans, key=lambda name: -spans[name][0]):
-        if name in changes:
-            start, end = spans[name]
-            added = _added_items(inside, name, fields[name], changes[name])
-            kept = _kept_comment(lines, start, end, _dumped(name, changes[name]))
-            lines[start:end] = kept if added is None else lines[start:end] + added
-    for name, value in changes.items():
-        if name not in spans:
-            lines += _dumped(name, value)
-    first, last = _fences(head)
-    return first + "".join(line.rstrip("\r\n") + ends for line in lines) + last + body
+    ends = "\r\n" if (opening or text).split("\n", 1)[0].endswith("\r") else "\n"
+    if not head:
+        mark, body = (MARK, body[1:]) if body.startswith(MARK) else ("", body)
+        fence = FENCE.replace("\n", ends)
+        opening, closing = mark + fence, fence + ends
+    if node is not None and node.flow_style:
+        raise UnreadableError("its front matter is in braces; only one field a line can be changed")
+    source = patches.Source(inside, _yaml, ends)
+    if node is None or not node.value:
+        new = "".join(_yaml({name: value}) for name, value in wanted.items())
+        candidates: Iterable[str] = [inside + new.replace("\n", ends)]
+    else:
+        candidates = patches.changed(source, node, fields, wanted)
+    for candidate in candidates:
+        if _reads_as(candidate, wanted):
+            return opening + candidate + closing + body
+    raise UnreadableError("its front matter is written in a way in which that field cannot be changed")
 
 
 def compose(fields: Mapping[str, Any], body: str) -> str:
     """A new document of these fields, those that are None or empty left out."""
     kept = {name: value for name, value in fields.items() if value not in (None, "", [], (), {})}
-    lines = [line for name, value in kept.items() for line in _dumped(name, value)]
-    return FENCE + "".join(lines) + FENCE + "\n" + body.strip("\n") + "\n"
+    lines = "".join(_yaml({name: value}) for name, value in kept.items())
+    return FENCE + lines + FENCE + "\n" + body.strip("\n") + "\n"
 
 
-def _inside(head: str) -> str:
-    lines = split_keeping_ends(head)
-    return "".join(lines[1:-1])
+def _parts(head: str) -> tuple[str, str, str]:
+    """The opening fence, what is between, and the closing one, each with its line ends."""
+    if not head:
+        return "", "", ""
+    first = head.index("\n") + 1
+    last = head.rstrip("\r\n").rindex("\n") + 1
+    return head[:first], head[first:last], head[last:]
 
 
-def _fences(head: str) -> tuple[str, str]:
-    lines = split_keeping_ends(head)
-    return (lines[0], lines[-1]) if lines else (FENCE, FENCE + "\n")
+def _fields_of(node: yaml.MappingNode | None) -> dict[str, Any]:
+    return {} if node is None else {str(key.value): _value(value, 1) for key, value in node.value}
 
 
-def _fields(inside: str) -> dict[str, Any]:
-    node = _composed(inside)
-    if node is None:
-        return {}
-    return {str(key.value): _value(value, 1) for key, value in node.value}
+def _reads_as(inside: str, wanted: Mapping[str, Any]) -> bool:
+    # As the document is read, in which a line like a fence would end the front matter.
+    if front_matter_lines([FENCE.strip(), *inside.split("\n")]):
+        return False
+    try:
+        found = _fields_of(_composed(inside))
+    except UnreadableError:
+        return False
+    return list(found) == list(wanted) and not _differs(found, wanted)
+
+
+def _differs(one: Any, other: Any) -> bool:
+    """Whether they are not the same JSON; that true is no number is what `==` does not see."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() != other.keys() or any(_differs(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) != len(other) or any(_differs(*pair) for pair in zip(one, other, strict=True))
+    return bool(one != other) or isinstance(one, bool) != isinstance(other, bool)
 
 
 def _composed(inside: str) -> yaml.MappingNode | None:
@@ -143,7 +167,7 @@ _PLAIN: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"null|Null|NULL|~|"), lambda _text: None),
     (re.compile(r"true|True|TRUE"), lambda _text: True),
     (re.compile(r"false|False|FALSE"), lambda _text: False),
-    (re.compile(r"[-+]?[0-9]{1,18}"), int),
+    (re.compile(r"[-+]?[0-9]{1,100}"), int),
     (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?"), float),
 )
 
@@ -169,73 +193,24 @@ def _name(key: yaml.Node) -> str:
     return str(key.value) if isinstance(key, yaml.ScalarNode) else yaml.serialize(key).strip()
 
 
-def _spans(inside: str) -> dict[str, tuple[int, int]]:
-    """[first line, line behind the last) of each field; comments and blank lines behind a value are nobody's."""
-    node = _composed(inside)
-    if node is None:
-        return {}
-    if node.flow_style:
-        raise UnreadableError("its front matter is in braces; only one field a line can be edited")
-    lines = split_keeping_ends(inside)
-    spans: dict[str, tuple[int, int]] = {}
-    for key, value in node.value:
-        start, mark = key.start_mark.line, value.end_mark
-        end = mark.line + (1 if mark.column > 0 else 0)
-        end = max(end, start + 1)
-        # A block value ends where the next thing begins.
-        while end > start + 1 and (not lines[end - 1].strip() or _is_comment(lines[end - 1])):
-            end -= 1
-        spans[str(key.value)] = (start, end)
-    return spans
-
-
-def _added_items(inside: str, name: str, old: Any, new: Any) -> list[str] | None:
-    """The lines that lengthen a list of one item a line; None where that is not what the change is."""
-    node = _composed(inside)
-    value = next(value for key, value in node.value if key.value == name) if node else None
-    is_longer = isinstance(old, list) and isinstance(new, list) and len(new) > len(old) and new[: len(old)] == old
-    if not (is_longer and isinstance(value, yaml.SequenceNode) and value.value and not value.flow_style):
-        return None
-    indent = " " * value.start_mark.column
-    return [indent + line for line in split_keeping_ends(_yaml(new[len(old) :], flow=False))]
-
-
-def _is_comment(line: str) -> bool:
-    return line.lstrip().startswith("#")
-
-
-def _kept_comment(lines: list[str], start: int, end: int, new: list[str]) -> list[str]:
-    """The new lines, with the comment that stood behind a value of one line."""
-    if not new:
-        return new
-    comment = re.search(r"\s+#.*$", lines[start].rstrip("\r\n")) if end - start == 1 else None
-    if comment is None or _parsed_alone(lines[start][: comment.start()]) != _parsed_alone(lines[start]):
-        return new
-    return [new[0].rstrip("\n") + comment[0] + "\n", *new[1:]]
-
-
-def _parsed_alone(line: str) -> Any:
-    try:
-        return _fields(line)
-    except UnreadableError:
-        return None
-
-
-def _dumped(name: str, value: Any) -> list[str]:
-    """The lines of a field; lists of words on one line, as people write them."""
-    if value is None:
-        return []
-    if isinstance(value, tuple):
-        value = list(value)
-    is_flat = isinstance(value, list) and all(isinstance(item, str | int | float) for item in value)
-    return split_keeping_ends(_yaml({name: value}, flow=None if is_flat else False))
-
-
-def _yaml(value: Any, *, flow: bool | None) -> str:
+def _yaml(value: Any) -> str:
+    """Lines of YAML; lists of words on one line, as people write them, unless they are what is written."""
+    if isinstance(value, dict):
+        value = {name: list(one) if isinstance(one, tuple) else one for name, one in value.items()}
+    is_flat = isinstance(value, dict) and all(_is_flat(one) for one in value.values())
     text = yaml.dump(
-        value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=1_000_000, default_flow_style=flow
+        value,
+        Dumper=_Dumper,
+        allow_unicode=True,
+        sort_keys=False,
+        width=1_000_000,
+        default_flow_style=None if is_flat else False,
     )
     return str(text)
+
+
+def _is_flat(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str | int | float) for item in value)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -251,9 +226,16 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
+# Ends of lines for some readers and not for others, and the byte order mark: always escaped.
+_ODD = re.compile(f"[\r\x85\u2028\u2029{MARK}]")
+
+
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # With the byte order mark and such: what a plain scalar could not hold is quoted by the library.
-    style = "|" if "\n" in text and not text.startswith((" ", "\n")) and MARK not in text else None
+    # What a plain scalar could not hold is quoted by the library.
+    is_block = "\n" in text and not text.startswith((" ", "\n")) and not text.endswith("\n\n")
+    # Like 1e3, which is a number since YAML 1.2, and a word for the library.
+    is_other = any(pattern.fullmatch(text) for pattern, _ in _PLAIN)
+    style = '"' if _ODD.search(text) else "|" if is_block else "'" if is_other else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -1,0 +1,148 @@
+"""Changes of a YAML mapping as changes of its text: what stays the same stays byte for byte, comments and order included.
+
+A change is first made as small as it can be (an item of a list, a field within a field), and checked by reading the result again. Where
+that is not what was meant, whole fields are replaced; and where that is not either, nothing is changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+_BREAK = re.compile(r"\r\n|\n|\r")
+_COMMENT = re.compile(r"[ \t]+#[^\r\n]*")
+_BLANK = " \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Text in place of [start, end)."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text and the way to read and write values of it.
+
+    Attributes:
+        dumped: a value as YAML of lines that end in "\\n".
+        ends: how lines end here.
+    """
+
+    text: str
+    dumped: Callable[[Any], str]
+    ends: str
+
+    def patched(self, patches: Sequence[Patch]) -> str:
+        """The text with all of the patches, none of which overlap."""
+        text = self.text
+        for patch in sorted(patches, key=lambda patch: -patch.start):
+            text = text[: patch.start] + patch.text + text[patch.end :]
+        return text
+
+    def lines(self, text: str, indent: int) -> str:
+        """Lines of ours as they stand here."""
+        return "".join(" " * indent + line + self.ends for line in text.removesuffix("\n").split("\n"))
+
+    def line_start(self, index: int) -> int:
+        """Where the line of a character begins."""
+        return max((found.end() for found in _BREAK.finditer(self.text, 0, index)), default=0)
+
+    def line_end(self, index: int, *, with_break: bool = False) -> int:
+        """Where the line of a character ends, before its break or behind it."""
+        found = _BREAK.search(self.text, index)
+        return len(self.text) if found is None else found.end() if with_break else found.start()
+
+
+def changed(source: Source, node: yaml.MappingNode, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """The text with `new` in place of `old`, the gentlest way first; the caller takes the first that reads as it should."""
+    for is_gentle in (True, False):
+        yield source.patched(list(_mapping(source, node, old, new, is_gentle=is_gentle, is_top=True)))
+
+
+def _mapping(
+    source: Source,
+    node: yaml.MappingNode,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    *,
+    is_gentle: bool,
+    is_top: bool = False,
+) -> Iterator[Patch]:
+    pairs = {str(key.value): (key, value) for key, value in node.value}
+    for name, (key, value) in pairs.items():
+        if name not in new:
+            yield _removal(source, key, value)
+        elif old[name] != new[name] or isinstance(old[name], bool) != isinstance(new[name], bool):
+            yield from _field(source, key, value, old[name], new[name], is_gentle=is_gentle)
+    added = "".join(source.dumped({name: value}) for name, value in new.items() if name not in pairs)
+    if added:
+        last = node.value[-1][1]
+        end = len(source.text) if is_top else source.line_end(_end(source, last), with_break=True)
+        yield Patch(end, end, source.lines(added, node.value[0][0].start_mark.column))
+
+
+def _field(source: Source, key: yaml.Node, value: yaml.Node, old: Any, new: Any, *, is_gentle: bool) -> Iterator[Patch]:
+    is_block = isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value
+    if is_gentle and is_block and isinstance(value, yaml.MappingNode) and isinstance(new, dict) and new:
+        yield from _mapping(source, value, old, new, is_gentle=True)
+    elif is_gentle and is_block and isinstance(value, yaml.SequenceNode) and isinstance(new, list) and new:
+        yield from _items(source, value, old, new)
+    else:
+        yield _replacement(source, key, value, new)
+
+
+def _items(source: Source, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> Iterator[Patch]:
+    """A list of one item a line: items that stay keep their lines."""
+    indent = node.start_mark.column
+    place = 0  # in `new`
+    for item, value in zip(node.value, old, strict=True):
+        start = source.line_start(item.start_mark.index)
+        if value in new[place:]:
+            found = new.index(value, place)
+            if found > place:
+                yield Patch(start, start, source.lines(source.dumped(new[place:found]), indent))
+            place = found + 1
+        else:
+            yield Patch(start, source.line_end(_end(source, item), with_break=True), "")
+    if place < len(new):
+        end = source.line_end(_end(source, node.value[-1]), with_break=True)
+        yield Patch(end, end, source.lines(source.dumped(new[place:]), indent))
+
+
+def _removal(source: Source, key: yaml.Node, value: yaml.Node) -> Patch:
+    start = source.line_start(key.start_mark.index)
+    return Patch(start, source.line_end(_end(source, value, key), with_break=True), "")
+
+
+def _replacement(source: Source, key: yaml.Node, value: yaml.Node, new: Any) -> Patch:
+    """The field written anew behind its name; a comment on its first line stays there, or one behind a value that ends a line."""
+    start, end = key.end_mark.index, _end(source, value, key)
+    first, *more = source.dumped({"k": new}).removeprefix("k").removesuffix("\n").split("\n")
+    rest = source.text[end : source.line_end(end)]
+    if isinstance(value, yaml.CollectionNode) or getattr(value, "style", None) in ("|", ">"):
+        head = source.text[start : source.line_end(start)]
+        comment = _COMMENT.search(head) if source.line_end(start) < end else None
+        rest = (comment[0] if comment else "") + rest
+    indent = " " * key.start_mark.column
+    text = source.ends.join([first + rest, *(indent + line for line in more)])
+    return Patch(start, source.line_end(end), text)
+
+
+def _end(source: Source, node: yaml.Node, key: yaml.Node | None = None) -> int:
+    """Where a value ends: comments and blank lines behind it are nobody's."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end(source, last[1], last[0]) if isinstance(last, tuple) else _end(source, last)
+    end = len(source.text[: node.end_mark.index].rstrip(_BLANK))
+    if key is None or end > key.end_mark.index:
+        return end
+    # No value at all: the field ends behind its colon.
+    return source.text.index(":", key.end_mark.index) + 1
