@@ -114,6 +114,18 @@ def test_many_prompts(database: Path) -> None:
     assert not losses.count
 
 
+def test_a_view_is_not_asked(database: Path) -> None:
+    """It could be a query that never ends."""
+    with sqlite3.connect(database) as worker:
+        worker.execute("DROP TABLE user_prompts")
+        worker.execute(
+            "CREATE VIEW user_prompts AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+            " SELECT x AS id, 1 AS session_db_id, '' AS content_session_id, x AS prompt_number, 'p' AS prompt_text FROM n"
+        )
+    worker.close()
+    assert read(READER, database)[0]["session:1"].content == "1. Why does the scheduler hang?"
+
+
 def test_no_such_database(database: Path, tmp_path: Path) -> None:
     """Without a table, or cut off in the middle."""
     with sqlite3.connect(database) as worker:

@@ -90,6 +90,7 @@ def test_a_bad_row_costs_itself(database: Path) -> None:
     rows = "INSERT INTO memories (content_hash, content, tags, memory_type, metadata, created_at) VALUES "
     with sqlite3.connect(database) as service:
         service.execute(rows + "('bad', CAST(x'ff41' AS TEXT), CAST(x'ff' AS TEXT), 'note', '{}', 1)")
+        service.execute(rows + "(CAST(x'ff' AS TEXT), 'A hash of no text', 'a', 'note', '{}', 1)")
         service.execute(rows + "('blob', x'00ff', 'a', 'note', '{}', 1)")
         service.execute(rows + "('large', printf('%.*c', 500001, 'x'), 'a', 'note', '{}', 1)")
         service.execute(rows + "('deep', 'Deep', 'a', 'note', ?, 'never')", ("[" * 50_000,))
@@ -100,7 +101,8 @@ def test_a_bad_row_costs_itself(database: Path) -> None:
     assert (records["last"].tags, records["last"].created, records["deep"].created) == (("#tag",), None, None)
     assert [loss.reason for loss in losses.named] == [
         "is not UTF-8 text",
-        "has no text",
+        "has no hash or no text",
+        "has no hash or no text",
         "is larger than 500,000 bytes",
     ]
 

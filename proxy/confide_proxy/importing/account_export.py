@@ -37,6 +37,7 @@ class AccountExport:
         """
         self._path = path
         self._openers: dict[str, Callable[[], BinaryIO]] = {}
+        self._file: BinaryIO | None = None
         self._zip: zipfile.ZipFile | None = None
         if is_folder(path):
             for folder in _FOLDERS:
@@ -55,6 +56,8 @@ class AccountExport:
         """Closes the zip."""
         if self._zip is not None:
             self._zip.close()
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> AccountExport:
         return self
@@ -102,11 +105,11 @@ class AccountExport:
             raise BrokenJsonError(f"cannot be read: {error.strerror}") from error
 
     def _open_zip(self) -> None:
-        file = open_plain(self._path, limit=MAX_STORE_BYTES)
+        self._file = open_plain(self._path, limit=MAX_STORE_BYTES)
         try:
-            self._zip = zipfile.ZipFile(file)
+            self._zip = zipfile.ZipFile(self._file)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            file.close()
+            self.close()
             raise UnreadableError(self._path, "is a damaged zip", hint="download it again") from error
         found = self._zip.infolist()
         if len(found) > _MAX_NAMES:
@@ -135,6 +138,8 @@ def _root(names: list[str]) -> str:
     roots = [
         str(path.parent) + "/" if len(path.parts) > 1 else ""
         for name in names
-        if known.fullmatch((path := PurePosixPath(name)).name) and len(path.parts) <= 2 and path.parts[0] != "__MACOSX"
+        if known.fullmatch((path := PurePosixPath(name)).name)
+        and len(path.parts) <= 2
+        and path.parts[0] not in ("__MACOSX", "..", "/")
     ]
     return min(roots, key=lambda root: (root.count("/"), root), default="")

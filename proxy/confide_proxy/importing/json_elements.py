@@ -58,6 +58,7 @@ class _Text:
         self._json = json.JSONDecoder(parse_constant=lambda _: None)
         self._text = ""
         self._is_whole = False
+        self._has_begun = False
         self.position = 0
 
     def next_character(self) -> str:
@@ -66,6 +67,7 @@ class _Text:
             space = _SPACE.match(self._text, self.position)
             self.position = space.end() if space else self.position
             if self.position < len(self._text):
+                self._has_begun = True
                 return self._text[self.position]
             if self._is_whole:
                 return ""
@@ -74,7 +76,7 @@ class _Text:
     def value(self) -> Any:
         """The value that begins at the next character."""
         if not self.next_character():
-            raise BrokenJsonError("ends in the middle" if self.position else "is empty")
+            raise BrokenJsonError("ends in the middle" if self._has_begun else "is empty")
         while True:
             try:
                 value, end = self._json.raw_decode(self._text, self.position)

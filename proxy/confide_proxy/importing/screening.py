@@ -14,6 +14,7 @@ def screened(records: Iterator[Record], losses: Losses) -> Iterator[Record]:
     count = 0
     for record in records:
         try:
+            record.origin.encode()
             size = len(record.content.encode())
         except UnicodeEncodeError:
             losses.add(as_json(record.origin), "is not UTF-8 text")

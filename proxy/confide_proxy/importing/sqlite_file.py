@@ -44,7 +44,7 @@ def opened(path: Path, tables: Mapping[str, frozenset[str]]) -> Iterator[sqlite3
     open_plain(path, limit=MAX_STORE_BYTES).close()
     try:
         with _connection(path) as connection:
-            found = _columns(connection)
+            found = columns_in(connection)
             for table, columns in tables.items():
                 if table not in found:
                     raise UnreadableError(path, f"has no table {table}")
@@ -53,6 +53,8 @@ def opened(path: Path, tables: Mapping[str, frozenset[str]]) -> Iterator[sqlite3
             yield connection
     except sqlite3.Error as error:
         raise UnreadableError(path, f"cannot be read as a database: {error}") from error
+    except UnicodeDecodeError as error:  # of a message of SQLite's, which quotes what is damaged
+        raise UnreadableError(path, "cannot be read as a database: its schema is damaged") from error
     except OSError as error:
         raise UnreadableError(path, f"cannot be read: {error.strerror}") from error
 
@@ -64,7 +66,7 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
     try:
         size = path.stat().st_size + _log_bytes(path)
         with _connection(path, may_copy=size <= _LOOKED_AT_BYTES) as connection:
-            return _columns(connection)
+            return columns_in(connection)
     except (sqlite3.Error, OSError, UnreadableError, ValueError):
         return {}
 
@@ -98,8 +100,8 @@ def _connected(path: Path, how: str) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def _columns(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
-    """Of plain tables only: a view could be a query that never ends."""
+def columns_in(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
+    """The columns by the tables; of plain tables only, since a view could be a query that never ends."""
     rows = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' LIMIT 1000"
     ).fetchall()

@@ -105,10 +105,9 @@ def _origin(conversation: dict[str, Any]) -> str | None:
 def _conversation(conversation: dict[str, Any], nodes: dict[str, Any], origin: str, feedback: list[Any]) -> Record:
     turns = []
     for message in _branch(nodes, conversation.get("current_node")):
-        role = _author(message).get("role")
-        recipient = message.get("recipient")
-        if role in _SHOWN and recipient in (None, "all") and not _is_hidden(message):
-            turns.append((_SHOWN[role], as_json(_text(message))))
+        who = _SHOWN.get(str(_author(message).get("role")))
+        if who and message.get("recipient") in (None, "all") and not _is_hidden(message):
+            turns.append((who, as_json(_text(message))))
     content = dialogue(turns)
     metadata = {key: value for key, value in conversation.items() if key not in _MAPPED and value}
     if feedback:
@@ -128,7 +127,7 @@ def _conversation(conversation: dict[str, Any], nodes: dict[str, Any], origin: s
 
 def _branch(nodes: dict[str, Any], last: Any) -> list[dict[str, Any]]:
     """The messages from the first to the last, without the answers that were generated anew and the questions that were edited."""
-    if last not in nodes:
+    if not isinstance(last, str) or last not in nodes:
         leaves = [key for key, node in nodes.items() if not node.get("children") and _message(node)]
         last = max(leaves, key=lambda key: _time(_message(nodes[key])), default=None)
     found = []

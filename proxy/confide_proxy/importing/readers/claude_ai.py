@@ -157,8 +157,8 @@ def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
 def _conversation(conversation: dict[str, Any]) -> Record:
     turns = []
     for message in conversation["chat_messages"]:
-        if isinstance(message, dict) and message.get("sender") in _SHOWN:
-            turns.append((_SHOWN[message["sender"]], as_json(_text(message))))
+        if isinstance(message, dict) and (who := _SHOWN.get(_word(message, "sender"))):
+            turns.append((who, as_json(_text(message))))
     content = dialogue(turns)
     return Record(
         ClaudeAi.name,

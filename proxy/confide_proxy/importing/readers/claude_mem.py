@@ -16,7 +16,7 @@ from confide_proxy.importing.fields import as_json, moment
 from confide_proxy.importing.reader import MAX_CONTENT_BYTES, Losses
 from confide_proxy.importing.record import Record
 from confide_proxy.importing.screening import screened
-from confide_proxy.importing.sqlite_file import opened, tables_of
+from confide_proxy.importing.sqlite_file import columns_in, opened, tables_of
 
 # Older names of its columns (before version 6: sdk_session_id, claude_session_id) are not read: its own worker renames them when it starts.
 _TABLES = {
@@ -62,7 +62,7 @@ class ClaudeMem:
 
 def _records(database: sqlite3.Connection) -> Iterator[Record]:
     sessions: dict[str, str] = {}
-    prompts = {str(row["name"]) for row in database.execute("SELECT name FROM pragma_table_info('user_prompts')")}
+    prompts = columns_in(database).get("user_prompts", frozenset())
     for row in database.execute("SELECT * FROM sdk_sessions ORDER BY id"):
         record = _session(row, list(_prompts(database, row, prompts)) if prompts >= _PROMPTS else [])
         if record is not None:
@@ -74,7 +74,7 @@ def _records(database: sqlite3.Connection) -> Iterator[Record]:
         yield _summary(row, sessions)
 
 
-def _prompts(database: sqlite3.Connection, session: sqlite3.Row, columns: set[str]) -> Iterator[str]:
+def _prompts(database: sqlite3.Connection, session: sqlite3.Row, columns: frozenset[str]) -> Iterator[str]:
     """What was typed in a session, as far as one note holds it."""
     where, key = ("content_session_id = ?", "content_session_id")
     if "session_db_id" in columns:

@@ -17,7 +17,7 @@ from confide_proxy.importing.reader import Losses
 from confide_proxy.importing.record import Record
 from confide_proxy.importing.relation_kinds import kind_of
 from confide_proxy.importing.screening import screened
-from confide_proxy.importing.sqlite_file import opened, tables_of
+from confide_proxy.importing.sqlite_file import columns_in, opened, tables_of
 
 _TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
 _LINKS = frozenset({"source_hash", "target_hash", "relationship_type"})
@@ -52,9 +52,9 @@ class McpMemoryService:
 
 
 def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
-    columns = {str(row["name"]) for row in database.execute("SELECT name FROM pragma_table_info('memories')")}
+    tables = columns_in(database)
+    columns, links = tables["memories"], tables.get("memory_graph", frozenset())
     alive = "deleted_at IS NULL" if "deleted_at" in columns else "1"
-    links = {str(row["name"]) for row in database.execute("SELECT name FROM pragma_table_info('memory_graph')")}
     followers: dict[str, list[str]] = {}
     if "superseded_by" in columns:
         older = f"SELECT superseded_by, content_hash FROM memories WHERE superseded_by <> '' AND {alive} ORDER BY rowid"  # noqa: S608
@@ -62,8 +62,8 @@ def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
             followers.setdefault(str(row["superseded_by"]), []).append(str(row["content_hash"]))
     for row in database.execute(f"SELECT * FROM memories WHERE {alive} ORDER BY rowid"):  # noqa: S608 - two constants
         digest, content = row["content_hash"], row["content"]
-        if not isinstance(digest, str) or not isinstance(content, str):
-            losses.add(f"row {row['id'] if 'id' in columns else '?'}", "has no text")
+        if not isinstance(digest, str) or not digest.isprintable() or not isinstance(content, str):
+            losses.add(f"row {row['id'] if 'id' in columns else '?'}", "has no hash or no text")
             continue
         relations: list[tuple[str, str]] = []
         kept: list[dict[str, Any]] = []
