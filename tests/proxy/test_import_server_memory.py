@@ -94,3 +94,12 @@ def test_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file.truncate(opening.MAX_FILE_BYTES + 1)
     with pytest.raises(UnreadableError, match="larger than 32 MiB"):
         read(READER, large)
+
+
+def test_where_it_is(tmp_path: Path) -> None:
+    """In the cache of npx, where the server keeps its file if nobody says otherwise."""
+    cached = tmp_path / ".npm/_npx/0a1b/node_modules/@modelcontextprotocol/server-memory/dist/memory.jsonl"
+    assert READER.places(tmp_path) == [tmp_path / "memory.jsonl"]
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(FILE.read_bytes())
+    assert READER.places(tmp_path) == [tmp_path / "memory.jsonl", cached]

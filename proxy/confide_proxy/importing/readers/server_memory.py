@@ -6,6 +6,7 @@ An entity is a record, with its observations as a list; a relation belongs to th
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from confide_proxy.importing.reader import Losses
 from confide_proxy.importing.record import Record
 from confide_proxy.importing.relation_kinds import kind_of
 from confide_proxy.importing.screening import screened
+
+_MOST_PLACES = 64
 
 
 @dataclass(slots=True)
@@ -43,8 +46,10 @@ class ServerMemory:
         return b'"entityType"' in first or b'"relationType"' in first
 
     def places(self, home: Path) -> list[Path]:
-        """The server keeps its file inside its npm package; these are where people usually put it with MEMORY_FILE_PATH."""
-        return [home / "memory.jsonl", home / ".mcp" / "memory.jsonl", home / ".claude" / "memory.jsonl"]
+        """Unless MEMORY_FILE_PATH names another, the server keeps its file beside its own code, which npx has in its cache."""
+        package = "node_modules/@modelcontextprotocol/server-memory/dist/memory.jsonl"
+        found = itertools.islice((home / ".npm" / "_npx").glob(f"*/{package}"), _MOST_PLACES)
+        return [home / "memory.jsonl", *sorted(found)]
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """In the order of the file; entities of the same name, which the server never writes, become one."""
