@@ -162,7 +162,9 @@ class OnnxEmbedder:
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
         # The longest first, so that at the end no thread waits for another's longest.
         batches = list(_batches(texts))[::-1]
-        runs = self._pool.map(self._run, ([texts[index] for index in batch] for batch in batches))
+        # A note that an agent waits for is one batch, which is not to stand behind whatever else the machine does.
+        run = map if len(batches) == 1 else self._pool.map
+        runs = run(self._run, [[texts[index] for index in batch] for batch in batches])
         for batch, rows in zip(batches, runs, strict=True):
             vectors[batch] = rows
         return vectors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.embed import BreakerState, EmbedderHandle, Limits, Vectors
@@ -116,8 +117,11 @@ class Provider:
             return self.handle.query_vector(text)
         return self._counted(count_tokens(text), lambda: self.handle.query_vector(text))
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str], *, in_turn: bool = True) -> Vectors:
         """The vectors of documents; what they cost has been counted by `spend`. It is given back by `give_back`, when this fails.
+
+        Args:
+            in_turn: behind what others have it embed; not for a few texts that an agent waits for.
 
         Raises:
             EmbedderError: as the model's `embed_documents`, or its vectors cannot be used.
@@ -126,7 +130,7 @@ class Provider:
         if embedder is None:
             raise EmbedderError("there is no embedding model yet")
         # In this order: a call that waits for its turn must not be taken for a probe that hangs.
-        with self.handle.turn(), self.handle.breaker.call():
+        with self.handle.turn() if in_turn else nullcontext(), self.handle.breaker.call():
             try:
                 rows = embedder.embed_documents(texts)
             except EmbedderError:

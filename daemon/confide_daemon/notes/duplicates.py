@@ -36,12 +36,13 @@ log = logging.getLogger(__name__)
 DEADLINE_S = 1.5
 # Notes being embedded at once, those included that nobody waits for any more; one more is compared by its words.
 MOST_AT_ONCE = 16
-# Pieces that each leg looks at, and notes that are told of.
+# Pieces that are looked at by meaning and by words, and notes that are told of.
 CANDIDATES = 64
+SHARING = 24
 MOST_TOLD = 5
 # The longest words of a note are looked for: those with nearly the same words have nearly all of them, and few others do.
 MOST_WORDS = 8
-ENOUGH_SEEN = 16
+ENOUGH_SEEN = 8
 BY_TEXT = "duplicates were looked for by text alone"
 
 
@@ -158,7 +159,7 @@ class Duplicates:
             if provider.is_counted:
                 # On disk before it is sent, as in `indexing.filling`.
                 await self.threads.write(self._budget.flush)
-            rows = await in_thread(lambda: provider.embed(list(asked.values())))
+            rows = await in_thread(lambda: provider.embed(list(asked.values()), in_turn=False))
         except ConfideError:
             provider.give_back(tokens)
             raise
@@ -225,34 +226,43 @@ class Look:
         """
         if not self.document.done():
             self.document.set_result(row.document)
-        warnings = []
-        embedded: _Embedded | None = None
-        await asyncio.wait([self.embedded], timeout=max(0.0, self._until - time.monotonic()))
-        if not self.embedded.done():
-            warnings.append(f"the embedding model did not answer within {DEADLINE_S:g} s; {BY_TEXT}")
-        elif self.embedded.cancelled():
-            warnings.append(f"{self._problem}; {BY_TEXT}")
-            # It was given up before there was a piece. What still runs is waited for: the indexer would only ask for the same again.
-            self._duplicates.wake()
-        else:
-            embedded = self.embedded.result()
-
-        def read(store: Store) -> Looked:
-            with store.reading():
-                near = _near(store, row, projects, apart, embedded, self._duplicates.similarity)
-                # The first note of a space may be quicker than the index that there is nothing to compare in yet.
-                said = warnings if embedded or len(store.note_places(projects)) > 1 else []
-                return Looked(tuple(near), tuple(store.tags_among(words, projects)), tuple(said))
-
+        threads, least = self._duplicates.threads, self._duplicates.similarity
         try:
-            looked = await self._duplicates.threads.read(read)
+            # What needs no vectors is looked for while they are computed.
+            first, embedded = await asyncio.gather(
+                threads.read(lambda store: _first_look(store, row, projects, words)), self._vectors()
+            )
+            near = await threads.read(lambda store: _near(store, row, first, projects, apart, embedded, least))
         except StorageError as error:  # the note is written, which matters more
             return Looked(warnings=(f"duplicates could not be looked for: {error.message}",))
         if embedded is not None:
             # So that the next note is compared with this one.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.is_kept.wait(), DEADLINE_S)
-        return looked
+        # The first note of a space may be quicker than the index, and there is nothing to compare it with.
+        warnings = (f"{self._problem}; {BY_TEXT}",) if embedded is None and not first.is_only else ()
+        return Looked(tuple(near), first.tags, warnings)
+
+    async def _vectors(self) -> _Embedded | None:
+        """Those that came in time."""
+        await asyncio.wait([self.embedded], timeout=max(0.0, self._until - time.monotonic()))
+        if not self.embedded.done():
+            self._problem = f"the embedding model did not answer within {DEADLINE_S:g} s"
+            return None
+        if self.embedded.cancelled():
+            # It was given up before there was a piece. What still runs is waited for: the indexer would only ask for the same again.
+            self._duplicates.wake()
+            return None
+        return self.embedded.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstLook:
+    """What is seen without vectors: documents with the note's longest words, and the tags in it. `is_only`: there is no other note."""
+
+    documents: frozenset[int]
+    tags: tuple[str, ...]
+    is_only: bool
 
 
 def _known(store: Store, hashes: Sequence[bytes]) -> _Embedded | None:
@@ -262,32 +272,41 @@ def _known(store: Store, hashes: Sequence[bytes]) -> _Embedded | None:
         return None if live is None else _Embedded(live, dict(store.known_vectors(live, hashes)))
 
 
+def _first_look(store: Store, row: NoteRow, projects: frozenset[str], words: Sequence[str]) -> _FirstLook:
+    with store.reading():
+        texts = [piece.text for piece in store.note_pieces([row.document], first=FIRST)]
+        documents = _by_words(store, " ".join(texts), projects) - {row.document}
+        tags = store.tags_among(words, projects)
+        is_only = not documents and len(store.note_places(projects)) < 2
+    return _FirstLook(frozenset(documents), tuple(tags), is_only)
+
+
 def _near(
     store: Store,
     row: NoteRow,
+    first: _FirstLook,
     projects: frozenset[str],
     apart: frozenset[str],
     embedded: _Embedded | None,
     least: float,
 ) -> list[Near]:
-    pieces = store.note_pieces([row.document], first=FIRST_WORDS)
-    live = embedded is not None and any(one.id == embedded.generation.id for one in store.generations())
-    vectors = embedded.vectors if embedded is not None and live else {}
-    own = compared(pieces, {piece.id: vectors[piece.hash] for piece in pieces if piece.hash in vectors})
-    texts = [piece.text for piece in pieces[:FIRST]]
-    documents = _by_words(store, " ".join(texts), projects)
-    if embedded is not None and own.vectors is not None:
-        documents |= _by_meaning(store, embedded.generation.id, own.vectors, projects, least)
-    documents.discard(row.document)
-    gone = store.superseded(list(documents), projects)
-    near = []
-    for other, seen in _compared(
-        store, embedded.generation.id if live and embedded else None, documents - gone
-    ).items():
-        found = likeness(own, seen, least)
-        note = store.note_of(other) if found else None
-        if found and note and _is_seen(note, row, projects) and note.id not in apart:
-            near.append(Near(note, found))
+    with store.reading():
+        pieces = store.note_pieces([row.document], first=FIRST_WORDS)
+        live = None
+        if embedded is not None and any(one.id == embedded.generation.id for one in store.generations()):
+            live = embedded.generation.id
+        vectors = embedded.vectors if embedded is not None and live is not None else {}
+        own = compared(pieces, {piece.id: vectors[piece.hash] for piece in pieces if piece.hash in vectors})
+        documents = set(first.documents)
+        if live is not None and own.vectors is not None:
+            documents |= _by_meaning(store, live, own.vectors, projects, least) - {row.document}
+        documents -= store.superseded(list(documents), projects)
+        near = []
+        for other, seen in _compared(store, live, documents).items():
+            found = likeness(own, seen, least)
+            note = store.note_of(other) if found else None
+            if found and note and _is_seen(note, row, projects) and note.id not in apart:
+                near.append(Near(note, found))
     near.sort(key=lambda one: (-one.likeness.value, -one.row.updated_at, one.row.id))
     return near[:MOST_TOLD]
 
@@ -325,11 +344,11 @@ def _by_words(store: Store, text: str, projects: frozenset[str]) -> set[int]:
     """The documents that have most of the note's longest words."""
     words = dict.fromkeys(word for word in text.split() if word.lower().strip(".,:;!?()") not in STOP_WORDS)
     match = keyword_query(" ".join(sorted(words, key=lambda word: -len(word))[:MOST_WORDS]))
-    best = store.keyword_candidates(match, Filter(), limit=CANDIDATES)
+    best = store.keyword_candidates(match, Filter(), limit=SHARING)
     found = _documents(store, [piece for piece, _ in best], projects)
-    if len(best) == CANDIDATES and len(found) < ENOUGH_SEEN:
+    if len(best) == SHARING and len(found) < ENOUGH_SEEN:
         some = Filter(projects=projects, sources=frozenset({"memory"}))
-        best = store.keyword_candidates(match, some, limit=CANDIDATES)
+        best = store.keyword_candidates(match, some, limit=SHARING)
         found = _documents(store, [piece for piece, _ in best], projects)
     return found
 
