@@ -16,7 +16,7 @@ from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER
 from confide_proxy.journal import Entry
 from confide_proxy.local_index import match_of
 from confide_proxy.local_memory import LocalMemory, Match
-from confide_proxy.local_notes import LocalNotes, in_tasks, narrowed
+from confide_proxy.local_notes import LocalNotes, in_tasks, narrowed, newest_first
 from confide_proxy.projects import GLOBAL
 
 MIN_SCORE: Final = 0.25
@@ -70,6 +70,8 @@ def search(
             warnings.append(f"{view.unread} files could not be read, or not in time; ask again for the rest")
     matches.sort(key=_order(arguments["rank"], project, notes))
     chosen = _within(matches, arguments["maxResults"], arguments.get("maxTokens"))
+    places = newest_first([notes.fields(match.project, match.path) for match in chosen])
+    chosen = [chosen[place] for place in places]
     hits = [_hit(match, notes) for match in chosen]
     if not may_tell_notes:
         hits = [{name: value for name, value in hit.items() if name not in ("id", "title", "tags")} for hit in hits]

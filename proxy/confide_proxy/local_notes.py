@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ class Fields:
     category: str | None = None
     entity: str | None = None
     importance: float = NEUTRAL
+    supersedes: frozenset[str] = frozenset()
     shown: Mapping[str, Any] | None = None
 
 
@@ -69,6 +70,24 @@ class LocalNotes:
         except FolderError:
             return None
         return None if text is None else _fields_of(text)
+
+
+def newest_first(found: Sequence[Fields | None]) -> list[int]:
+    """The places of what was found, in order, but each note behind those among them that say they supersede it."""
+    ordered: dict[int, None] = {}
+
+    def put(place: int, behind: frozenset[int]) -> None:
+        note = found[place]
+        known = note.shown.get("id") if note and note.shown else None
+        for other, newer in enumerate(found):
+            # Notes that supersede each other in a circle stay as they are.
+            if newer and known in newer.supersedes and other not in ordered and other not in behind and other != place:
+                put(other, behind | {place})
+        ordered.setdefault(place)
+
+    for place in range(len(found)):
+        put(place, frozenset())
+    return list(ordered)
 
 
 def narrowed(arguments: Mapping[str, Any]) -> Callable[[Fields], bool] | None:
@@ -154,8 +173,22 @@ def _fields_of(text: str) -> Fields:
         category=said.get("category"),
         entity=said.get("entity"),
         importance=importance,
+        supersedes=_superseded(fields.get("relations")),
         shown=shown,
     )
+
+
+def _superseded(relations: Any) -> frozenset[str]:
+    """The ids of the notes that a note says it supersedes, in either of the two forms that people write."""
+    if isinstance(relations, Mapping):
+        others = relations.get("supersedes")
+        found = others if isinstance(others, list) else [others]
+    elif isinstance(relations, list):
+        entries = (one for one in relations if isinstance(one, Mapping) and one.get("relation") == "supersedes")
+        found = [one.get("id") for one in entries]
+    else:
+        found = []
+    return frozenset(one for one in found if isinstance(one, str))
 
 
 def _words(value: Any) -> list[str]:

@@ -182,6 +182,20 @@ async def test_notes_are_found_by_their_fields_and_shown_without_them(desk: Desk
     assert "relations and what supersedes a note are told by the daemon alone" in related["warnings"]
 
 
+async def test_a_newer_note_stands_above_what_it_supersedes(desk: Desk) -> None:
+    """Also in a chain, and in a circle nothing goes round for ever."""
+    old, newer = "relation: see_also\n  id: mem_other", "relation: supersedes\n  id: mem_kiln"
+    desk.write("memory/notes/a.md", note(1, "A", "The kiln, the kiln, the kiln."))
+    desk.write(
+        "memory/notes/b.md", note(2, "B", "The kiln, the kiln now.").replace(f"{old}_1_00000000", f"{newer}_1_00000001")
+    )
+    desk.write("memory/notes/c.md", note(3, "C", "No kiln.").replace(f"{old}_1_00000000", f"{newer}_1_00000002"))
+    expected = ["memory/notes/c.md", "memory/notes/b.md", "memory/notes/a.md"]
+    assert await desk.found("kiln", minScore=0) == expected
+    desk.write("memory/notes/a.md", note(1, "A", "The kiln.").replace(f"{old}_1_00000000", f"{newer}_1_00000003"))
+    assert sorted(await desk.found("kiln", minScore=0)) == sorted(expected)
+
+
 async def test_notes_of_tasks_are_left_out_until_they_are_asked_for(desk: Desk) -> None:
     desk.write("memory/notes/a.md", "The glaze is blue.\n")
     desk.write("memory/tasks/audit/b.md", "The glaze is red.\n")
