@@ -31,6 +31,8 @@ from confide_daemon.tools.note_form import importance, one_line
 
 MAX_RECORDS = 200
 """Of one request: they are written in one transaction, and the space's other writes wait for it."""
+MAX_CHARACTERS = 4 * 1024 * 1024
+"""Of the texts of one request; one alone may be as long as a document."""
 SOURCE = "import"
 _WORDS = {
     "title": MAX_TITLE,
@@ -74,6 +76,13 @@ class ImportRequests:
             raise RequestError("invalid", "'records' must be a list")
         if len(records) > MAX_RECORDS:
             raise RequestError("too_large", f"'records' has {len(records)} entries", f"the limit is {MAX_RECORDS}")
+        if (
+            sum(len(str(record.get("content", ""))) for record in records if isinstance(record, Mapping))
+            > MAX_CHARACTERS
+        ):
+            raise RequestError(
+                "too_large", "the records have too much text together", f"the limit is {MAX_CHARACTERS:,}"
+            )
         grants = self._grants()
         grants.require_write(project, naming.FOLDER)
         read = [_read(record) for record in records]

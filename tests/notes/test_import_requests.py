@@ -82,7 +82,7 @@ async def test_a_dry_run_says_what_would_be_and_stores_nothing(agent: Agent, lap
         record(9, id="mem_../../x_1_abcd1234"),
         record(9, content="  \n"),
         record(9, content="a\0b"),
-        record(9, content="x" * 4_300_000),
+        record(9, content="ä" * 2_200_000),
         record(9, title="t" * 201),
         record(9, title="line\nbreak\x07"),
         record(9, tags=["x"] * 33),
@@ -107,6 +107,8 @@ async def test_a_bad_record_is_refused_by_itself(laptop: Machine, bad: Any) -> N
 async def test_a_batch_has_a_limit(laptop: Machine) -> None:
     with pytest.raises(RequestError, match="201"):
         await take(laptop, *(record(number) for number in range(201)))
+    with pytest.raises(RequestError, match="too much text"):
+        await take(laptop, *(record(number, content="x" * 1_500_000) for number in range(3)))
 
 
 async def test_only_who_may_write_there_imports(daemon: Serving, agent: Agent, laptop: Machine) -> None:

@@ -130,6 +130,20 @@ def test_front_matter_is_kept(write: Write) -> None:
     ]
 
 
+def test_notes_of_ours_keep_their_ids_and_what_they_state(write: Write, tmp_path: Path) -> None:
+    new, old = "mem_new_1700000000_0000abcd", "mem_old_1600000000_0000dcba"
+    write("a/new.md", f"---\nid: {new}\nrelations:\n  - relation: supersedes\n    id: {old}\n---\n\nNew.\n")
+    write("b/old.md", f"---\nid: {old}\ntitle: Old\ntaskId: t1\n---\n\nOld.\n")
+    plan = Plan([Store(tmp_path, READER)], Project("shop", tmp_path, is_git=False), ProxyConfig())
+    plan.survey()
+    first, second = (note for batch in plan.batches() for note in batch.notes)
+    assert (first["id"], second["id"]) == (new, old)
+    assert first["relations"] == [{"relation": "supersedes", "id": old}]
+    alone = Plan([Store(tmp_path / "a", READER)], Project("shop", tmp_path, is_git=False), ProxyConfig())
+    assert next(alone.batches()).notes[0]["relations"] == first["relations"]
+    assert second["taskId"] == "t1"
+
+
 @pytest.mark.parametrize(
     "head", ["a: [", "a: &x [1]\nb: *x", "a: " + "[" * 5000, "a: !!python/name:os.system x", "{" * 70_000]
 )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confide_proxy.importing.fields import as_json
-from confide_proxy.importing.record import Record, slug
+from confide_proxy.importing.record import NOTE_ID, Record, slug
 from confide_proxy.importing.relation_kinds import kind_of
 
 # As the daemon has them (confide_daemon.notes.note).
@@ -108,11 +108,11 @@ def _task(record: Record, metadata: dict[str, Any]) -> str | None:
 
 
 def _relations(record: Record, ids: Ids, metadata: dict[str, Any]) -> list[dict[str, str]]:
-    """Those to memories that are imported too; others are kept as the other system has them."""
+    """Those to memories that are imported too, or to notes; others are kept as the other system has them."""
     found: list[dict[str, str]] = []
     rest: list[dict[str, str]] = []
     for kind, origin in dict.fromkeys(record.relations):
-        other = ids.get((record.system, origin))
+        other = ids.get((record.system, origin)) or (origin if NOTE_ID.fullmatch(origin) else None)
         if (
             other is not None
             and kind_of(kind) == (kind, True)

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 SLUG_CHARACTERS = 40
+NOTE_ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
+"""The id of a note of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Record:
         created, updated: ISO 8601 in UTC.
         relations: (kind, origin of the other memory).
         metadata: what has no field here, as JSON values under the names of the other system.
+        id: of a note of ours that comes back; None for all others.
     """
 
     system: str
@@ -49,10 +52,13 @@ class Record:
     updated: str | None = None
     relations: tuple[tuple[str, str], ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
+    id: str | None = None
 
     @property
     def note_id(self) -> str:
         """`mem_<entity>_<seconds since 1970>_<hash>`, a function of what does not change in the other system."""
+        if self.id is not None:
+            return self.id
         digest = origin_hash(self.system, self.origin)
         name = slug(self.entity or self.title or "") or "note"
         return f"mem_{name}_{_seconds(self.created)}_{digest}"

@@ -16,7 +16,7 @@ from confide_proxy.errors import UnreadableError
 from confide_proxy.importing.fields import as_json, record_of
 from confide_proxy.importing.opening import head, open_plain, read_text
 from confide_proxy.importing.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses
-from confide_proxy.importing.record import Record
+from confide_proxy.importing.record import NOTE_ID, Record
 
 TEXTS = ("content", "text", "memory", "value", "body", "note")
 LISTS = ("memories", "notes", "records", "items", "results", "data")
@@ -121,7 +121,8 @@ def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
     else:
         identity = str(as_json(str(item[name])))
         origin = identity if len(identity) >= _UNIQUE_CHARS else f"{file}#{identity}"
-    return record_of("json", origin, text, {field: value for field, value in item.items() if field not in (key, name)})
+    fields = {field: value for field, value in item.items() if field not in (key, name)}
+    return record_of("json", origin, text, fields, id=origin if NOTE_ID.fullmatch(origin) else None)
 
 
 def _is_text(value: Any) -> bool:

@@ -23,7 +23,7 @@ from confide_proxy.importing.decision import Decision, decision_of, is_decision,
 from confide_proxy.importing.fields import record_of
 from confide_proxy.importing.opening import files_below, is_folder, read_text
 from confide_proxy.importing.reader import MAX_CONTENT_BYTES, Losses
-from confide_proxy.importing.record import Record, slug
+from confide_proxy.importing.record import NOTE_ID, Record, slug
 from confide_proxy.importing.sections import Section, sections, title_of
 
 MAX_FILE_BYTES = 2**22
@@ -128,7 +128,10 @@ def _records(path: Path, decisions: dict[str, _Decided], losses: Losses) -> Iter
 def _notes(file: _File, found: list[Section]) -> Iterator[Record]:
     if _is_one(file):
         usual = _usual(file, _document_title(found))
-        yield record_of("markdown", file.name, file.text.strip("\n"), file.fields, **usual)
+        identity = _note_id(file)
+        fields = {key: value for key, value in file.fields.items() if key != "id" or identity is None}
+        # Notes of ours state relations by their ids, so that is what they are known by.
+        yield record_of("markdown", identity or file.name, file.text.strip("\n"), fields, id=identity, **usual)
     else:
         yield from _sections(file, found)
 
@@ -184,9 +187,14 @@ def _sections(file: _File, found: list[Section]) -> Iterator[Record]:
 def _is_one(file: _File) -> bool:
     """Whether the file is a note as it is: one of ours, or a short one that its front matter names."""
     keys = {key.lower() for key in file.fields}
-    is_ours = str(file.fields.get("id", "")).startswith("mem_")
+    is_ours = _note_id(file) is not None
     is_named = bool(keys & {"title", "name", "id"}) and len(file.text) <= _WHOLE_CHARS
     return bool(file.text.strip()) and (is_ours or is_named)
+
+
+def _note_id(file: _File) -> str | None:
+    identity = file.fields.get("id")
+    return identity if isinstance(identity, str) and NOTE_ID.fullmatch(identity) else None
 
 
 def _usual(file: _File, title: str | None) -> dict[str, Any]:
