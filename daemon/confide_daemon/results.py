@@ -36,6 +36,24 @@ class RemoveResult:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteResult:
+    """What a deletion came to.
+
+    Attributes:
+        deleted_at: seconds since 1970.
+        previous_hash: of the text that was deleted.
+        is_deleted: False where it was done before, and the document has come back since.
+        repeated: it was done before, under the same id.
+    """
+
+    revision: int
+    deleted_at: float
+    previous_hash: str | None
+    is_deleted: bool
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentText:
     """One revision of a document."""
 
@@ -102,7 +120,7 @@ class SpaceStatus:
     queued: int  # pieces that wait for their vectors
     index_age_s: float  # how long the oldest of them has waited
     reembedding: tuple[int, int, int] | None  # (generation, done, total) while a new one is built
-    size_bytes: int
+    size_bytes: int | None  # None: not told
     at_rest: str
     search_p50_ms: float | None
     search_p95_ms: float | None

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from confide_daemon.history import DELETED_DAYS, History
 from confide_daemon.index import Indexer, IndexSettings, Progress
 from confide_daemon.indexing import report, resemblance
 from confide_daemon.indexing.budget import Budget
-from confide_daemon.indexing.plan import Condition, holdings
+from confide_daemon.indexing.plan import Condition, Held, holdings
 from confide_daemon.indexing.provider import Provider
 from confide_daemon.notes.dedupe import Deduplication
 from confide_daemon.notes.duplicates import Duplicates
@@ -32,6 +33,7 @@ from confide_daemon.reading import read_document
 from confide_daemon.results import (
     Clash,
     Comparison,
+    DeleteResult,
     DocumentText,
     PutResult,
     RebuildResult,
@@ -271,6 +273,10 @@ class Space:
         documents.check_path(path)
         return await self._change(lambda: self._writer.remove(project, path, base=base, author=author))
 
+    async def delete(self, project: str, path: str, *, author: str, operation: Operation | None = None) -> DeleteResult:
+        """Deletes a document, whatever its revision is; it can be restored for a while. Raises as `Writer.delete`."""
+        return await self._change(lambda: self._writer.delete(project, path, author=author, operation=operation))
+
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
         """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
         return await self._threads.read(lambda store: read_document(store, project, path, revision))
@@ -390,14 +396,33 @@ class Space:
         """How the space is; counts for the given projects only (None: all)."""
         return await self._threads.read(lambda store: self._status(store, projects))
 
+    async def queued(self, projects: frozenset[str]) -> int:
+        """How many pieces of these projects wait for their vectors."""
+
+        def work(store: Store) -> int:
+            with store.reading():
+                live = live_generation(store)
+                if live is None:
+                    return sum(count.chunks for count in store.counts(projects).values())
+                return store.waiting_among(live.id, projects)
+
+        return await self._threads.read(work)
+
     def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
         outlook = self._indexer.outlook()
         with store.reading():
             state = self._indexer.progress(store, outlook)
             sources = store.counts(projects)
             held = holdings(store)
+            total = state.total
+            if projects is not None:
+                # Who reaches some projects alone learns nothing of how much there is in others.
+                total = sum(count.chunks for count in sources.values())
+                held = [Held(one.generation, store.waiting_among(one.generation.id, projects)) for one in held]
+                missing = {one.generation.id: one.missing for one in held}
+                state = replace(state, total=total, done=total - missing.get(state.generation or 0, 0))
             live = live_generation(store)
-            waited = store.oldest_waiting(live.id) if live is not None else None
+            waited = store.oldest_waiting(live.id) if live is not None and state.done < total else None
             names = store.project_names()
             size_bytes = store.size_bytes()
             clashes = store.clashing(projects, limit=MAX_CLASHES)
@@ -427,7 +452,7 @@ class Space:
             search_p95_ms=p95_ms,
             warnings=warnings,
             clashes=[Clash(*clash) for clash in clashes],
-            generations=report.generation_status(held, state.generation if state.building else None, state.total),
+            generations=report.generation_status(held, state.generation if state.building else None, total),
             providers=[report.provider_status(provider) for provider in self._providers],
             health=self.upkeep.health(),
         )

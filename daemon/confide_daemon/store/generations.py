@@ -155,6 +155,14 @@ def waiting_count(rows: Rows, generation: int) -> int:
     return max(0, int(rows(sql, ())[0][0]))
 
 
+def waiting_among(rows: Rows, generation: int, projects: frozenset[str]) -> int:
+    """How many pieces of these projects have no vector."""
+    sql = f"""SELECT count(*) FROM project p JOIN document d ON d.project = p.id JOIN chunk c ON c.document = d.id
+              WHERE p.name IN (SELECT value FROM json_each(?)) AND NOT EXISTS
+              (SELECT 1 FROM vector_{generation} v INDEXED BY vector_{generation}_chunk WHERE v.chunk = c.id)"""
+    return int(rows(sql, (json.dumps(sorted(projects)),))[0][0])
+
+
 def known_vectors(rows: Rows, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
     """Vectors of equal texts: of pieces that are there, or were."""
     cached = "SELECT vector FROM vector_cache WHERE model = ? AND hash = ?"

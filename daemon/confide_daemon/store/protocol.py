@@ -513,6 +513,9 @@ class Store(Protocol):
         """Pieces without a vector in the generation, by id, from above `after`."""
 
     def waiting_count(self, generation: int) -> int: ...
+    def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
+        """How many pieces of these projects have no vector in the generation."""
+
     def known_vectors(self, generation: Generation, hashes: Sequence[bytes]) -> Mapping[bytes, Vectors]:
         """Vectors that are known for these texts, of pieces that are there or were."""
 

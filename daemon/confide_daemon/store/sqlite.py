@@ -487,6 +487,10 @@ class SqliteStore(SqliteUpkeep):
         """How many pieces have no vector."""
         return self._remembered.get(("waiting", generation), lambda: generations.waiting_count(self._rows, generation))
 
+    def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
+        """How many pieces of some projects have no vector."""
+        return generations.waiting_among(self._rows, generation, projects)
+
     def oldest_waiting(self, generation: int) -> float | None:
         """When the piece that waits longest was added."""
         # Every search during indexing asks this, and what is below the first that waited the last time has its vector by now.

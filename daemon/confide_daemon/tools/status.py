@@ -51,7 +51,7 @@ DEFINITION = Definition(
             "deadLetters": {**_MAYBE_COUNT, "description": "Stores that the daemon has refused, kept on this machine"},
             "queuedChunks": {**COUNT, "description": "Pieces that wait for their vectors"},
             "indexAge": NUMBER,
-            "dbSize": {**COUNT, "description": "Bytes"},
+            "dbSize": {**_MAYBE_COUNT, "description": "Bytes; null for a caller that is limited to some projects"},
             "atRest": TEXT,
             "searchLatencyMs": record({"p50": _MAYBE_NUMBER, "p95": _MAYBE_NUMBER}),
             "daemonVersion": TEXT,
@@ -113,6 +113,11 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     chunks, files = (sum(getattr(count, unit) for count in reached.values()) for unit in ("chunks", "files"))
     clashes = [clash for clash in status.clashes if grants.reaches(clash.project, clash.path)]
     status = replace(status, sources=reached, chunks=chunks, files=files, clashes=clashes)
+    if grants.projects is not None:
+        # What is counted in the whole space would tell of the projects that the caller does not reach.
+        providers = [replace(one, tokens=None, cost_usd=None) for one in status.providers]
+        health = replace(status.health, breaches=[(what, 0) for what, _ in status.health.breaches], healed=0)
+        status = replace(status, size_bytes=None, providers=providers, health=health)
     # Who reads no memory is told of no notes.
     notes = await context.space.notes.counts(grants.projects if grants.has_source("memory") else frozenset())
     structured = _structured(context, status, notes, await context.machine.backlog() or {})
@@ -224,6 +229,10 @@ def _model_lines(told: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 1e6:.1f} MB, "
+
+
 def _note_lines(notes: dict[str, Any]) -> list[str]:
     if not notes["total"]:
         return []
@@ -238,7 +247,7 @@ def _text(told: dict[str, Any]) -> str:
         *_note_lines(told["notes"]),
         f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
         *_model_lines(told),
-        f"database: {told['dbSize'] / 1e6:.1f} MB, {told['atRest']}, health: {told['health']['state']}",
+        f"database: {_megabytes(told['dbSize'])}{told['atRest']}, health: {told['health']['state']}",
         f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
         f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",
     ]

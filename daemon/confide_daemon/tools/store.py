@@ -94,6 +94,15 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Write, and tell a caller that reaches some projects alone how much waits in those alone. Raises as `_store_file`, and NotFoundError."""
+    store = _store_note if note_form.is_note(arguments) else _store_file
+    result = await store(context, arguments)
+    if (projects := context.grants.projects) is not None:
+        result.structured["queuedChunks"] = await context.space.queued(projects)
+    return result
+
+
+async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Write to the document, then bring the new revision to the caller's disk.
 
     Raises:
@@ -102,8 +111,6 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         InvalidPathError, InvalidTextError, TooLargeError, StorageError: from the space.
     """
     context.grants.require_scope()
-    if note_form.is_note(arguments):
-        return await _store_note(context, arguments)
     project = _project(context, arguments.get("project"))
     path = _path(arguments.get("path"), context.said)
     content, heading = arguments["content"], arguments.get("heading")
@@ -123,6 +130,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    context.grants.require_scope()
     asked_project, task_id = note_form.place(context, arguments)
     project = _project(context, asked_project)
     draft = note_form.draft(context, arguments, task_id)

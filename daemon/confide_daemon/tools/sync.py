@@ -70,6 +70,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     if arguments["reembed"]:
         await context.space.rebuild(reembed=True)
     embedded, is_complete = await _wait_indexed(context)
+    if context.grants.projects is not None:
+        embedded = max(0, before.queued - (await context.space.queued(context.grants.projects)))
     if not is_complete:
         warnings.append("some pieces still wait for their vectors; they are found by keywords meanwhile")
     after = await context.space.status(context.grants.projects)
@@ -107,6 +109,8 @@ async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
             await report()
 
     async def report() -> None:
+        if context.grants.projects is not None:
+            return  # the numbers are of the whole space
         done, total = seen[-1]
         await context.machine.progress(done, total, f"{done} of {total} pieces embedded")
 
