@@ -70,8 +70,8 @@ class SearchConfig:
 
     min_score: float = 0.25
     ranking: str = "confide"
-    vector_weight: float = 0.35
-    keyword_weight: float = 0.65
+    vector_weight: float = 0.32
+    keyword_weight: float = 0.68
     exact_weight: float = 1.0
     dated_weight: float = 0.5
     sessions_weight: float = 0.6

@@ -52,8 +52,8 @@ FIRST = 20
 # The question's terms may stand in the pieces around.
 REACH = 2
 AROUND = range(-REACH, REACH + 1)
-# Ranks that are the same to so many digits are a tie.
-TIED = 6
+# Ranks that are the same as a whole number of such parts are a tie.
+TIED = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class _Search:
         days, talk = self._days, weights.sessions if _is_mixed(self._query) else 1.0
         # What is said here comes before what is said everywhere, where both fit as well.
         near = {GLOBAL_PROJECT: 2} if self._query.project is None else {GLOBAL_PROJECT: 2, self._query.project: 0}
-        ranked: list[tuple[float, int, int]] = []
+        ranked: list[tuple[int, int, int]] = []
         for piece, place in self._places.items():
             factors = self._factors[piece] = Factors(
                 own[piece],
@@ -206,7 +206,7 @@ class _Search:
                 1 + weights.dated if days and days.holds(place.day) else 1.0,
                 talk if place.source == "sessions" else 1.0,
             )
-            ranked.append((-round(factors.rank, TIED), near.get(place.project, 1), piece))
+            ranked.append((-round(factors.rank * TIED), near.get(place.project, 1), piece))
         self._clock.lap("fuse")
         return [piece for _, _, piece in sorted(ranked)]
 

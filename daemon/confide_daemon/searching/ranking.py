@@ -1,6 +1,6 @@
 """Which piece stands before which: two legs made comparable, neighbours that vote, and what lifts or lowers a piece as a whole.
 
-    relevance = 0.35 * (cosine - floor) / (best cosine - floor) + 0.65 * bm25 / best bm25
+    relevance = 0.32 * (cosine - floor) / (best cosine - floor) + 0.68 * bm25 / best bm25
 
 with the true cosine for every candidate, also for those that only the keyword leg found; the floor is the last cosine of the vector
 leg. Taking each leg relative to its best makes the two comparable whatever the model's cosines are like, and is worth four points of
@@ -28,8 +28,8 @@ LEAST_SPREAD = 0.1  # of cosines: below that they tell nothing apart
 class Weights:
     """How legs and factors are weighed. The defaults are what was measured best (bench/quality.py)."""
 
-    vector: float = 0.35
-    keyword: float = 0.65
+    vector: float = 0.32
+    keyword: float = 0.68
     # "original" is the plan this began with: 0.7 * cosine + 0.3 / (1 + keyword rank), and no votes.
     ranking: str = "confide"
     # What the piece one, two, three, four places before or after adds of its own relevance.
@@ -117,23 +117,25 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
     """
     ordered = sorted(scores[piece] for piece in places)
     floor = ordered[min(len(ordered) - 1, int(len(ordered) * weights.notes_above))] if ordered else 0.0
-    documents: dict[int, dict[int, float]] = {}
+    found = dict.fromkeys(places, 0.0)
+    reach = len(weights.votes)
+    documents: dict[int, list[tuple[int, int]]] = {}
     for piece, place in places.items():
-        documents.setdefault(place.document, {})[place.position] = scores[piece]
+        documents.setdefault(place.document, []).append((place.position, piece))
+    for beside in documents.values():
+        beside.sort()
+        for at, (position, piece) in enumerate(beside):
+            for after, other in beside[at + 1 : at + 1 + reach]:
+                if after - position > reach:
+                    break
+                weight = weights.votes[after - position - 1]
+                found[piece] += weight * scores[other]
+                found[other] += weight * scores[piece]
     steps = [(step * sign, weight) for step, weight in enumerate(weights.votes, 1) for sign in (-1, 1)]
-    found = {}
     for piece, place in places.items():
-        gained = 0.0
-        beside = documents[place.document]
-        if len(beside) > 1:
-            position = place.position
-            for step, weight in steps:
-                if position + step in beside:
-                    gained += weight * beside[position + step]
         if place.pieces is not None and place.pieces <= SHORT:
             others = ((weight, _beside(places.get(piece + step), place, scores)) for step, weight in steps)
-            gained += sum(weight * (score - floor) for weight, score in others if score > floor)
-        found[piece] = gained
+            found[piece] += sum(weight * (score - floor) for weight, score in others if score > floor)
     return found
 
 
