@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -234,6 +235,17 @@ def test_a_hostile_zip(tmp_path: Path) -> None:
     (tmp_path / "cut.zip").write_bytes(honest[:-30])
     with pytest.raises(UnreadableError, match="is a damaged zip"):
         read(READER, tmp_path / "cut.zip")
+    directory = 2**26 + 1
+    with (tmp_path / "list.zip").open("wb") as file:
+        file.write(b"PK\x03\x04")
+        file.truncate(directory)
+        file.seek(directory)
+        file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 9, 9, directory, 0, 0))
+    tracemalloc.start()
+    with pytest.raises(UnreadableError, match="is a damaged zip"):
+        read(READER, tmp_path / "list.zip")
+    assert tracemalloc.get_traced_memory()[1] < directory / 8, "a list that says it is large was read"
+    tracemalloc.stop()
     outside = tmp_path / "outside.zip"
     with zipfile.ZipFile(outside, "w") as archive:
         for bad in ("../conversations.json", "/conversations.json", "a/b/c/conversations.json"):

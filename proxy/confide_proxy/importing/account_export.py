@@ -5,6 +5,7 @@ Nothing is unpacked to the disk: a file of a zip is read as a stream, by its nam
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
 import zlib
@@ -22,9 +23,23 @@ CONVERSATIONS = re.compile(r"conversations(?:-\d{1,6})?\.json")
 """Large exports have several files of them."""
 _FOLDERS = ("", "projects/", "memories/")
 _MAX_NAMES = 200_000
+_MAX_READ_BYTES = 2**26
 _MOST_PACKED = 200
 """Times that a file may shrink in a zip: conversations shrink to a fifth, and only what was made to harm to less than a hundredth."""
 _HEAD_BYTES = 65536
+
+
+class _SmallReads(io.BufferedReader):
+    """A file of which nobody takes much at once: the list of a zip is read whole, and what it says of its own size may be anything."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        is_all = size is None or size < 0
+        if size is not None and size > _MAX_READ_BYTES:
+            raise zipfile.BadZipFile("a list of files that is too large")
+        data = super().read(_MAX_READ_BYTES if is_all else size)
+        if is_all and super().read(1):
+            raise zipfile.BadZipFile("a list of files that is too large")
+        return data
 
 
 class AccountExport:
@@ -105,7 +120,9 @@ class AccountExport:
             raise BrokenJsonError(f"cannot be read: {error.strerror}") from error
 
     def _open_zip(self) -> None:
-        self._file = open_plain(self._path, limit=MAX_STORE_BYTES)
+        file = open_plain(self._path, limit=MAX_STORE_BYTES)
+        assert isinstance(file, io.BufferedReader)
+        self._file = _SmallReads(file.detach())
         try:
             self._zip = zipfile.ZipFile(self._file)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
