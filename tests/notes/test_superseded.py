@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent
-from tests.support.serving import Machine
+from tests.support.notes import Agent, acting
+from tests.support.serving import Machine, Serving, machine
 
 RANKS = ("relevance", "balanced", "importance", "recency")
 
@@ -96,3 +96,27 @@ async def test_the_budget_of_tokens_holds(agent: Agent) -> None:
     new = await agent.note("It went. " * 30, title="Gone", relatedTo=[old], relation="supersedes")
     hits = await found(agent, "lamp is red", maxTokens=50, minScore=0.0)
     assert [hit["id"] for hit in hits] == [new]
+
+
+async def test_what_a_caller_does_not_reach_supersedes_nothing_for_it(
+    agent: Agent, laptop: Machine, daemon: Serving
+) -> None:
+    """Nor is it related with anything; whoever reaches both is told."""
+    old = await agent.note("The door code is four digits.", title="Door")
+    new = "mem_secret_1_0badcafe"
+    text = f"---\nid: {new}\ntitle: Hidden\nrelations:\n  supersedes: {old}\n---\nIt has six.\n"
+    await laptop.attach("proj", "hidden", "global", toolsets=["all"])
+    await laptop.put("memory/notes/x.md", text, project="hidden")
+    await laptop.attach("proj", "global", toolsets=["all"])
+    (hit,) = await found(agent, "door code digits", includeRelated=True)
+    assert [one["id"] for one in hit["supersededBy"]] == [one["id"] for one in hit["related"]] == [new]
+    async with machine(daemon, "narrow", space="laptop", projects={"proj", "global"}) as narrow:
+        await narrow.attach("proj", "global", toolsets=["all"])
+        async with acting(narrow) as other:
+            result = await other.client.call_tool(
+                "memory_search", {"query": "door code digits", "includeRelated": True, "project": "*", "explain": True}
+            )
+    assert old in str(result)
+    assert "supersededBy" not in str(result)
+    assert "Hidden" not in str(result)
+    assert new not in str(result)
