@@ -95,6 +95,20 @@ def test_front_matter_of_people(tmp_path: Path) -> None:
     assert [loss.origin for loss in losses.named] == ["d.md"]
 
 
+def test_marks_in_text(tmp_path: Path) -> None:
+    """Tags stand in any item but a task, several in a word; what is code is no mark."""
+    note(
+        tmp_path,
+        "n.md",
+        "- An item without category #one #two#three\n- [ ] to do #four\n- `#five [[m]]` (#six)\n* [x] done #seven\n\n"
+        "A heading is no tag:\n# eight\n#nine\n~~~\n- #ten\n```\n~~~\n+ #eleven ends\n",
+    )
+    note(tmp_path, "m.md", "text")
+    records, _ = read(READER, tmp_path)
+    assert records["n"].tags == ("one", "two", "three", "eleven")
+    assert records["n"].relations == ()
+
+
 def test_what_is_hostile(tmp_path: Path) -> None:
     """Symlinks out of the folder, files that are no text, too large or nested too deeply: each costs itself alone."""
     secret = tmp_path / "secret.md"

@@ -158,6 +158,7 @@ def test_odd_conversations(tmp_path: Path) -> None:
                 "create_time": 1e300,
                 "x": float("nan"),
             },
+            {"id": "marks", "mapping": {"q": message("user", "\ue200" * 500_000 + "the end")}, "current_node": "q"},
             {"id": "none", "mapping": {}},
             {"id": 7, "mapping": {}},
             {"title": "nothing"},
@@ -168,7 +169,8 @@ def test_odd_conversations(tmp_path: Path) -> None:
     assert records["conversation:ring"].content == "**Assistant:**\n\nand round\n\n**User:**\n\nround"
     assert records["conversation:odd"].content == "**User:**\n\nhalf ? a pair\n\nwhole"
     assert (records["conversation:odd"].title, records["conversation:odd"].created) == ("T?", None)
-    assert list(records) == ["conversation:ring", "conversation:odd"]
+    assert records["conversation:marks"].content == "**User:**\n\nthe end"
+    assert list(records) == ["conversation:ring", "conversation:odd", "conversation:marks"]
     assert [loss.reason for loss in losses.named] == [
         "has no id or no messages",
         "has no id or no messages",

@@ -9,6 +9,7 @@ from confide_proxy.importing.reader import MAX_CONTENT_BYTES
 from confide_proxy.importing.record import Record
 
 TITLE_CHARS = 120
+_LOOKED_AT_CHARS = 10_000
 
 
 def dialogue(turns: Iterable[tuple[str, str]]) -> str:
@@ -25,7 +26,14 @@ def dialogue(turns: Iterable[tuple[str, str]]) -> str:
 
 def first_line(text: str) -> str | None:
     """What a conversation without a title is called."""
-    line = next((line.strip(" #*>`") for line in text.splitlines() if line.strip(" #*>`") and line[:2] != "**"), "")
+    line = next(
+        (
+            line.strip(" #*>`")
+            for line in text[:_LOOKED_AT_CHARS].splitlines()
+            if line.strip(" #*>`") and line[:2] != "**"
+        ),
+        "",
+    )
     return (line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…") or None
 
 

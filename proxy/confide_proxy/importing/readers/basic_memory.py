@@ -27,7 +27,9 @@ _LOOKED_AT = 64
 """Files of which one must have a permalink for the folder to be recognised."""
 _ITEM = re.compile(r"\s{0,12}[-*+]\s+(.*)")
 _OBSERVATION = re.compile(r"\[(?![ xX-]\])([^\[\]()]{1,100})\]\s+(\S.*)")
-_TAG = re.compile(r"(?<!\S)#([^\s#()]{1,100})")
+_TASK = re.compile(r"\[[ xX-]\]")
+_TAG = re.compile(r"(?<!\S)#([^\s()]{1,100})")
+_CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\[\[([^\[\]\n]{1,400})\]\]")
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 _MAX_LINKS = 512
@@ -173,12 +175,14 @@ def _marks(body: str) -> tuple[list[str], list[str], list[_Link]]:
             continue
         if fence:
             continue
+        line = _CODE.sub("", line)
         item = _ITEM.fullmatch(line)
         text = item[1].strip() if item else line
         observation = _OBSERVATION.match(text) if item else None
         if observation:
             categories.append(observation[1].strip())
-            tags += _TAG.findall(observation[2])
+        if item and not _TASK.match(text):
+            tags += (tag for word in _TAG.findall(text) for tag in word.split("#") if tag)
         found = list(_LINK.finditer(text))
         if item and found and not observation:
             before, after = text[: found[0].start()].strip(), text[found[0].end() :].strip()

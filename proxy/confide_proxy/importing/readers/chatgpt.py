@@ -25,7 +25,7 @@ from confide_proxy.importing.screening import screened
 _FEEDBACK = re.compile(r"message_feedback\.json")
 _SHOWN = {"user": "User", "assistant": "Assistant"}
 _MAPPED = frozenset({"mapping", "title", "create_time", "update_time", "current_node", "id", "conversation_id"})
-_CITATION = re.compile("\ue200[^\ue201]*\ue201|[\ue200-\ue206]")
+_CITATION = re.compile("\ue200[^\ue200\ue201]*\ue201|[\ue200-\ue206]")
 """Marks that its own page shows as footnotes."""
 _REMEMBERED = re.compile(r"^\d{1,4}\. \[(\d{4}-\d{2}-\d{2})\]\. ", re.MULTILINE)
 _MAX_MEMORIES = 20_000
