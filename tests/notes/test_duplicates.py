@@ -120,6 +120,14 @@ async def test_a_note_that_names_the_other_is_not_told_of_it_again(agent: Agent)
     assert [one["id"] for one in third["duplicates"]] == [new["id"]]
 
 
+async def test_what_is_said_again_though_it_is_superseded_is_told(agent: Agent) -> None:
+    old = await store(agent, "Releases leave on Tuesday. @deploy")
+    new = await store(agent, "Releases leave on Wednesday. @deploy:5", relatedTo=[old["id"]], relation="supersedes")
+    again = await store(agent, "Releases leave on Tuesday. @deploy")
+    assert (again["id"], again["linesWritten"]) == (old["id"], 0)
+    assert new["id"] in again["warnings"][0]
+
+
 async def test_a_note_is_no_duplicate_of_what_it_said_before(agent: Agent, laptop: Machine) -> None:
     first = await store(agent, "Releases leave on Tuesday. @deploy")
     changed = laptop.files["proj", first["path"]].replace(

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from confide_daemon.documents import check_path, check_text
 from confide_daemon.errors import NotFoundError
-from confide_daemon.notes import front_matter
+from confide_daemon.notes import front_matter, past
 from confide_daemon.notes import note as notes
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Look
@@ -119,6 +119,14 @@ class Notes:
         """
         return await self._threads.read(lambda store: _full(store, _found(store, identity, projects), projects))
 
+    async def at(self, project: str, path: str, projects: frozenset[str] | None) -> FullNote:
+        """The note that a document is. Raises as `get`."""
+        return await self._threads.read(lambda store: _full(store, _row_at(store, project, path), projects))
+
+    async def place(self, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
+        """(project, path) of a note, or of one that was deleted and can come back. Raises as `get`."""
+        return await self._threads.read(lambda store: past.place(store, identity, projects))
+
     async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
         """What is listed of a note. Raises as `get`."""
         return await self._threads.read(lambda store: _found(store, identity, projects))
@@ -151,6 +159,11 @@ class Notes:
 
         return await self._threads.read(work)
 
+    async def superseding(self, row: NoteRow, projects: frozenset[str] | None) -> list[str]:
+        """The ids of the notes there that say they supersede it, the newest first."""
+        found = await self._threads.read(lambda store: store.supersessions([row.document], projects))
+        return [one.id for one in found]
+
     async def entities(
         self, projects: frozenset[str] | None, *, tasks: bool | None = None, type: str | None = None
     ) -> list[EntityRow]:
@@ -169,18 +182,25 @@ class Notes:
         author: str,
         base: int | None = None,
         operation: Operation | None = None,
+        check: Callable[[Store], None] | None = None,
     ) -> PutResult:
         """Changes a note's document, from its text to another.
+
+        Args:
+            check: raises where the change must not be made, as things are right before; not asked about one that was made already.
 
         Raises:
             NotFoundError: it is gone.
             ConflictError: it has another revision than `base`.
             UnreadableError, InvalidTextError, TooLargeError, StorageError, OperationError.
         """
-        edit = self._writer.edit
-        return await self._written(
-            lambda _store: edit(row.project, row.path, change, author=author, base=base, operation=operation)
-        )
+
+        def work(store: Store) -> PutResult:
+            if check is not None and (operation is None or store.operation(operation.id) is None):
+                check(store)
+            return self._writer.edit(row.project, row.path, change, author=author, base=base, operation=operation)
+
+        return await self._written(work)
 
     async def _written(self, work: Callable[[Store], T]) -> T:
         return await self._change(lambda: work(self._writer.store))

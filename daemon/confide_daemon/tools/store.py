@@ -147,10 +147,10 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
             draft, project=project, author=grants.alias, operation=operation, look=look
         )
         row = stored.row
-        if stored.result is None:
-            return _known(row)
         grants = context.grants  # as they are now: what the caller no longer sees is not told of
         seen = frozenset(name for name in (project, GLOBAL_PROJECT) if grants.has_project(name))
+        if stored.result is None:
+            return _known(row, await context.space.notes.superseding(row, seen))
         stated = frozenset(relation.other for relation in draft.relations)
         written, looked = await asyncio.gather(
             context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash),
@@ -195,8 +195,11 @@ def _duplicate(near: Near) -> dict[str, Any]:
     }
 
 
-def _known(row: NoteRow) -> ToolResult:
-    """Nothing was stored: a note says exactly this."""
+def _known(row: NoteRow, superseding: list[str]) -> ToolResult:
+    """Nothing was stored: a note says exactly this. Where others supersede it, it would stay below them unnoticed."""
+    warnings = [
+        f"{other} supersedes this note; if this holds again, memory_update that one" for other in superseding[:1]
+    ]
     same = {
         "id": row.id,
         "title": row.title,
@@ -217,9 +220,10 @@ def _known(row: NoteRow) -> ToolResult:
         "onDisk": True,
         "duplicates": [same],
         "suggestions": {},
-        "warnings": [],
+        "warnings": warnings,
     }
-    return ToolResult(structured, f"Nothing stored: the note {row.id} in {row.path} [{row.project}] says exactly this.")
+    text = f"Nothing stored: the note {row.id} in {row.path} [{row.project}] says exactly this."
+    return ToolResult(structured, "\n".join([text, *(f"warning: {warning}" for warning in warnings)]))
 
 
 def _project(context: ToolContext, asked: str | None) -> str:
