@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.embed.protocol import Vectors
+from confide_daemon.store.connection import carried
 from confide_daemon.store.protocol import Generation, Waiting, model_name
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
@@ -210,10 +211,11 @@ def nearest(
 
 def cosines(rows: Rows, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
     """The true cosine of each piece that has a vector: 3 us each at 384 dimensions."""
-    # In order, so that pieces on one page are read from it together.
-    sql = f"""SELECT v.chunk, vec_distance_l2(v.embedding, ?) FROM json_each(?) j
+    if not pieces:
+        return {}
+    sql = f"""SELECT v.chunk, vec_distance_l2(v.embedding, ?) FROM carray(?) j
               CROSS JOIN vector_{generation} v ON v.chunk = j.value"""
-    found = rows(sql, (vector.tobytes(), json.dumps(sorted(pieces))))
+    found = rows(sql, (vector.tobytes(), carried(pieces)))
     return {piece: 1.0 - distance * distance / 2.0 for piece, distance in found}  # as _cosine, without 300 calls
 
 

@@ -35,7 +35,7 @@ from confide_daemon.store import (
     transcripts,
     usage,
 )
-from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
+from confide_daemon.store.connection import carried, connect, migrate, storage_errors, transaction
 from confide_daemon.store.damage import KEYWORDS, PAGES, VECTORS, Damage
 from confide_daemon.store.filters import allowed_documents, permitted
 from confide_daemon.store.pieces import iso_day, match_pieces, piece_hash
@@ -254,6 +254,17 @@ class SqliteStore(SqliteUpkeep):
     def deleted_paths(self, project: str, *, limit: int) -> list[str]:
         """The deleted files that can come back."""
         return history.deleted_paths(self._rows, project, limit=limit)
+
+    def deleted_notes(self, projects: frozenset[str] | None, *, limit: int) -> list[DocumentRow]:
+        """The deleted notes that can come back."""
+        where = "d.deleted AND (d.path GLOB 'memory/notes/?*' OR d.path GLOB 'memory/tasks/?*/?*')"
+        where += " AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"
+        values: list[Any] = []
+        if projects is not None:
+            where += " AND p.name IN (SELECT value FROM json_each(?))"
+            values.append(json.dumps(sorted(projects)))
+        sql = f"{DOCUMENT} WHERE {where} ORDER BY d.updated_at DESC, d.id DESC LIMIT ?"
+        return [_document(row) for row in self._rows(sql, (*values, limit))]
 
     def forget_deleted(self, before: float, *, limit: int) -> int:
         """Removes the texts of what was deleted before then."""
@@ -595,18 +606,21 @@ class SqliteStore(SqliteUpkeep):
 
     def places(self, pieces: Sequence[int]) -> list[Place]:
         """Where the pieces stand."""
-        # In order, so that pieces on one page are read from it together.
-        sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM json_each(?) j
+        if not pieces:
+            return []
+        sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM carray(?) j
                  CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document CROSS JOIN project p ON p.id = d.project"""
-        return [Place._make(row) for row in self._rows(sql, (json.dumps(sorted(pieces)),))]
+        return [Place._make(row) for row in self._rows(sql, (carried(pieces),))]
 
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
         """The pieces with their documents."""
+        if not pieces:
+            return {}
         sql = """SELECT c.id, c.document, c.position, c.start_line, c.end_line, c.heading, c.tokens, c.text, p.name, d.path,
                  d.source, d.author, d.updated_at, d.words, d.importance, coalesce(u.uses, 0)
-                 FROM chunk c JOIN document d ON d.id = c.document JOIN project p ON p.id = d.project
-                 LEFT JOIN document_use u ON u.document = d.id WHERE c.id IN (SELECT value FROM json_each(?))"""
-        return {row[0]: HitRow._make(row) for row in self._rows(sql, (json.dumps(list(pieces)),))}
+                 FROM carray(?) j CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document
+                 CROSS JOIN project p ON p.id = d.project LEFT JOIN document_use u ON u.document = d.id"""
+        return {row[0]: HitRow._make(row) for row in self._rows(sql, (carried(pieces),))}
 
     def pieces_of(self, document: int, *, limit: int) -> list[int]:
         """The first pieces of a document."""
@@ -615,9 +629,11 @@ class SqliteStore(SqliteUpkeep):
 
     def texts_around(self, pieces: Sequence[int], *, reach: int) -> dict[tuple[int, int], str]:
         """The texts of pieces and of those beside them in their documents."""
-        sql = """SELECT n.document, n.position, n.text FROM json_each(?) j CROSS JOIN chunk c ON c.id = j.value
+        if not pieces:
+            return {}
+        sql = """SELECT n.document, n.position, n.text FROM carray(?) j CROSS JOIN chunk c ON c.id = j.value
                  CROSS JOIN chunk n ON n.document = c.document AND n.position BETWEEN c.position - ? AND c.position + ?"""
-        found = self._rows(sql, (json.dumps(list(pieces)), reach, reach))
+        found = self._rows(sql, (carried(pieces), reach, reach))
         return {(document, position): text for document, position, text in found}
 
     # ---------------------------------------------------------------- counts and health
