@@ -117,6 +117,36 @@ class Copies:
         )
         return WrittenBack(on_disk, newest[-1], warning)
 
+    async def take_away(self, change: Change) -> WrittenBack:
+        """Remove the file of a deleted document from the machine's disk within two seconds; one that a person has just edited stays,
+        and brings the document back.
+
+        Never raises for the machine's sake, as `write_back`; `on_disk` says that the disk is as the daemon has it.
+        """
+        gone = PutResult(change.revision, "", "", changed=True, merged=False, clash=False, queued=0)
+        if change.project not in self.projects:
+            return WrittenBack(False, gone)
+        try:
+            async with asyncio.timeout(WRITE_BACK_DEADLINE_S), self._order:
+                held = self._held.get((change.project, change.path))
+                answer = await self._apply(change, change.before, WRITE_BACK_DEADLINE_S)
+                if answer is None:
+                    return WrittenBack(True, gone)
+                grants = self._grants()
+                grants.require_write(change.project, change.path)
+                base = held.revision if held else _told_base(answer)
+                text = answer["text"]
+                kept = await self._space.put(change.project, change.path, text, base=base, author=grants.alias)
+        except (TimeoutError, ConnectionLost):
+            why = "this machine has not confirmed that its file is gone; it goes with the next sync"
+            return WrittenBack(False, gone, f"deleted, but {why}")
+        except ConfideError as error:
+            return WrittenBack(False, gone, f"deleted, but the file on this machine is still there: {error.message}")
+        self._publish(Change.of(change.project, change.path, kept, None))
+        return WrittenBack(
+            True, kept, "the file was just edited on this machine, so it stays, and the document with it"
+        )
+
     async def flush(self, project: str, path: str) -> None:
         """Let the machine send what a person has just written there, so that a store builds upon it instead of merging with it later.
 

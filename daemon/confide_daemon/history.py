@@ -12,10 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from confide_daemon.errors import NotFoundError, StorageError
+from confide_daemon.errors import DamagedError, NotFoundError, StorageError
+from confide_daemon.notes.comparison import compare
 from confide_daemon.results import PutResult
 from confide_daemon.store import RevisionEntry, Store
 from confide_daemon.threads import StoreThreads
+from confide_daemon.writes import Operation
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ DAY_S = 86_400.0
 # Documents of one transaction: other writes of the space wait for no more than that.
 _SWEPT_AT_ONCE = 32
 _LOOKED_AT = 500
+# Texts that one listing reads, to say what each revision changed.
+MAX_COMPARED_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,27 @@ class Deleted:
     restorable_until: float
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A revision, and in a line what it changed."""
+
+    entry: RevisionEntry
+    summary: str
+
+
 class Restores(Protocol):
     """The one writer of the space, as far as it is needed here."""
 
-    def restore(self, project: str, path: str, *, revision: int | None, author: str) -> PutResult: ...
+    def restore(
+        self,
+        project: str,
+        path: str,
+        *,
+        revision: int | None,
+        author: str,
+        base: int | None = None,
+        operation: Operation | None = None,
+    ) -> PutResult: ...
 
 
 class History:
@@ -94,6 +115,29 @@ class History:
 
         return await self._threads.read(work)
 
+    async def past(self, project: str, path: str, *, limit: int) -> list[Past]:
+        """The newest revisions of a document with what each changed, newest first. Raises as `revisions`."""
+
+        def work(store: Store) -> list[Past]:
+            with store.reading():
+                row = store.document(project, path)
+                # One more, to compare the last one with.
+                found = store.revisions(row.id, limit=limit + 1) if row is not None else []
+                if row is None or not found:
+                    raise NotFoundError(
+                        "nothing is known of such a document", hint="memory_list and memory_search show what there is"
+                    )
+                texts = _texts(store, row.id, found)
+            return [
+                Past(
+                    entry,
+                    _summary(entry, texts.get(entry.number), before, texts.get(before.number) if before else None),
+                )
+                for entry, before in zip(found[:limit], [*found[1:], None], strict=False)
+            ]
+
+        return await self._threads.read(work)
+
     async def deleted(self, project: str) -> list[Deleted]:
         """What was deleted in a project and can come back, the last one first; at most `MAX_DELETED`."""
         return await self._threads.read(lambda store: self._deleted(store, project))
@@ -109,14 +153,31 @@ class History:
                     found.append(Deleted(path, last, row.author, row.updated_at, row.updated_at + self._kept_s))
         return found
 
-    async def restore(self, project: str, path: str, *, revision: int | None, author: str) -> PutResult:
+    def restorable_until(self, deleted_at: float) -> float:
+        """How long what was deleted then can come back, in seconds since 1970."""
+        return deleted_at + self._kept_s
+
+    async def restore(
+        self,
+        project: str,
+        path: str,
+        *,
+        revision: int | None,
+        author: str,
+        base: int | None = None,
+        operation: Operation | None = None,
+    ) -> PutResult:
         """Makes an older revision the newest; without a number the newest one whose text is another than the present one.
 
         Raises:
             NotFoundError: there is no such document, revision, or other text.
-            StorageError.
+            ConflictError: the document has another revision than `base`.
+            StorageError, OperationError.
         """
-        return await self._change(lambda: self._writer.restore(project, path, revision=revision, author=author))
+        restore = self._writer.restore
+        return await self._change(
+            lambda: restore(project, path, revision=revision, author=author, base=base, operation=operation)
+        )
 
     async def sweep(self) -> int:
         """Removes the texts of what was deleted too long ago; of how many documents.
@@ -143,3 +204,29 @@ class History:
             except StorageError as error:
                 log.error("what was deleted long ago could not be removed: %s", error)
             await asyncio.sleep(DAY_S)
+
+
+def _texts(store: Store, document: int, entries: list[RevisionEntry]) -> dict[int, str]:
+    """The texts of revisions by number, as many as may be read for one listing; one that is damaged is not among them."""
+    texts: dict[int, str] = {}
+    size = 0
+    for entry in entries:
+        size += entry.bytes
+        if size > MAX_COMPARED_BYTES:
+            break
+        with suppress(DamagedError):
+            row = store.revision(document, entry.number)
+            if row is not None and row.text is not None:
+                texts[entry.number] = row.text
+    return texts
+
+
+def _summary(entry: RevisionEntry, text: str | None, before: RevisionEntry | None, earlier: str | None) -> str:
+    if entry.deleted:
+        return "deleted"
+    if before is None and entry.number == 1:
+        return "created"
+    if before is not None and before.deleted:
+        return "restored"
+    found = compare(earlier, text) if text is not None and earlier is not None else None
+    return "" if found is None else str(found)

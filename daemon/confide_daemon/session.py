@@ -327,6 +327,12 @@ class Session:
             self._publish(Change.of(project, path, result, before))
         return await self._copies.write_back(project, path, result, before)
 
+    async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
+        """Remove the file of a deleted document from the caller's disk, and from the other machines of the space."""
+        change = Change(project, path, revision, "", before, None)
+        self._publish(change)
+        return await self._copies.take_away(change)
+
     async def flush(self, project: str, path: str) -> None:
         """Take in what the machine's file holds now."""
         await self._copies.flush(project, path)
@@ -355,6 +361,7 @@ class _CallMachine:
         self._session = session
         self._report = report
         self.write_back = session.write_back
+        self.take_away = session.take_away
         self.flush = session.flush
         self.backlog = session.backlog
         self.workplace = session.workplace

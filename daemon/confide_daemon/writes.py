@@ -13,7 +13,7 @@ from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, Op
 from confide_daemon.index import IndexSettings
 from confide_daemon.indexing.plan import holdings
 from confide_daemon.line_ends import in_style_of
-from confide_daemon.results import Comparison, PutResult, RebuildResult, RemoveResult
+from confide_daemon.results import Comparison, DeleteResult, PutResult, RebuildResult, RemoveResult
 from confide_daemon.store import DocumentRow, OperationRow, Store
 from confide_daemon.threeway import Merge, merge_texts
 
@@ -127,10 +127,7 @@ class Writer:
         """A new document; None where there is one of that name, which stays as it is. Deleted ones of that name come to life."""
         with self._store.writing():
             row = self._store.document(project, path)
-            known = self._store.operation(operation.id) if operation else None
-            if operation and known:
-                if known.asked != operation.asked:
-                    raise OperationError
+            if known := self._known(operation):
                 return self._repeated(row, known)
             if row is not None and not row.deleted:
                 return None
@@ -160,7 +157,7 @@ class Writer:
         """Changes a document that is there.
 
         Args:
-            change: from the text as it is to the text as it is to be.
+            change: from the text as it is to the text as it is to be, with the line ends that it has.
             base: the revision it must have; None: any.
 
         Raises:
@@ -176,7 +173,27 @@ class Writer:
                 raise ConflictError(base, row.revision)
             return change(before)
 
-        return self._edit(project, path, "", author, operation, checked)
+        return self._edit(project, path, "", author, operation, checked, is_exact=True)
+
+    def delete(self, project: str, path: str, *, author: str, operation: Operation | None = None) -> DeleteResult:
+        """Deletes a document whatever its revision is; the history stays.
+
+        Raises:
+            NotFoundError: there is no such document.
+            OperationError.
+        """
+        with self._store.writing():
+            row = self._store.document(project, path)
+            known = self._known(operation)
+            if known and row is not None:
+                return DeleteResult(known.revision, row.updated_at, known.previous, row.deleted, repeated=True)
+            if row is None or row.deleted:
+                raise NotFoundError("no such document", hint="it may have been deleted already")
+            buried = self._tombstone(row, author)
+            if operation:
+                done = OperationRow(operation.id, operation.asked, buried.revision, "", row.hash, 0)
+                self._store.add_operation(done, now=time.time())
+            return DeleteResult(buried.revision, buried.updated_at, row.hash, is_deleted=True)
 
     def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
         """Deletes the document when `base` is its newest revision; the history stays."""
@@ -190,27 +207,52 @@ class Writer:
                 return RemoveResult(row.revision, removed=False, text=self._text(row))
             return RemoveResult(self._tombstone(row, author).revision, removed=True)
 
-    def restore(self, project: str, path: str, *, revision: int | None, author: str) -> PutResult:
-        """Makes an older text the newest revision; without a number the newest one that differs from the present one."""
+    def restore(
+        self,
+        project: str,
+        path: str,
+        *,
+        revision: int | None,
+        author: str,
+        base: int | None = None,
+        operation: Operation | None = None,
+    ) -> PutResult:
+        """Makes an older text the newest revision; without a number the newest one that differs from the present one.
+
+        Raises:
+            NotFoundError: there is no such text.
+            ConflictError: the document is not at revision `base`.
+            OperationError.
+        """
         with self._store.writing():
             row = self._store.document(project, path)
-            entries = self._store.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
-            if row is None or not entries:
-                raise NotFoundError(
-                    "nothing is known of such a document", hint="confide deleted lists what can come back"
-                )
+            if known := self._known(operation):
+                return self._repeated(row, known)
+            if row is not None and base not in (None, row.revision):
+                raise ConflictError(base, row.revision)
+            result = self._restored(row, revision, project, path, author)
+            if operation:
+                self._note(operation, result)
+            return result
+
+    def _restored(
+        self, row: DocumentRow | None, revision: int | None, project: str, path: str, author: str
+    ) -> PutResult:
+        entries = self._store.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
+        if row is None or not entries:
+            raise NotFoundError("nothing is known of such a document", hint="confide deleted lists what can come back")
+        if revision is None:
+            revision = next((one.number for one in entries if not one.deleted and one.hash != row.hash), None)
             if revision is None:
-                revision = next((one.number for one in entries if not one.deleted and one.hash != row.hash), None)
-                if revision is None:
-                    raise NotFoundError("the document has no other text to restore", hint="confide history lists them")
-            found = self._store.revision(row.id, revision)
-            if found is None:
-                raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
-            if found.text is None:
-                raise NotFoundError(f"revision {revision} deleted the document", hint="name the one before")
-            if found.hash == row.hash:
-                return self._result(row, found.text, changed=False)
-            return self._keep(row, project, path, found.text, author=author)
+                raise NotFoundError("the document has no other text to restore", hint="confide history lists them")
+        found = self._store.revision(row.id, revision)
+        if found is None:
+            raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
+        if found.text is None:
+            raise NotFoundError(f"revision {revision} deleted the document", hint="name the one before")
+        if found.hash == row.hash:
+            return self._result(row, found.text, changed=False)
+        return self._keep(row, project, path, found.text, author=author)
 
     def bury(self, project: str, gone: Iterable[tuple[str, int]], *, author: str) -> None:
         """Deletes what a machine deleted, where it had the newest revision."""
@@ -244,16 +286,16 @@ class Writer:
         author: str,
         operation: Operation | None,
         change: Callable[[str | None], str],
+        *,
+        is_exact: bool = False,
     ) -> PutResult:
+        """`is_exact`: the change sees to line ends and marks itself."""
         with self._store.writing():
             row = self._store.document(project, path)
-            known = self._store.operation(operation.id) if operation else None
-            if operation and known:
-                if known.asked != operation.asked:
-                    raise OperationError
+            if known := self._known(operation):
                 return self._repeated(row, known)
             before = None if row is None or row.deleted else self._text(row)
-            after = documents.check_text(in_style_of(before, change))
+            after = documents.check_text(change(before) if is_exact else in_style_of(before, change))
             lines = len(documents.split_keeping_ends(written.strip("\n")))
             if row is not None and after == before:
                 result = self._result(row, after, changed=False, previous=row.hash)
@@ -262,6 +304,12 @@ class Writer:
             if operation:
                 self._note(operation, result)
             return result
+
+    def _known(self, operation: Operation | None) -> OperationRow | None:
+        known = self._store.operation(operation.id) if operation else None
+        if operation and known and known.asked != operation.asked:
+            raise OperationError
+        return known
 
     def _note(self, operation: Operation, result: PutResult) -> None:
         done = OperationRow(

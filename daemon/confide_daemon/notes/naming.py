@@ -50,6 +50,11 @@ def path_of(identity: str, title: str, task_id: str | None) -> str:
     return f"{folder_of(task_id)}{slug(title) or 'note'}-{identity.rsplit('_', 1)[-1]}.md"
 
 
+def is_named(path: str, identity: str) -> bool:
+    """Whether a file has the name that `path_of` gives a note of this id, whatever its title is."""
+    return path.endswith(f"-{identity.rsplit('_', 1)[-1]}.md")
+
+
 def slug(text: str) -> str:
     """The text as a part of a file name: letters and digits in lower case, with `-` between; other scripts are kept. May be empty."""
     plain = unicodedata.normalize("NFKD", text)

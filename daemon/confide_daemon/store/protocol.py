@@ -387,6 +387,9 @@ class Store(Protocol):
     def deleted_paths(self, project: str, *, limit: int) -> list[str]:
         """The memory files that were deleted and can come back, the last one first."""
 
+    def deleted_notes(self, projects: frozenset[str] | None, *, limit: int) -> list[DocumentRow]:
+        """The documents of notes that were deleted and can come back, the last one first."""
+
     def forget_deleted(self, before: float, *, limit: int) -> int:
         """Removes the texts of documents that were deleted before then; of how many. Their revisions go on being counted."""
 

@@ -22,17 +22,21 @@ from confide_daemon.exchange import as_request_error
 from confide_daemon.tools import (
     context_info,
     dedupe,
+    delete,
     entity_list,
     entity_search,
     get,
     import_notes,
+    link,
     listing,
+    note_history,
     project_summary,
     read,
     search,
     status,
     store,
     sync,
+    update,
 )
 from confide_daemon.tools.arguments import check
 from confide_daemon.tools.catalogue import definitions
@@ -57,6 +61,10 @@ _CALLS: dict[str, Call] = {
     sync.DEFINITION.name: sync.call,
     get.DEFINITION.name: get.call,
     listing.DEFINITION.name: listing.call,
+    update.DEFINITION.name: update.call,
+    delete.DEFINITION.name: delete.call,
+    note_history.DEFINITION.name: note_history.call,
+    link.DEFINITION.name: link.call,
     dedupe.DEFINITION.name: dedupe.call,
     import_notes.DEFINITION.name: import_notes.call,
     project_summary.DEFINITION.name: project_summary.call,

@@ -16,17 +16,21 @@ from confide_daemon.errors import ToolsetError
 from confide_daemon.tools import (
     context_info,
     dedupe,
+    delete,
     entity_list,
     entity_search,
     get,
     import_notes,
+    link,
     listing,
+    note_history,
     project_summary,
     read,
     search,
     status,
     store,
     sync,
+    update,
 )
 from confide_daemon.tools.definition import Definition
 
@@ -52,7 +56,16 @@ CAPABILITIES: dict[str, Any] = {
 
 TOOLSETS: dict[str, tuple[Definition, ...]] = {
     "core": (search.DEFINITION, read.DEFINITION, store.DEFINITION, status.DEFINITION, sync.DEFINITION),
-    "notes": (get.DEFINITION, listing.DEFINITION, dedupe.DEFINITION, import_notes.DEFINITION),
+    "notes": (
+        get.DEFINITION,
+        listing.DEFINITION,
+        update.DEFINITION,
+        delete.DEFINITION,
+        note_history.DEFINITION,
+        link.DEFINITION,
+        dedupe.DEFINITION,
+        import_notes.DEFINITION,
+    ),
     "entities": (
         project_summary.DEFINITION,
         context_info.DEFINITION,

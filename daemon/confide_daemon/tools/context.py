@@ -20,6 +20,10 @@ class Machine(Protocol):
         """Bring a new revision to the caller's disk, merging with what a person has just written there."""
         ...
 
+    async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
+        """Remove the file of a deleted document from the caller's disk; one that a person has just edited brings the document back."""
+        ...
+
     async def flush(self, project: str, path: str) -> None:
         """Take in what a person has just written to the file on the caller's machine, if anything."""
         ...

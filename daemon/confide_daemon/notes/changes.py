@@ -1,0 +1,114 @@
+"""Changes of a note's document: its fields, its text, what it states of other notes. From text to text; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confide_daemon.errors import ToolError
+from confide_daemon.line_ends import style_of
+from confide_daemon.notes import front_matter
+from confide_daemon.notes.draft import stamp
+from confide_daemon.notes.front_matter import UnreadableError
+from confide_daemon.notes.note import MAX_RELATIONS, Relation
+
+Change = Callable[[str], str]
+
+
+def of_fields(
+    fields: Mapping[str, Any], content: str | None, stated: tuple[str, Sequence[str]] | None, *, now: float
+) -> Change:
+    """The change that sets these fields ("" or empty: takes them out) and this text.
+
+    Args:
+        stated: a kind of relation, and all notes that it is to be stated of.
+        now: seconds since 1970, for `updated`, which stays what it is where nothing else changes.
+
+    The change raises ToolError where the front matter cannot be read, or not be changed in that way.
+    """
+
+    def change(text: str) -> str:
+        changes = {name: None if value in ("", [], (), {}) else value for name, value in fields.items()}
+        if stated is not None:
+            changes["relations"] = _stating(text, *stated)
+        return _dated(text, _with_content(_edited(text, changes), content), now)
+
+    return change
+
+
+def of_relation(relation: Relation, *, now: float) -> Change:
+    """The change that adds what is stated, unless it is stated already. It raises as `of_fields`."""
+
+    def change(text: str) -> str:
+        raw = front_matter.parse(text).fields.get("relations")
+        others = [other for kind, other in _entries(raw) if kind == relation.kind and isinstance(other, str)]
+        if relation.other in others:
+            return text
+        return _dated(text, _edited(text, {"relations": _stating(text, relation.kind, [*others, relation.other])}), now)
+
+    return change
+
+
+def _edited(text: str, changes: Mapping[str, Any]) -> str:
+    try:
+        return front_matter.edit(text, changes)
+    except UnreadableError as error:
+        raise ToolError(
+            f"this note cannot be changed field by field: {error}",
+            hint="its file has to be put right first: read it with memory_read, and repair it by hand or with memory_store in mode replace",
+        ) from None
+
+
+def _dated(before: str, after: str, now: float) -> str:
+    """With the time of the change, where there was one and the note has front matter to say so."""
+    if after == before or not front_matter.split(after)[0]:
+        return after
+    return _edited(after, {"updated": stamp(now)})
+
+
+def _with_content(text: str, content: str | None) -> str:
+    """With another text below the front matter, set apart from it as it was."""
+    if content is None:
+        return text
+    head, body = front_matter.split(text)
+    if body.replace("\r\n", "\n").strip("\n") == content.replace("\r\n", "\n").strip("\n"):
+        return text
+    ends = "\r\n" if style_of(text).crlf else "\n"
+    above = body[: len(body) - len(body.lstrip("\r\n"))] or (ends if head and not body else "")
+    if head and not head.endswith("\n"):
+        head += ends
+    plain = content.replace("\r\n", "\n").strip("\n") + "\n"
+    return head + above + plain.replace("\n", ends)
+
+
+def _stating(text: str, kind: str, others: Sequence[str]) -> Any:
+    """The field `relations` in the form that it has, with exactly these for the kind; what else it holds stays, understood or not."""
+    raw = front_matter.parse(text).fields.get("relations")
+    if isinstance(raw, dict):
+        found: Any = {**raw, kind: list(others)} if others else {name: raw[name] for name in raw if name != kind}
+    elif raw is None or isinstance(raw, list):
+        wanted = list(dict.fromkeys(others))
+        found = [item for item in raw or () if not _is_of(item, kind) or item.get("id") in wanted]
+        there = [item.get("id") for item in found if _is_of(item, kind)]
+        found += [Relation(kind, other).as_field() for other in wanted if other not in there]
+    else:
+        raise ToolError(
+            "the 'relations' of this note are not understood, so none can be added",
+            hint="in its file, make them a list of {relation, id}",
+        )
+    if len(_entries(found)) > MAX_RELATIONS:
+        raise ToolError(f"a note states at most {MAX_RELATIONS} relations", hint="state it in the other note instead")
+    return found or None
+
+
+def _is_of(item: Any, kind: str) -> bool:
+    return isinstance(item, dict) and item.get("relation") == kind
+
+
+def _entries(raw: Any) -> list[tuple[Any, Any]]:
+    if isinstance(raw, dict):
+        pairs = [(kind, others if isinstance(others, list) else [others]) for kind, others in raw.items()]
+        return [(kind, other) for kind, others in pairs for other in others]
+    if isinstance(raw, list):
+        return [(item.get("relation"), item.get("id")) for item in raw if isinstance(item, dict)]
+    return []

@@ -1,0 +1,120 @@
+"""`memory_link`: what one note is to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confide_daemon.errors import ToolError
+from confide_daemon.notes import changes as texts
+from confide_daemon.notes import circles
+from confide_daemon.notes.note import RELATIONS, Relation
+from confide_daemon.store import NoteRow, Store
+from confide_daemon.tools import changes, get
+from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
+from confide_daemon.tools.definition import COUNT, FLAG, TEXT, Definition, record
+from confide_daemon.tools.note_form import ID
+
+# What holds in both directions, if it holds in one. The others have a direction, and are found from both ends anyway.
+MUTUAL = ("contradicts", "see_also", "supports")
+
+_END = record(
+    {
+        "id": TEXT,
+        "title": TEXT,
+        "path": TEXT,
+        "project": TEXT,
+        "revision": COUNT,
+        "relations": {"type": "array", "items": get.RELATION},
+    }
+)
+
+DEFINITION = Definition(
+    name="memory_link",
+    title="Relate notes",
+    description="State what one note is to another. It is found from both; bidirectional writes it into both files.",
+    properties={
+        "id": {**ID, "description": "The note that states it"},
+        "relatedId": ID,
+        "relation": {"type": "string", "enum": list(RELATIONS)},
+        "bidirectional": {"type": "boolean", "default": False, "description": f"Only {', '.join(MUTUAL)}"},
+    },
+    required=("id", "relatedId", "relation"),
+    output=record({"note": _END, "related": _END, "changed": FLAG, **changes.OUTCOME}, optional=("note", "related")),
+    offline="queue",
+)
+
+
+async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Write a relation into the note that states it, or into both.
+
+    Raises:
+        GrantError: the caller may not write there.
+        NotFoundError: one of the notes is not there.
+        ToolError: the relation makes no sense, or the note's front matter cannot be changed.
+        StorageError, OperationError.
+    """
+    kind, is_mutual = arguments["relation"], arguments["bidirectional"]
+    if arguments["id"] == arguments["relatedId"]:
+        raise ToolError("a note cannot be related to itself", hint="name two notes")
+    if is_mutual and kind not in MUTUAL:
+        raise ToolError(
+            f"'{kind}' has a direction, so both notes cannot state it",
+            hint=f"leave bidirectional out: a relation is found from both of its notes. It is for {', '.join(MUTUAL)}",
+        )
+    projects = changes.reachable(context)
+    row = await changes.writable(context, arguments["id"])
+    other = await (changes.writable if is_mutual else _seen)(context, arguments["relatedId"])
+
+    def check(store: Store) -> None:
+        if kind == circles.KIND:
+            circles.refuse(store, row.id, [other.id], projects)
+
+    has_changed, written = await _state(context, arguments, row, Relation(kind, other.id), "", check)
+    if is_mutual:
+        also, mirrored = await _state(context, arguments, other, Relation(kind, row.id), "mirrored", check)
+        has_changed = has_changed or also
+        written = [*written, *mirrored]
+    outcome = {
+        "queued": False,
+        "onDisk": all(one.on_disk for one in written),
+        "warnings": list(dict.fromkeys(warning for one in written for warning in changes.warnings(one))),
+    }
+    structured: dict[str, Any] = {"changed": has_changed, **outcome}
+    for name, end in (("note", row), ("related", other)):
+        found = await context.space.notes.get(end.id, context.grants.projects_among(None))
+        structured[name] = {
+            **{field: getattr(found.row, field) for field in ("id", "title", "path", "project", "revision")},
+            "relations": get.relations(found),
+        }
+    said = f"{row.title} ({row.id}) {kind} {other.title} ({other.id})"
+    head = (
+        f"{said}{', and the other way round' if is_mutual else ''}{'' if has_changed else ', as was stated already'}."
+    )
+    return ToolResult(structured, "\n".join([head, *changes.told(outcome)]))
+
+
+async def _seen(context: ToolContext, identity: str) -> NoteRow:
+    return await context.space.notes.row(identity, changes.reachable(context))
+
+
+async def _state(
+    context: ToolContext,
+    arguments: dict[str, Any],
+    row: NoteRow,
+    relation: Relation,
+    part: str,
+    check: Callable[[Store], None],
+) -> tuple[bool, list[WrittenBack]]:
+    changes.require_writable(context, row.project, row.path)
+    result = await context.space.notes.edit(
+        row,
+        texts.of_relation(relation, now=changes.moment(context)),
+        author=context.grants.alias,
+        operation=changes.operation(context, DEFINITION.name, arguments, part),
+        check=check,
+    )
+    if result.repeated and not result.hash:
+        return False, []
+    written = await context.machine.write_back(row.project, row.path, result, result.previous_hash)
+    return result.changed or result.repeated, [written]

@@ -1,0 +1,143 @@
+"""`memory_update`: change fields or the text of a note, or bring an older text back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confide_daemon.errors import ToolError
+from confide_daemon.notes import changes as texts
+from confide_daemon.notes import circles
+from confide_daemon.space import PutResult
+from confide_daemon.store import Store
+from confide_daemon.tools import changes, get, note_form
+from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
+from confide_daemon.tools.definition import FLAG, Definition, record
+from confide_daemon.tools.note_form import FIELDS, ID, PROPERTIES
+
+REVISION: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**53}
+_LINES = ("title", "type", "category", "entity", "source", "status")
+_WHOLE = get.DEFINITION.output["properties"]
+# So that the fields cost their tokens once: `memory_store` says what they are.
+_FIELDS = {name: {part: schema[part] for part in schema if part != "description"} for name, schema in FIELDS.items()}
+
+DEFINITION = Definition(
+    name="memory_update",
+    title="Change a note",
+    description="Change only the given fields of a note. '' or [] clears one. relatedTo replaces those of its relation.",
+    properties={
+        "id": ID,
+        "content": {"type": "string", "maxLength": 1_000_000},
+        **_FIELDS,
+        "relatedTo": {part: PROPERTIES["relatedTo"][part] for part in ("type", "items", "maxItems")},
+        "relation": PROPERTIES["relation"],
+        "expectedRevision": {**REVISION, "description": "Refuse if it has another"},
+        "restoreRevision": {**REVISION, "description": "Bring this text back, also of a deleted note"},
+    },
+    required=("id",),
+    output=record(
+        {**_WHOLE, "changed": FLAG, **changes.OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")
+    ),
+    destructive=True,  # it overwrites, although every earlier revision is kept
+    offline="queue",
+)
+
+
+async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Change a note, then bring its file to the caller's disk.
+
+    Raises:
+        GrantError: the caller may not write it.
+        NotFoundError: there is no such note, or no such revision.
+        ConflictError: it is not at `expectedRevision`.
+        ToolError: the arguments do not go together, or the note's front matter cannot be changed.
+        InvalidTextError, TooLargeError, StorageError, OperationError.
+    """
+    identity, base = arguments["id"], arguments.get("expectedRevision")
+    given = [name for name in arguments if name not in ("id", "expectedRevision")]
+    if not given:
+        raise ToolError("there is nothing to change", hint="give content, a field such as tags, or restoreRevision")
+    operation = changes.operation(context, DEFINITION.name, arguments)
+    if "restoreRevision" in arguments:
+        if len(given) > 1:
+            raise ToolError("'restoreRevision' brings a whole text back", hint="change fields in a second call")
+        project, path = await context.space.notes.place(identity, changes.reachable(context))
+        changes.require_writable(context, project, path)
+        await context.machine.flush(project, path)
+        changes.require_writable(context, project, path)
+        result = await context.space.history.restore(
+            project,
+            path,
+            revision=arguments["restoreRevision"],
+            author=context.grants.alias,
+            base=base,
+            operation=operation,
+        )
+        return await _answer(context, identity, project, path, result)
+    fields, stated = _fields(arguments), _stated(arguments)
+    row = await changes.writable(context, identity)
+    for other in stated[1] if stated else ():
+        await context.space.notes.row(other, changes.reachable(context))
+    change = texts.of_fields(fields, arguments.get("content"), stated, now=changes.moment(context))
+    result = await context.space.notes.edit(
+        row,
+        change,
+        author=context.grants.alias,
+        base=base,
+        operation=operation,
+        check=_check(row.id, stated, changes.reachable(context)),
+    )
+    return await _answer(context, row.id, row.project, row.path, result)
+
+
+def _fields(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The fields as they are to stand in the note; "" and empty ones are cleared."""
+    fields: dict[str, Any] = {}
+    for name in FIELDS:
+        if name not in arguments:
+            continue
+        value = arguments[name]
+        if name in _LINES and value:
+            value = note_form.one_line(name, [value])[0]
+        elif name in ("tags", "keywords"):
+            value = list(note_form.one_line(name, value))
+        elif name == "importance" and value != "":
+            value = note_form.importance(value)
+        elif name == "sensitive":
+            value = value or None
+        fields[name] = value
+    return fields
+
+
+def _stated(arguments: dict[str, Any]) -> tuple[str, list[str]] | None:
+    """A kind of relation, and the notes that it is to be stated of."""
+    if "relatedTo" not in arguments:
+        if "relation" in arguments:
+            raise ToolError("'relation' needs 'relatedTo'", hint="the ids of the notes it is a relation to")
+        return None
+    others = list(dict.fromkeys(arguments["relatedTo"]))
+    if arguments["id"] in others:
+        raise ToolError("a note cannot be related to itself", hint="leave its own id out of relatedTo")
+    return arguments.get("relation", "see_also"), others
+
+
+def _check(
+    identity: str, stated: tuple[str, list[str]] | None, projects: frozenset[str] | None
+) -> Callable[[Store], None] | None:
+    if stated is None or stated[0] != circles.KIND:
+        return None
+    return lambda store: circles.refuse(store, identity, stated[1], projects)
+
+
+async def _answer(context: ToolContext, identity: str, project: str, path: str, result: PutResult) -> ToolResult:
+    if result.repeated and not result.hash:
+        why = "it was changed before, and the note has been deleted since"
+        outcome: dict[str, Any] = {"queued": False, "onDisk": False, "warnings": [why]}
+        return ToolResult({"id": identity, "changed": True, **outcome}, f"warning: {why}")
+    written: WrittenBack = await context.machine.write_back(project, path, result, result.previous_hash)
+    found = await context.space.notes.at(project, path, context.grants.projects_among(None))
+    whole, outcome = get.whole(found), changes.outcome(written)
+    changed = result.changed or result.repeated
+    said = "changed" if result.changed else "was changed by this call before" if result.repeated else "says so already"
+    head = f"The note {found.row.id} in {path} [{project}] {said}: revision {found.row.revision}."
+    return ToolResult({**whole, "changed": changed, **outcome}, "\n".join([head, *changes.told(outcome)]))
