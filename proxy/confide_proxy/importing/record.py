@@ -60,7 +60,8 @@ class Record:
         if self.id is not None:
             return self.id
         digest = origin_hash(self.system, self.origin)
-        name = slug(self.entity or self.title or "") or "note"
+        # Not of the title, which people change there: the note would come a second time.
+        name = slug(self.entity or "") or slug(self.system)
         return f"mem_{name}_{_seconds(self.created)}_{digest}"
 
 
