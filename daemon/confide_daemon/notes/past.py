@@ -21,17 +21,15 @@ def place(store: Store, identity: str, projects: frozenset[str] | None) -> tuple
         row = store.note(identity, projects)
         if row is not None:
             return row.project, row.path
-        deleted = store.deleted_notes(projects, limit=MAX_DELETED)
-        named = [row for row in deleted if naming.is_named(row.path, identity) or _has_id(row, identity)]
-        others = [row for row in deleted if row not in named]
-        for document in (*named, *others[:MAX_READ]):
-            if _is(store, document, identity):
+        left = MAX_READ
+        # The last one first: a file that was renamed is deleted under its old name before.
+        for document in store.deleted_notes(projects, limit=MAX_DELETED):
+            is_named = naming.is_named(document.path, identity)
+            is_named = is_named or naming.id_of_path(document.project, document.path) == identity
+            left -= not is_named
+            if (is_named or left >= 0) and _is(store, document, identity):
                 return document.project, document.path
     raise NotFoundError("there is no note of that id", hint="memory_search and memory_list show ids")
-
-
-def _has_id(row: DocumentRow, identity: str) -> bool:
-    return naming.id_of_path(row.project, row.path) == identity
 
 
 def _is(store: Store, row: DocumentRow, identity: str) -> bool:

@@ -1,0 +1,97 @@
+"""What is deleted leaves the machines, and can come back."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from tests.support.notes import Agent
+from tests.support.serving import DEADLINE_S, Machine, Serving, machine
+
+
+async def test_a_deleted_note_leaves_the_machines_and_can_come_back(
+    agent: Agent, laptop: Machine, daemon: Serving
+) -> None:
+    async with machine(daemon, "desktop", space="laptop") as other:
+        await other.attach("proj")
+        note = await agent.note("Text.", tags=["a"])
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await other.applied.get())["applied"]
+        done = await agent.call("memory_delete", id=note)
+        assert (done["deleted"], done["onDisk"], done["id"], done["revision"]) == (True, True, note, 2)
+        assert datetime.fromisoformat(done["restorableUntil"]) > datetime.now(UTC)
+        assert laptop.files == {}
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await other.applied.get())["text"] is None
+        assert other.files == {}
+    assert "no note of that id" in await agent.refused("memory_get", id=note)
+    assert "no note of that id" in await agent.refused("memory_update", id=note, status="x")
+    assert (await agent.call("memory_list"))["total"] == 0
+    assert (await agent.call("memory_search", query="text"))["results"] == []
+    back = await agent.call("memory_update", id=note, restoreRevision=1)
+    assert (back["content"], back["tags"], back["revision"], back["onDisk"]) == ("Text.", ["a"], 3, True)
+    assert len(laptop.files) == 1
+
+
+async def test_any_file_of_memory_is_deleted_by_its_path(agent: Agent, laptop: Machine) -> None:
+    await agent.call("memory_store", content="Plan.", path="memory/plan.md")
+    await agent.call("memory_store", content="All.", path="memory/plan.md", project="global")
+    done = await agent.call("memory_delete", path="memory/plan.md")
+    assert (done["deleted"], done["path"], done["project"]) == (True, "memory/plan.md", "proj")
+    assert list(laptop.files) == [("global", "memory/plan.md")]
+    assert "no such document" in await agent.refused("memory_delete", path="memory/plan.md")
+    await agent.call("memory_delete", path="memory/plan.md", project="global")
+    assert laptop.files == {}
+    history = await agent.call("memory_history", path="memory/plan.md", project="proj")
+    assert [one["summary"] for one in history["revisions"]] == ["deleted", "created"]
+
+
+async def test_a_file_that_a_person_has_just_edited_is_not_deleted_under_them(agent: Agent, laptop: Machine) -> None:
+    note = await agent.note("Text.")
+    (key,) = laptop.files
+    # Saved, and not sent yet.
+    laptop.files[key] = edited = laptop.files[key].replace("Text.", "Text by hand.")
+    done = await agent.call("memory_delete", id=note)
+    assert done["deleted"] is False
+    assert "just edited" in done["warnings"][0]
+    assert laptop.files[key] == edited
+    assert (await agent.call("memory_get", id=note))["content"] == "Text by hand."
+
+
+async def test_a_machine_that_does_not_answer_is_said(agent: Agent, laptop: Machine) -> None:
+    note = await agent.note("Text.")
+    laptop.is_deaf = True
+    done = await agent.call("memory_delete", id=note)
+    assert (done["deleted"], done["onDisk"]) == (True, False)
+    assert "has not confirmed" in done["warnings"][0]
+
+
+async def test_a_note_that_a_person_renamed_comes_back_by_its_id(agent: Agent, laptop: Machine) -> None:
+    note = await agent.note("Text.")
+    (key,) = laptop.files
+    text = laptop.files[key]
+    await agent.call("memory_delete", path=key[1])
+    await laptop.put("memory/notes/mine.md", text)
+    await agent.call("memory_delete", id=note)
+    back = await agent.call("memory_update", id=note, restoreRevision=1)
+    assert back["path"] == "memory/notes/mine.md"
+    history = await agent.call("memory_history", id=note)
+    assert [one["summary"] for one in history["revisions"]] == ["restored", "deleted", "created"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "'id' or 'path' is missing"),
+        ({"id": "mem_nobody_1_abcdef12"}, "no note of that id"),
+        ({"id": "mem_nobody_1_abcdef12", "path": "memory/x.md"}, "exclude each other"),
+        ({"path": "memory/x.md"}, "no such document"),
+        ({"path": "docs/x.md"}, "below memory/"),
+        ({"path": "sessions/claude/x.md"}, "transcripts"),
+        ({"path": "memory/../x.md"}, "not allowed"),
+        ({"path": "memory/x.md", "project": "elsewhere"}, "cannot write to project"),
+    ],
+)
+async def test_what_cannot_be_deleted_is_said(agent: Agent, arguments: dict[str, str], says: str) -> None:
+    assert says in await agent.refused("memory_delete", **arguments)
