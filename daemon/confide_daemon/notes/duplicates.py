@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from confide_crypto.errors import ConfideError
@@ -41,7 +41,7 @@ CANDIDATES = 64
 SHARING = 24
 MOST_TOLD = 5
 # The longest words of a note are looked for: those with nearly the same words have nearly all of them, and few others do.
-MOST_WORDS = 8
+MOST_WORDS = 6
 ENOUGH_SEEN = 8
 BY_TEXT = "duplicates were looked for by text alone"
 
@@ -100,11 +100,13 @@ class Duplicates:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    @contextmanager
-    def looking(self, body: str) -> Iterator[Look]:
+    @asynccontextmanager
+    async def looking(self, body: str) -> AsyncIterator[Look]:
         """Around the storing of a note with this text, which begins to be embedded at once."""
         look = self._begin(body)
         try:
+            # Its task has its turn first: what takes longest is to begin before the write, which keeps the interpreter busy.
+            await asyncio.sleep(0)
             yield look
         finally:
             look.leave()

@@ -142,7 +142,7 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
     said = f"{draft.title or ''}\n{draft.body}"
     words = [] if draft.tags else suggestions.words_of(said)
-    with context.space.duplicates.looking(draft.body) as look:
+    async with context.space.duplicates.looking(draft.body) as look:
         stored = await context.space.notes.store(
             draft, project=project, author=grants.alias, operation=operation, look=look
         )
