@@ -46,7 +46,13 @@ def search(
     wanted = _projects(memory, project, arguments, warnings)
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))
     is_of_tasks, passes = in_tasks(arguments, project), narrowed(arguments)
-    notes = LocalNotes(lambda name, path: found.text if (found := memory.folders[name].read(path)) else None)
+
+    def text_of(name: str, path: str) -> str | None:
+        # The queue is looked through only for what is nowhere else.
+        found = memory.folders[name].read(path) or memory.read(name, path)
+        return found.text if found else None
+
+    notes = LocalNotes(text_of)
     if arguments.get("includeRelated"):
         warnings.append("relations and what supersedes a note are told by the daemon alone")
     if "sessions" in (sources := arguments.get("sources") or ("memory",)):
