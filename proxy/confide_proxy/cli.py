@@ -265,6 +265,8 @@ def search(
         out.print(
             f"[bold]{_plain(place)}[/]  {hit['score']:.2f}  [dim]{_plain(hit['heading'])} {_plain(hit['project'])}[/]"
         )
+        for newer in hit.get("supersededBy", ()):
+            out.print(f"    superseded by {newer['title']} ({newer['path']})", markup=False)
         for line in hit["snippet"].splitlines():
             out.print(f"    {line}", markup=False)
     if not result["results"]:
