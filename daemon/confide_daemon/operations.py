@@ -8,7 +8,7 @@ it may have worked in another one than the connection's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -65,7 +65,7 @@ class Origin:
 
 
 async def call_again(
-    body: Mapping[str, Any], surroundings: Callable[[str], ToolContext], project: str, toolsets: Sequence[str]
+    body: Mapping[str, Any], surroundings: Callable[[str], ToolContext], project: str
 ) -> dict[str, Any]:
     """Make a call that waited on a machine.
 
@@ -83,9 +83,10 @@ async def call_again(
     if not isinstance(tool, str) or not isinstance(arguments, dict) or body.get("operation") is None:
         raise RequestError("invalid", "a call names its operation, its tool and its arguments")
     origin = Origin.of(body["operation"], body.get("said"))
-    if not any(known.name == tool and known.offline == "queue" for known in definitions(toolsets)):
+    # Whatever the connection lists: a command, or another session, may bring what waits.
+    if not any(known.name == tool and known.offline == "queue" for known in definitions(("all",))):
         raise RequestError("invalid", "no such tool, or none whose calls wait on a machine")
-    result = await calls.run(tool, arguments, origin.within(surroundings(project)), toolsets)
+    result = await calls.run(tool, arguments, origin.within(surroundings(project)), ("all",))
     if result.is_error:
         text = "\n".join(part.text for part in result.content if part.type == "text")
         raise RequestError(str((result.meta or {}).get("confide/code", "internal")), text)

@@ -212,7 +212,7 @@ class Session:
             return await self._rotate(body)
         project = project_of(body)
         if op == "call":
-            return await self.tracked(call_again(body, self._surroundings, project, self._toolsets))
+            return await self.tracked(call_again(body, self._surroundings, project))
         if op in ("transcript", "import", "export", "refill"):  # of more projects than a machine attaches
             return await self.tracked(self._exchange.handle(op, body))
         if project not in self._copies.projects:

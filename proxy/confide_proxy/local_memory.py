@@ -170,7 +170,8 @@ class LocalMemory:
         return view
 
     def _waiting(self) -> list[Entry]:
-        return self._journal.waiting(frozenset(self.folders))
+        # Other changes are of notes as the daemon has them, by their ids.
+        return [entry for entry in self._journal.waiting(frozenset(self.folders)) if entry.tool == "memory_store"]
 
 
 def _with(text: str, waiting: list[Entry]) -> str:

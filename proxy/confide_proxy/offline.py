@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
-from confide_proxy import local_answers, projects
+from confide_proxy import local_answers, projects, queued_changes
 from confide_proxy.absence import Answer, Trouble, told
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
@@ -87,8 +87,8 @@ class Offline:
         name, kind = call.tool["name"], call.tool.get("_meta", {}).get("confide/offline")
         if trouble.is_told:
             return self._failed(trouble)
-        if kind == "queue" and name == "memory_store":
-            return self._store(call, trouble)
+        if kind == "queue":
+            return self._queue(call, trouble)
         if kind == "local" and name == "memory_search":
             arguments = checked(call.tool, call.arguments)
             hits = call.tool.get("outputSchema", {}).get("properties", {}).get("results", {}).get("items", {})
@@ -114,10 +114,14 @@ class Offline:
             lines.append(waiting)
         return Answer("\n".join(lines))
 
-    def _store(self, call: Said, trouble: Trouble) -> Answer:
+    def _queue(self, call: Said, trouble: Trouble) -> Answer:
         arguments = checked(call.tool, call.arguments)
         if trouble.is_final:
             raise ToolError(f"not stored: {trouble.sentence}", hint=trouble.hint)
         said = call.said or datetime.now().astimezone().isoformat(timespec="seconds")
-        entry = local_answers.entry(self._project, arguments, said, call.operation or new_id())
-        return local_answers.stored(entry, self.journal.append(entry), trouble)
+        wish = queued_changes.Wish(call.tool["name"], self._project, arguments, said, call.operation or new_id())
+        if wish.tool == "memory_store" and not queued_changes.is_note(wish):
+            entry = local_answers.entry(self._project, arguments, said, wish.operation)
+            return local_answers.stored(entry, self.journal.append(entry), trouble)
+        entry = queued_changes.entry(wish)
+        return queued_changes.answer(entry, self.journal.append(entry), trouble)
