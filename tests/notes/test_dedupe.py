@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from tests.support.notes import Agent, acting
 from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving
 
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.errors import ProviderDownError
+from confide_daemon.errors import ConflictError, ProviderDownError
 from confide_daemon.notes.grouping import groups
 from confide_daemon.notes.similarity import Compared, sorted_words
+from confide_daemon.space import IndexSettings, Space
 
 
 @pytest.fixture
@@ -208,6 +210,36 @@ async def test_progress_is_told_to_who_asks(laptop: Machine) -> None:
         await client.call_tool("memory_dedupe", {}, progress_callback=follow)
         assert told
         assert all(total is not None and done <= total for done, total in told)
+
+
+async def test_a_group_that_changes_meanwhile_is_left_alone(tmp_path: Path, model: LikenessEmbedder) -> None:
+    handle = EmbedderHandle.ready(model)
+    space = await Space.open(
+        tmp_path / "space.db", os.urandom(32), space_id="x", settings=IndexSettings(), embedder=handle
+    )
+    try:
+        for name, day, body in (("old", "01", "@topic"), ("new", "02", "@topic:1")):
+            text = f"---\nupdated: 2026-03-{day}\n---\n\n{body}\n"
+            await space.put("proj", f"memory/notes/{name}.md", text, base=0, author="me")
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+
+        async def nobody(_done: int, _total: int) -> None: ...
+
+        (merger,) = (await space.deduplication.find(None, 0.95, nobody)).mergers
+        await space.append("proj", "memory/notes/old.md", "And this.", heading=None, author="somebody")
+        with pytest.raises(ConflictError):
+            await space.deduplication.merge(merger, author="me")
+        assert (await space.read("proj", "memory/notes/new.md")).revision == 1
+
+        # Given up half way, it leaves the space as it was.
+        async def give_up(_done: int, _total: int) -> None:
+            raise asyncio.CancelledError
+
+        with pytest.raises(asyncio.CancelledError):
+            await space.deduplication.find(None, 0.95, give_up)
+        assert (await space.deduplication.find(None, 0.95, nobody)).compared == 2
+    finally:
+        await space.close()
 
 
 def made(vectors: Sequence[Sequence[float]], words: str = "") -> Compared:

@@ -118,23 +118,26 @@ class Deduplication:
         """Writes the fields of the newest note, in one transaction.
 
         Raises:
-            ConflictError: it is not as it was when it was looked at.
+            ConflictError: it, or one of the others, is not as it was when it was looked at.
             NotFoundError: it is gone, or one of the others is.
             UnreadableError, InvalidTextError, TooLargeError, StorageError.
         """
-        expected = {alike.row.id: alike.row.revision for alike in merger.older}
-        now = await self._threads.read(lambda store: store.notes_named(list(expected), None))
-        for identity, revision in expected.items():
-            row = now.get(identity)
-            if row is None:
-                raise NotFoundError("a note of the group is gone")
-            if row.revision != revision:
-                raise ConflictError(revision, row.revision)
+        older = [alike.row for alike in merger.older]
+
+        def check(store: Store) -> None:
+            now = store.notes_named([row.id for row in older], None)
+            for row in older:
+                if row.id not in now:
+                    raise NotFoundError("a note of the group is gone", hint="look for duplicates again")
+                if now[row.id].revision != row.revision:
+                    raise ConflictError(row.revision, now[row.id].revision)
+
         return await self._shelf.edit(
             merger.newest,
             lambda text: front_matter.edit(text, merger.changes),
             author=author,
             base=merger.newest.revision,
+            check=check,
         )
 
 
