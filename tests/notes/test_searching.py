@@ -38,25 +38,25 @@ async def fruit(agent: Agent) -> Agent:
     return agent
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        ({}, ["Apples", "Pears", "Plums"]),
-        ({"tags": ["FOOD"]}, ["Apples", "Pears"]),
-        ({"tags": ["food", "ÜBERSEEHANDEL"]}, ["Apples"]),
-        ({"tags": ["food", "none"]}, []),
-        ({"type": ["Episodic"]}, ["Pears"]),
-        ({"type": ["episodic", "project_context"]}, ["Apples", "Pears"]),
-        ({"type": ["episodic"], "tags": ["food"]}, ["Pears"]),
-        ({"category": "Decisions"}, ["Apples"]),
-        ({"category": "übersicht"}, ["Plums"]),
-        ({"entity": " market  STALL "}, ["Apples"]),
-        ({"entity": "market"}, []),
-        ({"entity": "' OR 1 = 1 --"}, []),
-    ],
-)
-async def test_filters_narrow_a_search(fruit: Agent, arguments: dict[str, Any], found: list[str]) -> None:
-    assert await titles(fruit, "order", **arguments) == found
+NARROWED: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["Apples", "Pears", "Plums"]),
+    ({"tags": ["FOOD"]}, ["Apples", "Pears"]),
+    ({"tags": ["food", "ÜBERSEEHANDEL"]}, ["Apples"]),
+    ({"tags": ["food", "none"]}, []),
+    ({"type": ["Episodic"]}, ["Pears"]),
+    ({"type": ["episodic", "project_context"]}, ["Apples", "Pears"]),
+    ({"type": ["episodic"], "tags": ["food"]}, ["Pears"]),
+    ({"category": "Decisions"}, ["Apples"]),
+    ({"category": "übersicht"}, ["Plums"]),
+    ({"entity": " market  STALL "}, ["Apples"]),
+    ({"entity": "market"}, []),
+    ({"entity": "' OR 1 = 1 --"}, []),
+]
+
+
+async def test_filters_narrow_a_search(fruit: Agent) -> None:
+    for arguments, found in NARROWED:
+        assert await titles(fruit, "order", **arguments) == found, arguments
 
 
 async def test_documents_that_are_no_notes_pass_no_filter_of_notes(fruit: Agent) -> None:
@@ -121,28 +121,28 @@ async def scattered(agent: Agent, laptop: Machine) -> Agent:
     return agent
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        ({}, ["everywhere", "here"]),
-        ({"scope": "project"}, ["here"]),
-        ({"scope": "global"}, ["everywhere"]),
-        ({"scope": "task", "taskId": "release-1"}, ["everywhere", "here", "release"]),
-        ({"taskId": "audit"}, ["audit", "everywhere", "here"]),
-        ({"taskId": "unknown"}, ["everywhere", "here"]),
-        ({"project": "other"}, ["there"]),
-        ({"project": "other", "taskId": "release-1"}, ["theirs", "there"]),
-        ({"project": "*"}, ["everywhere", "here", "there"]),
-        ({"project": "*", "taskId": "release-1"}, ["everywhere", "here", "release", "theirs", "there"]),
-        ({"path": "memory/tasks"}, ["audit", "release"]),
-        ({"path": "memory/tasks/audit"}, ["audit"]),
-        ({"path": "memory/tasks/*/order-*"}, []),
-        ({"path": "memory/notes"}, ["everywhere", "here"]),
-    ],
-)
-async def test_a_search_looks_where_it_is_told(scattered: Agent, arguments: dict[str, Any], found: list[str]) -> None:
+PLACES: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["everywhere", "here"]),
+    ({"scope": "project"}, ["here"]),
+    ({"scope": "global"}, ["everywhere"]),
+    ({"scope": "task", "taskId": "release-1"}, ["everywhere", "here", "release"]),
+    ({"taskId": "audit"}, ["audit", "everywhere", "here"]),
+    ({"taskId": "unknown"}, ["everywhere", "here"]),
+    ({"project": "other"}, ["there"]),
+    ({"project": "other", "taskId": "release-1"}, ["theirs", "there"]),
+    ({"project": "*"}, ["everywhere", "here", "there"]),
+    ({"project": "*", "taskId": "release-1"}, ["everywhere", "here", "release", "theirs", "there"]),
+    ({"path": "memory/tasks"}, ["audit", "release"]),
+    ({"path": "memory/tasks/audit"}, ["audit"]),
+    ({"path": "memory/tasks/*/order-*"}, []),
+    ({"path": "memory/notes"}, ["everywhere", "here"]),
+]
+
+
+async def test_a_search_looks_where_it_is_told(scattered: Agent) -> None:
     """By default here and in what is global, tasks left out."""
-    assert await titles(scattered, "order", **arguments) == found
+    for arguments, found in PLACES:
+        assert await titles(scattered, "order", **arguments) == found, arguments
 
 
 @pytest.mark.parametrize(
