@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from confide_daemon.errors import InvalidTextError
 from confide_daemon.notes.front_matter import UnreadableError, compose, edit, parse, split
 
 # Fields as people write them, with what they mean. Each is whole lines.
@@ -187,6 +188,18 @@ def test_what_cannot_be_read_is_not_changed(text: str) -> None:
     with pytest.raises(UnreadableError) as refused:
         edit(text, {"title": "T"})
     assert str(refused.value).startswith("its front matter ")
+
+
+@pytest.mark.parametrize("value", [{"a": [1] * 20_000}, "[" * 30_000 + "\x07" * 30_000, float("nan")])
+def test_what_cannot_be_read_again_is_not_written(value: object) -> None:
+    deep: object = value
+    for _ in range(20):
+        deep = [deep]
+    for one in (value, deep):
+        with pytest.raises(InvalidTextError):
+            compose({"metadata": one}, "Text.")
+        with pytest.raises(InvalidTextError):
+            edit("---\na: 1\n---\n", {"metadata": one})
 
 
 def test_a_fence_in_the_text_is_none_of_the_front_matter() -> None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import yaml
 
 from confide_daemon.documents import front_matter_lines
+from confide_daemon.errors import InvalidTextError
 from confide_daemon.line_ends import MARK
 from confide_daemon.notes import patches
 
@@ -66,6 +67,7 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
     Raises:
         UnreadableError: the front matter cannot be read, or is written in a way that cannot be changed field by field, so nothing is
             changed behind the back of whoever wrote it.
+        InvalidTextError: a value is too large, or nested too deep.
     """
     head, body = split(text)
     opening, inside, closing = _parts(head)
@@ -76,6 +78,7 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
     }
     if not _differs(fields, wanted):
         return text
+    _check_writable({name: value for name, value in changes.items() if value is not None})
     ends = "\r\n" if (opening or text).split("\n", 1)[0].endswith("\r") else "\n"
     if not head:
         mark, body = (MARK, body[1:]) if body.startswith(MARK) else ("", body)
@@ -96,10 +99,25 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def compose(fields: Mapping[str, Any], body: str) -> str:
-    """A new document of these fields, those that are None or empty left out."""
+    """A new document of these fields, those that are None or empty left out.
+
+    Raises:
+        InvalidTextError: they are too large, or nested too deep.
+    """
     kept = {name: value for name, value in fields.items() if value not in (None, "", [], (), {})}
-    lines = "".join(_yaml({name: value}) for name, value in kept.items())
+    lines = _check_writable(kept)
     return FENCE + lines + FENCE + "\n" + body.strip("\n") + "\n"
+
+
+def _check_writable(fields: Mapping[str, Any]) -> str:
+    """The fields as YAML that reads the same. Raises InvalidTextError where there is none."""
+    lines = "".join(_yaml({name: value}) for name, value in fields.items())
+    if not _reads_as(lines, fields):
+        raise InvalidTextError(
+            "the fields of the note are too large, or nested too deep",
+            hint="put what is long into the content, and keep metadata flat",
+        )
+    return lines
 
 
 def _parts(head: str) -> tuple[str, str, str]:
@@ -235,7 +253,8 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     is_block = "\n" in text and not text.startswith((" ", "\n")) and not text.endswith("\n\n")
     # Like 1e3, which is a number since YAML 1.2, and a word for the library.
     is_other = any(pattern.fullmatch(text) for pattern, _ in _PLAIN)
-    style = '"' if _ODD.search(text) else "|" if is_block else "'" if is_other else None
+    is_odd = _ODD.search(text) or ("\n" in text and not is_block)
+    style = '"' if is_odd else "|" if is_block else "'" if is_other else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
