@@ -340,6 +340,11 @@ async def test_a_deleted_space_gives_its_room_back_while_it_is_searched(tmp_path
         assert await found(space, 3)
         await asyncio.sleep(0.01)
     assert await giving > 0
+    # A search that reads just as the log is folded in keeps the file as it is until the next time.
+    for _ in range(100):
+        if path.stat().st_size < before / 2:
+            break
+        await space.upkeep.give_back()
     assert path.stat().st_size < before / 2
     assert await found(space, 3)
     await space.close()

@@ -490,6 +490,22 @@ def test_a_sound_store_needs_no_healing(store: Store) -> None:
     assert keyword(store, "alpha") == ["a.md"]
 
 
+def test_a_check_goes_on_when_a_generation_goes_meanwhile(backend: Backend) -> None:
+    """Its vectors were to be read next, and are nobody's any more."""
+    store, reader = backend.connection(writer=True), backend.connection(writer=False)
+    put(store, "p", "a.md", "alpha\n")
+    former = live(store)
+    embed_all(store, former)
+    # Its vectors, and after them the cache, are what a check looks at last.
+    before = len(list(reader.examine())) - 2
+    slices = reader.examine()
+    assert [next(slices) for _ in range(before)] == [[]] * before
+    with store.writing():
+        store.make_live(store.add_generation("other", "m", 3, live=False, now=NOW).id, now=NOW)
+    assert former.id not in [one.id for one in store.generations()]
+    assert [found for found in slices if found] == []
+
+
 @pytest.mark.parametrize("seed", [0.0, 0.5, 0.999])
 def test_some_texts_can_be_had_with_their_vectors(store: Store, seed: float) -> None:
     """Each with its own, wherever the sample begins."""

@@ -34,8 +34,9 @@ async def is_foreign(provider: Provider, texts: Sequence[str], vectors: Sequence
 
 def sample(store: Store, name: str | None) -> tuple[list[str], list[bytes]]:
     """Some texts and their vectors, of the generation that serves if it is the newest of this name (provider/model/dimensions)."""
-    newest = next((one for one in reversed(store.generations()) if one.name == name), None)
-    if newest is None or not newest.live:
-        return [], []  # one that is computed anew already must not begin again
-    pairs = store.sample_vectors(newest.id, SAMPLE, seed=random.random())  # noqa: S311 - no secret
+    with store.reading():
+        newest = next((one for one in reversed(store.generations()) if one.name == name), None)
+        if newest is None or not newest.live:
+            return [], []  # one that is computed anew already must not begin again
+        pairs = store.sample_vectors(newest.id, SAMPLE, seed=random.random())  # noqa: S311 - no secret
     return [text for text, _ in pairs], [vector for _, vector in pairs]

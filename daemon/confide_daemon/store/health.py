@@ -247,6 +247,8 @@ def is_text(content: str, packed: object) -> bool:
 
 def _vectors_of(generation: int, dimensions: int) -> Callable[[Rows, int], tuple[list[Breach], int | None]]:
     def look(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
+        if generation not in with_tables(rows):
+            return [], None  # another one has taken its place since the last slice
         sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk > ? ORDER BY chunk LIMIT ?"
         found = rows(sql, (after, SLICE))
         return _slice(VECTOR_UNUSABLE, len(unusable(found, dimensions)), found)

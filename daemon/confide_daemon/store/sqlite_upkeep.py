@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ class SqliteUpkeep:
 
     if TYPE_CHECKING:
 
+        def reading(self) -> AbstractContextManager[None]: ...
         def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]: ...
         def _one(self, sql: str, values: Sequence[Any] = ()) -> Any: ...
         def _remove_pieces(self, pieces: Sequence[int], *, now: float) -> None: ...
@@ -40,12 +42,19 @@ class SqliteUpkeep:
         return int(self._one("SELECT max(version) FROM migration") or 0)
 
     def glance(self) -> list[Breach]:
-        """What the ids tell."""
-        return health.glance(self._rows)
+        """What the ids tell, in one view: a generation may go between two looks."""
+        with self.reading():
+            return health.glance(self._rows)
 
     def examine(self) -> Iterator[list[Breach]]:
-        """Reads everything, in slices."""
-        return health.examine(self._rows)
+        """Reads everything, in slices, each in a view of its own."""
+        slices = health.examine(self._rows)
+        while True:
+            with self.reading():
+                found = next(slices, None)
+            if found is None:
+                return
+            yield found
 
     def mend(self, what: str, *, limit: int) -> int:
         """Puts some of a breach right."""
