@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,19 @@ async def test_a_deletion_that_is_sent_again_leaves_alone_what_came_back(
     again = await send(laptop, entry)
     assert (again["deleted"], "has come back since" in again["warnings"][0]) == (False, True)
     assert (await agent.call("memory_get", id=note))["content"] == "Text."
+
+
+async def test_a_text_is_brought_back_once(agent: Agent, laptop: Machine, desk: Desk) -> None:
+    note = await agent.note("First.")
+    await agent.call("memory_update", id=note, content="Second.")
+    await desk.queued("memory_update", id=note, restoreRevision=1)
+    (entry,) = desk.waiting()
+    assert (await send(laptop, entry))["content"] == "First."
+    await agent.call("memory_update", id=note, content="Third.")
+    again = await send(laptop, entry)
+    assert (again["content"], again["revision"]) == ("Third.", 4)
+    with pytest.raises(RequestError, match="used for another change"):
+        await send(laptop, replace(entry, arguments={"id": note, "status": "done"}))
 
 
 async def test_a_change_of_a_note_that_is_gone_by_then_is_refused(agent: Agent, laptop: Machine, desk: Desk) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.support.notes import Agent, acting
 from tests.support.serving import Machine, Serving, machine
 
+from confide_daemon.notes.changes import of_fields
 from confide_daemon.notes.naming import id_of_path
 
 BY_HAND = """\
@@ -54,6 +55,23 @@ async def test_content_replaces_the_text_alone(agent: Agent, laptop: Machine) ->
     assert text.count("\n") == text.count("\r\n")
     (hit,) = (await agent.call("memory_search", query="milk sugar"))["results"]
     assert hit["path"] == "memory/notes/coffee.md"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("\ufeffOld.\r\n", "\ufeffNew.\r\nText.\r\n"),
+        ("Old", "New.\nText.\n"),
+        ("\n\nOld\n\n", "\n\nNew.\nText.\n"),
+        ("---\nmood: fine\n---", "---\nmood: fine\nupdated: T\n---\n\nNew.\nText.\n"),
+        ("---\nmood: fine\n---\nOld.", "---\nmood: fine\nupdated: T\n---\nNew.\nText.\n"),
+        ("", "New.\nText.\n"),
+    ],
+)
+def test_a_text_is_replaced_in_the_style_of_the_one_before(before: str, after: str) -> None:
+    changed = of_fields({}, "New.\nText.", None, now=0.0)(before)
+    assert changed == after.replace("updated: T", "updated: 1970-01-01T00:00:00Z")
+    assert of_fields({}, "New.\nText.", None, now=9.0)(changed) == changed
 
 
 async def test_empty_values_clear_and_null_leaves_out(agent: Agent) -> None:

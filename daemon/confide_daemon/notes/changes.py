@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.line_ends import style_of
+from confide_daemon.line_ends import MARK, style_of
 from confide_daemon.notes import front_matter
 from confide_daemon.notes.draft import stamp
 from confide_daemon.notes.front_matter import UnreadableError
@@ -71,11 +71,13 @@ def _with_content(text: str, content: str | None) -> str:
     if content is None:
         return text
     head, body = front_matter.split(text)
+    if not head and body.startswith(MARK):
+        head, body = MARK, body[1:]
     if body.replace("\r\n", "\n").strip("\n") == content.replace("\r\n", "\n").strip("\n"):
         return text
     ends = "\r\n" if style_of(text).crlf else "\n"
-    above = body[: len(body) - len(body.lstrip("\r\n"))] or (ends if head and not body else "")
-    if head and not head.endswith("\n"):
+    above = body[: len(body) - len(body.lstrip("\r\n"))] or (ends if head not in ("", MARK) and not body else "")
+    if head and not head.endswith(("\n", MARK)):
         head += ends
     plain = content.replace("\r\n", "\n").strip("\n") + "\n"
     return head + above + plain.replace("\n", ends)
