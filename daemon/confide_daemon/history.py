@@ -27,8 +27,8 @@ DAY_S = 86_400.0
 # Documents of one transaction: other writes of the space wait for no more than that.
 _SWEPT_AT_ONCE = 32
 _LOOKED_AT = 500
-# Texts that one listing reads, to say what each revision changed.
-MAX_COMPARED_BYTES = 8 * 1024 * 1024
+# Texts that one listing compares, to say what each revision changed: for 150 ms at most.
+MAX_COMPARED_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
