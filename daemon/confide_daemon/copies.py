@@ -144,7 +144,7 @@ class Copies:
             return WrittenBack(False, gone, f"deleted, but the file on this machine is still there: {error.message}")
         self._publish(Change.of(change.project, change.path, kept, None))
         return WrittenBack(
-            True, kept, "the file was just edited on this machine, so it stays, and the document with it"
+            True, kept, "the file was just edited on this machine, so it stays: read it again, and delete it then"
         )
 
     async def flush(self, project: str, path: str) -> None:

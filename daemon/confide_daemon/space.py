@@ -273,9 +273,12 @@ class Space:
         documents.check_path(path)
         return await self._change(lambda: self._writer.remove(project, path, base=base, author=author))
 
-    async def delete(self, project: str, path: str, *, author: str, operation: Operation | None = None) -> DeleteResult:
-        """Deletes a document, whatever its revision is; it can be restored for a while. Raises as `Writer.delete`."""
-        return await self._change(lambda: self._writer.delete(project, path, author=author, operation=operation))
+    async def delete(
+        self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
+    ) -> DeleteResult:
+        """Deletes a document at revision `base` (None: any); it can be restored for a while. Raises as `Writer.delete`."""
+        delete = self._writer.delete
+        return await self._change(lambda: delete(project, path, author=author, base=base, operation=operation))
 
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
         """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""

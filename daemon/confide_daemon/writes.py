@@ -175,11 +175,17 @@ class Writer:
 
         return self._edit(project, path, "", author, operation, checked, is_exact=True)
 
-    def delete(self, project: str, path: str, *, author: str, operation: Operation | None = None) -> DeleteResult:
-        """Deletes a document whatever its revision is; the history stays.
+    def delete(
+        self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
+    ) -> DeleteResult:
+        """Deletes a document; the history stays.
+
+        Args:
+            base: the revision it must have; None: any.
 
         Raises:
             NotFoundError: there is no such document.
+            ConflictError: it has another revision.
             OperationError.
         """
         with self._store.writing():
@@ -189,6 +195,8 @@ class Writer:
                 return DeleteResult(known.revision, row.updated_at, known.previous, row.deleted, repeated=True)
             if row is None or row.deleted:
                 raise NotFoundError("no such document", hint="it may have been deleted already")
+            if base is not None and row.revision != base:
+                raise ConflictError(base, row.revision)
             buried = self._tombstone(row, author)
             if operation:
                 done = OperationRow(operation.id, operation.asked, buried.revision, "", row.hash, 0)

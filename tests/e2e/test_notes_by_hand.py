@@ -14,7 +14,7 @@ def test_a_person_and_an_agent_work_on_one_note(tmp_path: Path) -> None:
     """What is written by hand is there in the tools and stays in the file; deletions leave the disk; what waited is made once."""
     with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
         machine = Machine(tmp_path, "ann")
-        (machine.home / "proxy.toml").write_text('toolsets = ["all"]\n')
+        (machine.home / "proxy.toml").write_text('toolsets = ["all"]\ndebounce_ms = 60000\n')
         machine.run("join", daemon.invite("ann", port=relay.port))
         with Wire(machine) as wire:
             wire.open()
@@ -45,6 +45,11 @@ def test_a_person_and_an_agent_work_on_one_note(tmp_path: Path) -> None:
             history = call("memory_history", id=stored["id"])
             assert [one["revision"] for one in history["revisions"]] == list(range(changed["revision"], 0, -1))
 
+            file.write_text(file.read_text().replace("Mondays", "Fridays"))
+            kept = call("memory_delete", id=stored["id"])
+            assert (kept["deleted"], kept["onDisk"]) == (False, True)
+            assert "just edited" in kept["warnings"][0]
+            assert "Fridays" in file.read_text()
             assert call("memory_delete", id=stored["id"])["onDisk"] is True
             assert not file.exists()
             machine.run("restore", stored["path"])

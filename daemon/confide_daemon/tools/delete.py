@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.documents import check_path
-from confide_daemon.errors import ToolError
+from confide_daemon.errors import ConflictError, NotFoundError, ToolError
 from confide_daemon.search import iso
 from confide_daemon.tools import changes
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
@@ -15,6 +15,7 @@ from confide_daemon.tools.store import MEMORY_FILES, MEMORY_FOLDER
 
 PATH: dict[str, Any] = {"type": "string", "maxLength": 512}
 PROJECT: dict[str, Any] = {"type": "string", "maxLength": 256}
+EDITED = "the file was just edited, so it stays: read it again, and delete it then"
 
 DEFINITION = Definition(
     name="memory_delete",
@@ -56,29 +57,41 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     else:
         project, path = _named(context, arguments)
     changes.require_writable(context, project, path)
-    await context.machine.flush(project, path)  # so that what was just written can be restored
+    base = await _revision(context, project, path)
+    await context.machine.flush(project, path)
     changes.require_writable(context, project, path)
-    done = await context.space.delete(project, path, author=context.grants.alias, operation=operation)
     named = {"id": arguments["id"]} if arguments.get("id") else {}
-    structured: dict[str, Any] = {"deleted": done.is_deleted, "path": path, "project": project, **named}
-    structured["revision"] = done.revision
-    if done.is_deleted:
-        structured["restorableUntil"] = iso(context.space.history.restorable_until(done.deleted_at))
-        written = await context.machine.take_away(project, path, done.revision, done.previous_hash)
-        structured |= changes.outcome(written)
-        # A person's edit has brought it back.
-        structured["deleted"] = not written.result.hash
-    else:
+    place = {"path": path, "project": project, **named}
+    try:
+        done = await context.space.delete(project, path, author=context.grants.alias, base=base, operation=operation)
+    except ConflictError:
+        return _kept(place, {"queued": False, "onDisk": True, "warnings": [EDITED]})
+    place["revision"] = done.revision
+    if not done.is_deleted:
         why = "it was deleted by this call before, and has come back since"
-        structured |= {"queued": False, "onDisk": False, "warnings": [why]}
-    if not structured["deleted"]:
-        structured.pop("restorableUntil", None)
-    head = f"{path} [{project}] is not deleted."
-    if structured["deleted"]:
-        back = f"memory_update with this id and restoreRevision {done.revision - 1}, or " if named else ""
-        until = structured["restorableUntil"][:10]
-        head = f"Deleted {path} [{project}]. Until {until} it can come back: {back}confide restore {path}."
-    return ToolResult(structured, "\n".join([head, *changes.told(structured)]))
+        return _kept(place, {"queued": False, "onDisk": False, "warnings": [why]})
+    written = await context.machine.take_away(project, path, done.revision, done.previous_hash)
+    outcome = changes.outcome(written)
+    if written.result.hash:  # a person's edit has brought it back
+        return _kept(place, outcome)
+    until = iso(context.space.history.restorable_until(done.deleted_at))
+    back = f"memory_update with this id and restoreRevision {done.revision - 1}, or " if named else ""
+    head = f"Deleted {path} [{project}]. Until {until[:10]} it can come back: {back}confide restore {path}."
+    structured = {"deleted": True, "restorableUntil": until, **place, **outcome}
+    return ToolResult(structured, "\n".join([head, *changes.told(outcome)]))
+
+
+async def _revision(context: ToolContext, project: str, path: str) -> int | None:
+    """As the caller may know it; what its machine sends from here on, it does not."""
+    try:
+        return (await context.space.read(project, path)).revision
+    except NotFoundError:
+        return None
+
+
+def _kept(place: dict[str, Any], outcome: dict[str, Any]) -> ToolResult:
+    head = f"{place['path']} [{place['project']}] is not deleted."
+    return ToolResult({"deleted": False, **place, **outcome}, "\n".join([head, *changes.told(outcome)]))
 
 
 def _named(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str]:
