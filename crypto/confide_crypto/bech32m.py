@@ -13,7 +13,7 @@ _CHARSET: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _VALUES: Final = {character: value for value, character in enumerate(_CHARSET)}
 _GENERATOR: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
 _CONSTANT: Final = 0x2BC830A3
-_CHECKSUM_LENGTH: Final = 6
+CHECKSUM_LENGTH: Final = 6
 MAX_LENGTH: Final = 1023
 """The length up to which BCH codes of this generator exist; far above ours."""
 
@@ -21,8 +21,7 @@ MAX_LENGTH: Final = 1023
 def encode(prefix: str, data: bytes) -> str:
     """`data` as lower-case Bech32m under the human-readable `prefix`."""
     values = list(_regroup(data, 8, 5, pad=True))
-    checksum = _polymod([*_expand(prefix), *values, 0, 0, 0, 0, 0, 0]) ^ _CONSTANT
-    values += [(checksum >> 5 * (5 - place)) & 31 for place in range(_CHECKSUM_LENGTH)]
+    values += checksum(prefix, values)
     return prefix + "1" + "".join(_CHARSET[value] for value in values)
 
 
@@ -49,7 +48,7 @@ def decode_values(text: str) -> tuple[str, list[int]]:
     if text != text.lower() and text != text.upper():
         raise ValueError("capital and small letters mixed")
     prefix, separator, tail = text.lower().rpartition("1")
-    if not separator or not prefix or len(tail) < _CHECKSUM_LENGTH:
+    if not separator or not prefix or len(tail) < CHECKSUM_LENGTH:
         raise ValueError("cut short")
     try:
         values = [_VALUES[character] for character in tail]
@@ -57,7 +56,13 @@ def decode_values(text: str) -> tuple[str, list[int]]:
         raise ValueError("a character that cannot occur") from None
     if _polymod([*_expand(prefix), *values]) != _CONSTANT:
         raise ValueError("the checksum does not fit")
-    return prefix, values[:-_CHECKSUM_LENGTH]
+    return prefix, values[:-CHECKSUM_LENGTH]
+
+
+def checksum(prefix: str, values: Iterable[int]) -> list[int]:
+    """The six 5-bit values that belong behind `values`. In up to 89 of both together every change of up to four is found (BIP-173)."""
+    whole = _polymod([*_expand(prefix), *values, 0, 0, 0, 0, 0, 0]) ^ _CONSTANT
+    return [(whole >> 5 * (5 - place)) & 31 for place in range(CHECKSUM_LENGTH)]
 
 
 def _polymod(values: Iterable[int]) -> int:
