@@ -1,0 +1,237 @@
+"""Roster entries as bytes: one form for each, signed by a device (PROTOCOL.md 10.6).
+
+Whether one may follow another is for `roster` to say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final, Self
+
+from confide_crypto.keys import KEY_LENGTH, MAX_NAME, SIGNATURE_LENGTH, Identity, verify
+from confide_crypto.sealing.errors import MalformedEntry, OversizedRoster
+from confide_crypto.sealing.fields import Cursor, u32
+from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH
+from confide_crypto.sealing.wraps import WRAP_KEY_LENGTH, WRAP_LENGTH, WrapKey
+
+_VERSION: Final = 1
+_ENTRY_LABEL: Final = b"confide/roster-entry/1"
+_CARD_LABEL: Final = b"confide/device-card/1"
+_HASH_PERSON: Final = b"confide-roster-1"
+HASH_LENGTH: Final = 32
+NO_HEAD: Final = bytes(HASH_LENGTH)
+"""What the first entry names as the one before it."""
+CARD_LENGTH: Final = KEY_LENGTH + WRAP_KEY_LENGTH + SIGNATURE_LENGTH
+MAX_EPOCHS: Final = 128
+MAX_DEVICES: Final = 32
+MAX_ENTRY_BYTES: Final = 160 * 1024
+"""A device added in epoch 128 gets as many wraps, 154 KB; everything else is far smaller."""
+_MAX_NAME_BYTES: Final = 255
+_MAX_WRAPS: Final = max(MAX_EPOCHS, MAX_DEVICES)
+
+
+class Change(IntEnum):
+    """What an entry does."""
+
+    GENESIS = 1
+    """The space begins, with one device."""
+    ADD = 2
+    REMOVE = 3
+    ROTATE = 4
+    """A new epoch for the same devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A device's two public keys, tied together by itself: words that confirm the first (PROTOCOL.md 2.4) confirm the second.
+
+    Attributes:
+        key: Ed25519, 32 bytes: who the device is, to the daemon as well.
+        wrap_key: X-Wing, 1216 bytes.
+        signature: by `key` over `wrap_key`, 64 bytes.
+    """
+
+    key: bytes
+    wrap_key: bytes
+    signature: bytes
+
+    @classmethod
+    def of(cls, identity: Identity) -> Self:
+        """The card of this machine."""
+        wrap_key = WrapKey(identity).public
+        return cls(identity.public_key, wrap_key, identity.sign(_CARD_LABEL, wrap_key))
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """The card in 1312 bytes, not yet verified.
+
+        Raises:
+            ValueError: it has another length.
+        """
+        if len(data) != CARD_LENGTH:
+            raise ValueError("a device card has another length")
+        cursor = Cursor(data)
+        return cls(cursor.take(KEY_LENGTH), cursor.take(WRAP_KEY_LENGTH), cursor.take(SIGNATURE_LENGTH))
+
+    def encode(self) -> bytes:
+        """1312 bytes."""
+        return self.key + self.wrap_key + self.signature
+
+    def verify(self) -> bool:
+        """Whether the device itself has signed its wrap key."""
+        return verify(self.key, _CARD_LABEL, self.wrap_key, self.signature)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as its space knows it.
+
+    Attributes:
+        card: its keys.
+        name: for people, chosen by who added it.
+        is_paper: it is a recovery code (PROTOCOL.md 10.8).
+    """
+
+    card: Card
+    name: str
+    is_paper: bool = False
+
+    def __post_init__(self) -> None:
+        is_control = any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in self.name)
+        if is_control or not 1 <= len(self.name) <= MAX_NAME or len(self.name.encode()) > _MAX_NAME_BYTES:
+            raise ValueError(f"a device's name has 1 to {MAX_NAME} characters, no control characters among them")
+
+    @property
+    def key(self) -> bytes:
+        """Its Ed25519 key, 32 bytes."""
+        return self.card.key
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """An epoch's key as one device can open it.
+
+    Attributes:
+        epoch: whose key it is.
+        device: the Ed25519 key of the device, 32 bytes.
+        sealed: 1168 bytes.
+    """
+
+    epoch: int
+    device: bytes
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One link of a roster.
+
+    Attributes:
+        change: what it does.
+        space: the space's id, 16 bytes.
+        number: its place, from 0.
+        previous: the hash of the entry before it, 32 bytes; zeros in the first.
+        time: seconds since 1970 by the signer's clock; for people, nothing depends on it.
+        signer: the Ed25519 key of the device that signs it.
+        device: who begins or is added; None otherwise.
+        removed: the Ed25519 key that goes, in a `REMOVE`; b"" otherwise.
+        commitment: to the new epoch's key, 32 bytes; b"" in an `ADD`, which makes none.
+        wraps: the keys that it brings.
+        signature: 64 bytes over all of the above.
+    """
+
+    change: Change
+    space: bytes
+    number: int
+    previous: bytes
+    time: int
+    signer: bytes
+    device: Device | None
+    removed: bytes
+    commitment: bytes
+    wraps: tuple[Wrap, ...]
+    signature: bytes = b""
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """The entry in `data`; neither its signature nor its place is checked.
+
+        Raises:
+            OversizedRoster: it is larger than any may be.
+            MalformedEntry: it is none.
+        """
+        if len(data) > MAX_ENTRY_BYTES:
+            raise OversizedRoster(f"a roster entry has at most {MAX_ENTRY_BYTES} bytes")
+        cursor = Cursor(data)
+        try:
+            entry = cls._read(cursor)
+            cursor.end()
+        except ValueError:
+            raise MalformedEntry("a roster entry is damaged, or of a kind this version does not know") from None
+        return entry
+
+    @classmethod
+    def _read(cls, cursor: Cursor) -> Self:
+        if cursor.number(1) != _VERSION:
+            raise ValueError("another version")
+        change = Change(cursor.number(1))
+        space, number, previous = cursor.take(SPACE_ID_LENGTH), cursor.number(4), cursor.take(HASH_LENGTH)
+        if (change is Change.GENESIS) != (number == 0) or (number == 0) != (previous == NO_HEAD):
+            raise ValueError("only the first entry begins a space")
+        time, signer = cursor.number(8), cursor.take(KEY_LENGTH)
+        device = _read_device(cursor) if change in (Change.GENESIS, Change.ADD) else None
+        removed = cursor.take(KEY_LENGTH) if change is Change.REMOVE else b""
+        commitment = b"" if change is Change.ADD else cursor.take(HASH_LENGTH)
+        count = cursor.number(2)
+        if count > _MAX_WRAPS:
+            raise ValueError("more wraps than any entry has")
+        wraps = tuple(Wrap(cursor.number(4), cursor.take(KEY_LENGTH), cursor.take(WRAP_LENGTH)) for _ in range(count))
+        signature = cursor.take(SIGNATURE_LENGTH)
+        return cls(change, space, number, previous, time, signer, device, removed, commitment, wraps, signature)
+
+    def signed(self, identity: Identity) -> Self:
+        """The same with the signature of `identity`, who must be its signer."""
+        return replace(self, signature=identity.sign(_ENTRY_LABEL, self._body()))
+
+    def verify(self) -> bool:
+        """Whether its signer has signed it as it is here."""
+        return verify(self.signer, _ENTRY_LABEL, self._body(), self.signature)
+
+    def encode(self) -> bytes:
+        """The bytes to store and to send."""
+        return self._body() + self.signature
+
+    def hash(self) -> bytes:
+        """What the next entry names, and a device pins: 32 bytes over body and signature."""
+        return hashlib.blake2b(self.encode(), person=_HASH_PERSON, digest_size=HASH_LENGTH).digest()
+
+    def _body(self) -> bytes:
+        return b"".join(
+            (
+                bytes([_VERSION, self.change]),
+                self.space,
+                u32(self.number),
+                self.previous,
+                self.time.to_bytes(8, "big"),
+                self.signer,
+                _device_bytes(self.device) if self.device else b"",
+                self.removed,
+                self.commitment,
+                len(self.wraps).to_bytes(2, "big"),
+                *(u32(wrap.epoch) + wrap.device + wrap.sealed for wrap in self.wraps),
+            )
+        )
+
+
+def _device_bytes(device: Device) -> bytes:
+    name = device.name.encode()
+    return device.card.encode() + bytes([device.is_paper, len(name)]) + name
+
+
+def _read_device(cursor: Cursor) -> Device:
+    card, paper = Card.parse(cursor.take(CARD_LENGTH)), cursor.number(1)
+    if paper > 1:
+        raise ValueError("neither a machine nor paper")
+    return Device(card, cursor.take(cursor.number(1)).decode(), is_paper=bool(paper))

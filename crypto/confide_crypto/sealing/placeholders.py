@@ -1,0 +1,61 @@
+"""What stands in a text where a secret stood (PROTOCOL.md 10.4): `(sealed:github-token:4f2a…)`.
+
+One word without blanks, so no chunk ends inside it and its kind can be searched for. In parentheses, since brackets and braces at
+the front of a value mean something to YAML, and brackets and angles to markdown; these mean nothing to either, nor to JSON.
+A placeholder only names: one whose id no record has is text that somebody wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Self
+
+from confide_crypto.sealing.records import KIND_PATTERN, is_kind
+from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+
+_FORM: Final = re.compile(rf"\(sealed:({KIND_PATTERN}):([0-9a-f]{{{2 * SECRET_ID_LENGTH}}})\)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """The name of a sealed secret.
+
+    Attributes:
+        kind: what it is.
+        secret_id: 16 bytes.
+    """
+
+    kind: str
+    secret_id: bytes
+
+    def __post_init__(self) -> None:
+        if not is_kind(self.kind) or len(self.secret_id) != SECRET_ID_LENGTH:
+            raise ValueError("a placeholder has a kind and an id of 16 bytes")
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The placeholder that `text` is, whole, or None."""
+        found = _FORM.fullmatch(text)
+        return cls(found[1], bytes.fromhex(found[2])) if found else None
+
+    def __str__(self) -> str:
+        return f"(sealed:{self.kind}:{self.secret_id.hex()})"
+
+
+def find(text: str) -> Iterator[tuple[int, int, Placeholder]]:
+    """Every placeholder in `text` with where it begins and ends (characters)."""
+    for found in _FORM.finditer(text):
+        yield found.start(), found.end(), Placeholder(found[1], bytes.fromhex(found[2]))
+
+
+def replace(text: str, value_of: Callable[[Placeholder], str | None]) -> str:
+    """`text` with the values that `value_of` gives; where it gives None, what stands there stays. Values are not looked into again."""
+    parts, end = [], 0
+    for start, stop, placeholder in find(text):
+        value = value_of(placeholder)
+        if value is not None:
+            parts += [text[end:start], value]
+            end = stop
+    return "".join([*parts, text[end:]])

@@ -1,0 +1,170 @@
+"""Sealed records: one secret each, which the space's machines open and a daemon stores (PROTOCOL.md 10.3)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final, Self
+
+from confide_crypto.sealing.errors import RecordError, WrongKeyError
+from confide_crypto.sealing.fields import Cursor, labelled, u32
+from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH, SpaceKeys
+
+_VERSION: Final = 1
+_LABEL: Final = b"confide-secret/1"
+_COMMITMENT_PERSON: Final = b"confide-commit-1"
+_COMMITMENT_LENGTH: Final = 32
+_NONCE_LENGTH: Final = 24
+_TAG_LENGTH: Final = 16
+_BLOCK: Final = 64
+"""Lengths show in steps of this: a password and a token of its size look alike."""
+_LENGTH_BYTES: Final = 4
+MAX_VALUE: Final = 4 * 1024 * 1024
+"""A document's bound: a whole note may be sealed."""
+KIND_PATTERN: Final = "[a-z][a-z0-9-]{0,31}"
+_KIND: Final = re.compile(KIND_PATTERN, re.ASCII)
+_HEADER_LENGTH: Final = 1 + 4 + 1
+MAX_RECORD: Final = (
+    _HEADER_LENGTH + 32 + SECRET_ID_LENGTH + _COMMITMENT_LENGTH + _NONCE_LENGTH + MAX_VALUE + _BLOCK + _TAG_LENGTH
+)
+
+
+def is_kind(text: str) -> bool:
+    """Whether `text` can be the kind of a secret: small letters, digits and hyphens, 32 at most, a letter first."""
+    return _KIND.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One sealed secret. All that stands here may be known to the daemon.
+
+    Attributes:
+        epoch: under which it was sealed.
+        kind: what it is (`github-token`), as the detection names it.
+        secret_id: its name, 16 bytes.
+        commitment: to the key, the nonce and all of the above, 32 bytes.
+        nonce: 24 bytes.
+        ciphertext: length, value and padding, with a tag of 16 bytes.
+    """
+
+    epoch: int
+    kind: str
+    secret_id: bytes
+    commitment: bytes
+    nonce: bytes
+    ciphertext: bytes
+
+    @classmethod
+    def seal(cls, keys: SpaceKeys, kind: str, value: bytes, *, nonce: bytes | None = None) -> Self:
+        """`value` under the present epoch's key. `nonce` is for frozen vectors only.
+
+        Raises:
+            ValueError: the kind is not one, or the value is empty or over `MAX_VALUE`.
+        """
+        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
+
+        if not is_kind(kind):
+            raise ValueError("a kind is small letters, digits and hyphens, 32 at most")
+        if not 1 <= len(value) <= MAX_VALUE:
+            raise ValueError(f"a secret has 1 to {MAX_VALUE} bytes")
+        epoch, secret_id = keys.epoch, keys.secret_id(kind, value)
+        nonce = nonce or secrets.token_bytes(_NONCE_LENGTH)
+        about = _about(keys.space, epoch, secret_id, kind)
+        plaintext = len(value).to_bytes(_LENGTH_BYTES, "big") + value
+        plaintext += bytes(-len(plaintext) % _BLOCK)
+        key = keys.record_key(epoch, secret_id)
+        ciphertext = crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, about, nonce, key)
+        return cls(epoch, kind, secret_id, _commitment(keys.key(epoch), nonce, about), nonce, ciphertext)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """The record in `data`. Takes no key: a daemon checks by it what it is given to store.
+
+        Raises:
+            RecordError: it is not one.
+        """
+        if len(data) > MAX_RECORD:
+            raise RecordError("a sealed record is larger than any can be")
+        cursor = Cursor(data)
+        try:
+            version, epoch = cursor.number(1), cursor.number(4)
+            if version != _VERSION:
+                raise RecordError(
+                    "a sealed record is of a kind this version does not know", hint="is confide up to date?"
+                )
+            kind = cursor.take(cursor.number(1)).decode("ascii")
+            secret_id, commitment = cursor.take(SECRET_ID_LENGTH), cursor.take(_COMMITMENT_LENGTH)
+            nonce, ciphertext = cursor.take(_NONCE_LENGTH), cursor.rest()
+        except ValueError:
+            raise _damaged() from None
+        sealed = len(ciphertext) - _TAG_LENGTH
+        if epoch == 0 or not is_kind(kind) or sealed < _BLOCK or sealed % _BLOCK:
+            raise _damaged()
+        return cls(epoch, kind, secret_id, commitment, nonce, ciphertext)
+
+    def encode(self) -> bytes:
+        """The bytes to store."""
+        kind = self.kind.encode()
+        header = bytes([_VERSION]) + u32(self.epoch) + bytes([len(kind)]) + kind
+        return header + self.secret_id + self.commitment + self.nonce + self.ciphertext
+
+    def open(self, keys: SpaceKeys) -> bytes:
+        """The value inside.
+
+        Who asked a daemon for a certain secret compares `secret_id` first: any record of the space opens.
+
+        Raises:
+            UnknownEpochError: the key of its epoch is not among `keys`.
+            WrongKeyError: it was sealed under another key, for another space, or was changed outside of its ciphertext.
+            RecordError: its ciphertext was changed, or whoever sealed it gave it another secret's name.
+        """
+        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt
+        from nacl.exceptions import CryptoError
+
+        about = _about(keys.space, self.epoch, self.secret_id, self.kind)
+        # Poly1305 alone can be made to fit two keys; this cannot, so a record says one thing to all devices.
+        if not hmac.compare_digest(self.commitment, _commitment(keys.key(self.epoch), self.nonce, about)):
+            raise WrongKeyError("a sealed record is not of this space's key, or was changed")
+        key = keys.record_key(self.epoch, self.secret_id)
+        try:
+            plaintext = crypto_aead_xchacha20poly1305_ietf_decrypt(self.ciphertext, about, self.nonce, key)
+        except CryptoError:
+            raise _damaged() from None
+        value = _unpadded(plaintext)
+        if not hmac.compare_digest(self.secret_id, keys.secret_id(self.kind, value)):
+            raise _damaged()
+        return value
+
+    def reseal(self, keys: SpaceKeys) -> Self:
+        """The same secret under the present epoch's key; this very record if it is that already. Raises as `open`."""
+        return self if self.epoch == keys.epoch else self.seal(keys, self.kind, self.open(keys))
+
+
+def _about(space: bytes, epoch: int, secret_id: bytes, kind: str) -> bytes:
+    return labelled(_LABEL, space, u32(epoch), secret_id, kind.encode())
+
+
+def _commitment(key: bytes, nonce: bytes, about: bytes) -> bytes:
+    return hashlib.blake2b(nonce + about, key=key, person=_COMMITMENT_PERSON, digest_size=_COMMITMENT_LENGTH).digest()
+
+
+def _unpadded(plaintext: bytes) -> bytes:
+    length = int.from_bytes(plaintext[:_LENGTH_BYTES], "big")
+    end = _LENGTH_BYTES + length
+    padding = plaintext[end:]
+    if (
+        length == 0
+        or length > MAX_VALUE
+        or end + len(padding) != len(plaintext)
+        or len(padding) >= _BLOCK
+        or any(padding)
+    ):
+        raise _damaged()
+    return plaintext[_LENGTH_BYTES:end]
+
+
+def _damaged() -> RecordError:
+    return RecordError("a sealed record is damaged", hint="seal the secret again from the file that holds it")
