@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
@@ -63,6 +64,18 @@ async def test_nothing_supersedes_itself_at_whatever_remove(agent: Agent) -> Non
     # Taken back, it may be the other way round.
     await agent.call("memory_update", id=notes[0], relatedTo=[], relation="supersedes")
     await agent.call("memory_link", id=notes[3], relatedId=notes[0], relation="supersedes")
+
+
+async def test_calls_at_the_same_time_close_no_circle(agent: Agent) -> None:
+    notes = [await agent.note(f"Note {number}.") for number in range(5)]
+    pairs = zip(notes, [*notes[1:], notes[0]], strict=True)
+    results = await asyncio.gather(
+        *(
+            agent.client.call_tool("memory_link", {"id": newer, "relatedId": older, "relation": "supersedes"})
+            for newer, older in pairs
+        )
+    )
+    assert [result.is_error for result in results].count(True) == 1
 
 
 async def test_the_form_that_a_person_wrote_is_kept(agent: Agent, laptop: Machine) -> None:

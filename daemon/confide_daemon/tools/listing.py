@@ -125,6 +125,7 @@ def _text(rows: list[NoteRow], entries: list[dict[str, Any]], total: int, offset
     for row, entry in zip(rows, entries, strict=True):
         said = [entry["updated"][:10], entry["level"], *filter(None, (row.type, row.category, row.entity, row.status))]
         said += [f"tags {', '.join(row.tags)}"] if row.tags else []
+        said += [f"by {row.author}", *([f"from {row.source}"] if row.source else [])]
         said += [f"{row.problems} problems in its front matter"] if row.problems else []
         lines += ["", f"{row.title} ({row.id}) · {row.path} [{row.project}]", " · ".join(said), entry["snippet"]]
     return "\n".join(lines)
