@@ -20,6 +20,7 @@ BENCHES = (
     "notes_listing",
     "index_size",
     "saved",
+    "note_store",
     "transcript_append",
     "transcript_load",
     "two_machines",

@@ -157,25 +157,35 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
             look.found(row, seen, apart=stated, words=words),
         )
     return _answer(
-        project, row.path, stored.result, written, note=row, looked=looked, suggested=_suggested(draft, said, looked)
+        project,
+        row.path,
+        stored.result,
+        written,
+        note=row,
+        looked=looked,
+        suggested=_suggested(row, draft, said, looked),
     )
 
 
-def _suggested(draft: Draft, said: str, looked: Looked) -> dict[str, Any]:
+def _suggested(row: NoteRow, draft: Draft, said: str, looked: Looked) -> dict[str, Any]:
     """What the caller might have said of the note and did not, and how it and its nearest duplicate could become one."""
     importance = None if draft.importance is not None else suggestions.importance_for(said)
     tags = [] if draft.tags else suggestions.tags_for(said, looked.tags)
-    merge = _merge(looked.near[0]) if looked.near else None
+    merge = _merge(row, looked.near[0]) if looked.near else None
     return {name: value for name, value in (("importance", importance), ("tags", tags), ("merge", merge)) if value}
 
 
-def _merge(near: Near) -> str:
-    row = near.row
-    return (
-        f"{row.id} says nearly the same ({near.likeness.value:.2f}). If both are one fact: memory_update {row.id} with what is right and "
-        f"memory_delete the new note, or memory_dedupe with threshold {_below(near.likeness.value)} and merge true, "
-        "which keeps the newer text and marks the older note as superseded."
-    )
+def _merge(stored: NoteRow, near: Near) -> str:
+    other, likeness = near.row, near.likeness.value
+    by_hand = f"memory_update {other.id} with what is right and memory_delete {stored.id}"
+    by_itself = ""
+    # Notes of different places reach different people, so they are never merged for anybody.
+    if (other.project, other.task_id) == (stored.project, stored.task_id):
+        by_itself = (
+            f"; or memory_dedupe with threshold {_below(likeness)} and merge true, which keeps the newer text and marks the older note "
+            "as superseded"
+        )
+    return f"{other.id} says nearly the same ({likeness:.2f}). If both are one fact: {by_hand}{by_itself}."
 
 
 def _below(value: float) -> float:
