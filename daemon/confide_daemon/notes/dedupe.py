@@ -16,11 +16,12 @@ from confide_daemon.errors import ConflictError, NotFoundError
 from confide_daemon.notes import front_matter
 from confide_daemon.notes import note as notes
 from confide_daemon.notes.grouping import BLOCK, groups
+from confide_daemon.notes.neighbours import read_compared
 from confide_daemon.notes.note import IMPORTANCE, MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Note, Relation
 from confide_daemon.notes.shelf import Notes
-from confide_daemon.notes.similarity import FIRST, FIRST_WORDS, Compared, Likeness, compared
+from confide_daemon.notes.similarity import Compared, Likeness
 from confide_daemon.results import PutResult
-from confide_daemon.store import NotePiece, NoteRow, Store
+from confide_daemon.store import NoteRow, Store
 from confide_daemon.threads import StoreThreads
 
 # Notes read in one go: 20 ms.
@@ -152,12 +153,7 @@ def _places(store: Store, projects: frozenset[str] | None) -> list[tuple[int, ob
 def _read(store: Store, documents: Sequence[int]) -> dict[int, Compared]:
     with store.reading():
         live = next((one for one in store.generations() if one.live), None)
-        by_document: defaultdict[int, list[NotePiece]] = defaultdict(list)
-        for piece in store.note_pieces(documents, first=FIRST_WORDS):
-            by_document[piece.document].append(piece)
-        ids = [piece.id for pieces in by_document.values() for piece in pieces[:FIRST]]
-        vectors = store.vectors(live.id, ids) if live is not None else {}
-    return {document: compared(pieces, vectors) for document, pieces in by_document.items()}
+        return read_compared(store, live.id if live is not None else None, documents)
 
 
 def _mergers(store: Store, found: Sequence[tuple[int, Sequence[tuple[int, Likeness]]]]) -> list[Merger]:

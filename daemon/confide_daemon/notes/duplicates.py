@@ -24,9 +24,9 @@ from confide_daemon.indexing.filling import in_thread
 from confide_daemon.indexing.plan import Condition
 from confide_daemon.indexing.provider import Provider
 from confide_daemon.indexing.serving import loading
-from confide_daemon.notes.similarity import FIRST, FIRST_WORDS, Compared, Likeness, compared, likeness
-from confide_daemon.searching.words import STOP_WORDS, keyword_query
-from confide_daemon.store import Filter, Generation, NotePiece, NoteRow, Store
+from confide_daemon.notes.neighbours import Near, find_near, first_look
+from confide_daemon.notes.similarity import FIRST
+from confide_daemon.store import Generation, NoteRow, Store
 from confide_daemon.store.pieces import piece_hash
 from confide_daemon.threads import StoreThreads
 from confide_daemon.tokens import count_tokens
@@ -36,22 +36,7 @@ log = logging.getLogger(__name__)
 DEADLINE_S = 1.5
 # Notes being embedded at once, those included that nobody waits for any more; one more is compared by its words.
 MOST_AT_ONCE = 16
-# Pieces that are looked at by meaning and by words, and notes that are told of.
-CANDIDATES = 64
-SHARING = 24
-MOST_TOLD = 5
-# The longest words of a note are looked for: those with nearly the same words have nearly all of them, and few others do.
-MOST_WORDS = 6
-ENOUGH_SEEN = 8
 BY_TEXT = "duplicates were looked for by text alone"
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """A note that says nearly the same."""
-
-    row: NoteRow
-    likeness: Likeness
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +217,12 @@ class Look:
         try:
             # What needs no vectors is looked for while they are computed.
             first, embedded = await asyncio.gather(
-                threads.read(lambda store: _first_look(store, row, projects, words)), self._vectors()
+                threads.read(lambda store: first_look(store, row, projects, words)), self._vectors()
             )
-            near = await threads.read(lambda store: _near(store, row, first, projects, apart, embedded, least))
+            generation, vectors = (embedded.generation.id, embedded.vectors) if embedded else (None, {})
+            near = await threads.read(
+                lambda store: find_near(store, row, first, projects, apart, generation, vectors, least)
+            )
         except StorageError as error:  # the note is written, which matters more
             return Looked(warnings=(f"duplicates could not be looked for: {error.message}",))
         if embedded is not None:
@@ -258,102 +246,8 @@ class Look:
         return self.embedded.result()
 
 
-@dataclass(frozen=True, slots=True)
-class _FirstLook:
-    """What is seen without vectors: documents with the note's longest words, and the tags in it. `is_only`: there is no other note."""
-
-    documents: frozenset[int]
-    tags: tuple[str, ...]
-    is_only: bool
-
-
 def _known(store: Store, hashes: Sequence[bytes]) -> _Embedded | None:
     """The live generation, and what it has of these texts."""
     with store.reading():
         live = next((one for one in store.generations() if one.live), None)
         return None if live is None else _Embedded(live, dict(store.known_vectors(live, hashes)))
-
-
-def _first_look(store: Store, row: NoteRow, projects: frozenset[str], words: Sequence[str]) -> _FirstLook:
-    with store.reading():
-        texts = [piece.text for piece in store.note_pieces([row.document], first=FIRST)]
-        documents = _by_words(store, " ".join(texts), projects) - {row.document}
-        tags = store.tags_among(words, projects)
-        is_only = not documents and len(store.note_places(projects)) < 2
-    return _FirstLook(frozenset(documents), tuple(tags), is_only)
-
-
-def _near(
-    store: Store,
-    row: NoteRow,
-    first: _FirstLook,
-    projects: frozenset[str],
-    apart: frozenset[str],
-    embedded: _Embedded | None,
-    least: float,
-) -> list[Near]:
-    with store.reading():
-        pieces = store.note_pieces([row.document], first=FIRST_WORDS)
-        live = None
-        if embedded is not None and any(one.id == embedded.generation.id for one in store.generations()):
-            live = embedded.generation.id
-        vectors = embedded.vectors if embedded is not None and live is not None else {}
-        own = compared(pieces, {piece.id: vectors[piece.hash] for piece in pieces if piece.hash in vectors})
-        documents = set(first.documents)
-        if live is not None and own.vectors is not None:
-            documents |= _by_meaning(store, live, own.vectors, projects, least) - {row.document}
-        documents -= store.superseded(list(documents), projects)
-        near = []
-        for other, seen in _compared(store, live, documents).items():
-            found = likeness(own, seen, least)
-            note = store.note_of(other) if found else None
-            if found and note and _is_seen(note, row, projects) and note.id not in apart:
-                near.append(Near(note, found))
-    near.sort(key=lambda one: (-one.likeness.value, -one.row.updated_at, one.row.id))
-    return near[:MOST_TOLD]
-
-
-def _is_seen(note: NoteRow, row: NoteRow, projects: frozenset[str]) -> bool:
-    """Whether it lies in these projects, and is of no task, or of the same one."""
-    return note.project in projects and (
-        note.task_id is None or (note.task_id, note.project) == (row.task_id, row.project)
-    )
-
-
-def _compared(store: Store, generation: int | None, documents: set[int]) -> dict[int, Compared]:
-    by_document: dict[int, list[NotePiece]] = {}
-    for piece in store.note_pieces(sorted(documents), first=FIRST_WORDS):
-        by_document.setdefault(piece.document, []).append(piece)
-    ids = [piece.id for pieces in by_document.values() for piece in pieces[:FIRST]]
-    vectors = store.vectors(generation, ids) if generation is not None else {}
-    return {document: compared(pieces, vectors) for document, pieces in by_document.items()}
-
-
-def _by_meaning(store: Store, generation: int, vectors: Vectors, projects: frozenset[str], least: float) -> set[int]:
-    """The documents with a piece that is near one of these: at least one of a duplicate's is."""
-    found: set[int] = set()
-    for vector in vectors:
-        nearest = store.vector_candidates(generation, vector, Filter(), limit=CANDIDATES)
-        if len(nearest) == CANDIDATES and nearest[-1][1] >= least:
-            # To say which documents may be seen takes longer than to look at all; it matters where so many are near.
-            some = Filter(projects=projects, sources=frozenset({"memory"}))
-            nearest = store.vector_candidates(generation, vector, some, limit=CANDIDATES)
-        found |= _documents(store, [piece for piece, cosine in nearest if cosine >= least - 1e-3], projects)
-    return found
-
-
-def _by_words(store: Store, text: str, projects: frozenset[str]) -> set[int]:
-    """The documents that have most of the note's longest words."""
-    words = dict.fromkeys(word for word in text.split() if word.lower().strip(".,:;!?()") not in STOP_WORDS)
-    match = keyword_query(" ".join(sorted(words, key=lambda word: -len(word))[:MOST_WORDS]))
-    best = store.keyword_candidates(match, Filter(), limit=SHARING)
-    found = _documents(store, [piece for piece, _ in best], projects)
-    if len(best) == SHARING and len(found) < ENOUGH_SEEN:
-        some = Filter(projects=projects, sources=frozenset({"memory"}))
-        best = store.keyword_candidates(match, some, limit=SHARING)
-        found = _documents(store, [piece for piece, _ in best], projects)
-    return found
-
-
-def _documents(store: Store, pieces: Sequence[int], projects: frozenset[str]) -> set[int]:
-    return {place.document for place in store.places(pieces) if place.project in projects}

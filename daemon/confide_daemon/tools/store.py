@@ -13,7 +13,8 @@ from confide_daemon.documents import check_path, text_hash
 from confide_daemon.errors import ToolError
 from confide_daemon.notes import naming, suggestions
 from confide_daemon.notes.draft import Draft
-from confide_daemon.notes.duplicates import Looked, Near
+from confide_daemon.notes.duplicates import Looked
+from confide_daemon.notes.neighbours import Near
 from confide_daemon.space import Operation, PutResult
 from confide_daemon.store import NoteRow
 from confide_daemon.tools import note_form
