@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from confide_daemon.errors import InvalidTextError
@@ -163,6 +163,7 @@ def test_what_is_composed_reads_the_same(fields: dict[str, Any], body: str) -> N
         ),
         ("---\na: |\n  # x\n  y\n# z\nb: 1\n---\n", {"a": "t"}, "---\na: t\n# z\nb: 1\n---\n"),
         ("---\na: 1\r\nb: 2\n---\n", {"b": 3}, "---\na: 1\r\nb: 3\n---\n"),
+        ("---\n? a\nb: 1\n---\n", {"a": None}, "---\nb: 1\n---\n"),
         ("---\ntitle: T\n...\nText\n", {"title": "U"}, "---\ntitle: U\n...\nText\n"),
     ],
 )
@@ -200,6 +201,63 @@ def test_what_cannot_be_read_again_is_not_written(value: object) -> None:
             compose({"metadata": one}, "Text.")
         with pytest.raises(InvalidTextError):
             edit("---\na: 1\n---\n", {"metadata": one})
+
+
+FRAGMENTS = [
+    "a: ",
+    "b: 1\n",
+    "a:\n  - x\n  - y\n",
+    "m:\n  k: v\n",
+    "- ",
+    "? ",
+    "  ",
+    "\n",
+    "\r\n",
+    "\r",
+    "\t",
+    "\x85",
+    "\u2028",
+    "...",
+]
+FRAGMENTS += [
+    "'",
+    '"',
+    "# c",
+    "|+\n",
+    ">",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    "&x ",
+    "!!str ",
+    "<<: ",
+    "text",
+    "~",
+    "%",
+    "@",
+    "é",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from(FRAGMENTS), max_size=10).map("".join),
+    st.dictionaries(st.sampled_from("abmz"), st.sampled_from([None, 1, "x\ny\n", ["x", "z"], {"k": "w"}]), min_size=1),
+)
+@example("? a", {"a": None})
+@example("\ra: ", {"a": None})
+def test_whatever_stands_there_is_changed_rightly_or_not_at_all(inside: str, changes: dict[str, Any]) -> None:
+    text = f"---\n{inside}\n---\nText\n"
+    before = parse(text)
+    try:
+        after = parse(edit(text, changes))
+    except UnreadableError:
+        return
+    expected = {name: value for name, value in (before.fields | changes).items() if changes.get(name, ...) is not None}
+    assert (after.problem, after.fields, after.body) == (None, expected, before.body)
 
 
 def test_a_fence_in_the_text_is_none_of_the_front_matter() -> None:

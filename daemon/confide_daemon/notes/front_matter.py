@@ -134,8 +134,8 @@ def _fields_of(node: yaml.MappingNode | None) -> dict[str, Any]:
 
 
 def _reads_as(inside: str, wanted: Mapping[str, Any]) -> bool:
-    # As the document is read, in which a line like a fence would end the front matter.
-    if front_matter_lines([FENCE.strip(), *inside.split("\n")]):
+    # As the document is read: by whole lines, and one like a fence would end the front matter.
+    if inside[-1:] not in ("", "\n") or front_matter_lines([FENCE.strip(), *inside.split("\n")]):
         return False
     try:
         found = _fields_of(_composed(inside))

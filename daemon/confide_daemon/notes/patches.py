@@ -15,6 +15,7 @@ import yaml
 
 _BREAK = re.compile(r"\r\n|\n|\r")
 _COMMENT = re.compile(r"[ \t]+#[^\r\n]*")
+_COLON = re.compile(r"\s*:")
 _BLANK = " \t\r\n"
 
 
@@ -91,12 +92,24 @@ def _mapping(
 
 def _field(source: Source, key: yaml.Node, value: yaml.Node, old: Any, new: Any, *, is_gentle: bool) -> Iterator[Patch]:
     is_block = isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value
-    if is_gentle and is_block and isinstance(value, yaml.MappingNode) and isinstance(new, dict) and new:
+    if (
+        is_gentle
+        and is_block
+        and isinstance(value, yaml.MappingNode)
+        and _is_plain(value)
+        and isinstance(new, dict)
+        and new
+    ):
         yield from _mapping(source, value, old, new, is_gentle=True)
     elif is_gentle and is_block and isinstance(value, yaml.SequenceNode) and isinstance(new, list) and new:
         yield from _items(source, value, old, new)
     else:
         yield _replacement(source, key, value, new)
+
+
+def _is_plain(node: yaml.MappingNode) -> bool:
+    """Whether its fields have names, each another one."""
+    return len({key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}) == len(node.value)
 
 
 def _items(source: Source, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> Iterator[Patch]:
@@ -144,5 +157,6 @@ def _end(source: Source, node: yaml.Node, key: yaml.Node | None = None) -> int:
     end = len(source.text[: node.end_mark.index].rstrip(_BLANK))
     if key is None or end > key.end_mark.index:
         return end
-    # No value at all: the field ends behind its colon.
-    return source.text.index(":", key.end_mark.index) + 1
+    # No value at all: the field ends behind its colon, if it has one.
+    colon = _COLON.match(source.text, key.end_mark.index)
+    return colon.end() if colon else key.end_mark.index
