@@ -1,0 +1,151 @@
+"""What the name before a value says of it: `DB_PASSWORD` and `clientSecret` hold credentials, `token_type` and `public_key` none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, lru_cache
+from typing import Final
+
+
+class Demand(Enum):
+    """What a value must be like to be one."""
+
+    PASSWORD = "a person may have thought of it"  # noqa: S105
+    RANDOM = "a machine has made it by chance"
+    LONG = "at least 32 characters made by chance"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a value with such a name is, how sure, and what it must be like."""
+
+    kind: str
+    confidence: float
+    demand: Demand
+
+
+_PASSWORD: Final = Promise("password", 0.8, Demand.PASSWORD)
+_API_KEY: Final = Promise("api-key", 0.8, Demand.RANDOM)
+_TOKEN: Final = Promise("token", 0.75, Demand.RANDOM)
+_CLIENT_SECRET: Final = Promise("secret-key", 0.8, Demand.RANDOM)
+_SECRET: Final = Promise("secret", 0.65, Demand.PASSWORD)
+_KEY: Final = Promise("key", 0.6, Demand.LONG)
+
+_AS_PASSWORDS: Final = """
+password passwd passphrase passcode pwd passw dbpass dbpassword dbpasswd pgpassword rootpassword adminpassword userpassword
+smtppassword mysqlpwd contraseña contrasena passwort kennwort motdepasse senha wachtwoord
+"""
+_PASSWORDS: Final = frozenset(_AS_PASSWORDS.split())
+_SHORT: Final = frozenset({"pass", "pw"})
+"""Passwords too, but only as a word of a longer name or in front of `=`: "pass: 3 of 4"."""
+_TOKENS: Final = frozenset(
+    {"token", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "apitoken", "accessToken", "pat", "jwt"}
+)
+_API_KEYS: Final = frozenset(
+    {"apikey", "apikeys", "appkey", "authkey", "accesskey", "accountkey", "licensekey", "servicekey", "subscriptionkey"}
+)
+_SECRET_KEYS: Final = frozenset(
+    {
+        "secretkey",
+        "clientsecret",
+        "appsecret",
+        "apisecret",
+        "secretaccesskey",
+        "privatekey",
+        "encryptionkey",
+        "masterkey",
+    }
+)
+_OF_KEYS: Final = {
+    **dict.fromkeys(
+        (
+            "api",
+            "auth",
+            "access",
+            "account",
+            "app",
+            "application",
+            "subscription",
+            "license",
+            "service",
+            "ingest",
+            "write",
+        ),
+        _API_KEY,
+    ),
+    **dict.fromkeys(
+        ("secret", "private", "encryption", "master", "signing", "storage", "deploy", "preshared"), _CLIENT_SECRET
+    ),
+}
+_OWNERS: Final = """
+client app api consumer signing webhook oauth shared jwt session cookie token auth hmac application bot encryption
+"""
+_OF_SECRETS: Final = frozenset(_OWNERS.split())
+_HARMLESS: Final = """
+type url uri name names id ids field fields file files filename path paths dir count limit limits length len size expiry
+expires expire expiration ttl policy hint label prompt prompts regex pattern patterns prefix suffix header headers endpoint
+error errors message required reset min max num number total budget usage used hash hashed digest fingerprint algorithm alg
+format class provider manager strength rule rules validator validation public pub cache primary foreign sort partition
+object index map row column event routing idempotency input output button link page form text placeholder description title
+help docs doc kind scope scopes version status created updated date time timestamp at age rotation history store
+storage_type ref reference arn env var variable parser stream list array dict set enabled disabled needed confirm
+confirmation mask masked visible show hide toggle is has no not without eos bos pad unk cls sep start end next prev previous
+first last begin csrf xsrf checksum integrity sha sha1 sha256 md5 etag lookup ring board word words stroke frame val code
+codes mode state level group keyid
+"""
+_NEUTRAL: Final = frozenset(_HARMLESS.split())
+"""Words that make another thing of a name: `token_url`, `password_hash`, `public_key`, `max_tokens`."""
+
+_PARTS: Final = r"[A-Z]+(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+"
+
+
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
+
+
+@lru_cache(maxsize=1024)
+def promise_of(name: str) -> Promise | None:
+    """What a name promises of its value; None where it promises no credential."""
+    parts = [part.lower() for part in _compiled(_PARTS).findall(name)]
+    if parts and parts[-1].isdigit():
+        parts.pop()
+    found = _of_parts(parts)
+    if found is None or not found[1]:
+        return found[0] if found else None
+    begin, end = found[1]
+    others = {*parts[:begin], *parts[end:]}
+    return None if others & _NEUTRAL else found[0]
+
+
+def _of_parts(parts: list[str]) -> tuple[Promise, tuple[int, int] | None] | None:
+    """The promise of the last sensitive word, and which parts make it up."""
+    for at in range(len(parts) - 1, -1, -1):
+        part, before = parts[at], parts[at - 1] if at else ""
+        span = (at, at + 1)
+        wide = (at - 1, at + 1)
+        if part in _PASSWORDS or part.endswith(("password", "passwd", "passphrase")):
+            return _PASSWORD, span
+        if part == "word" and before == "pass":
+            return _PASSWORD, wide
+        if part in _SHORT and at == len(parts) - 1:
+            return _PASSWORD, span
+        if part in _API_KEYS:
+            return _API_KEY, span
+        if part in _SECRET_KEYS:
+            return _CLIENT_SECRET, span
+        if part in ("key", "keys") and before in _OF_KEYS:
+            # `secret_access_key`, `aws_secret_key`: the word before belongs to it as well.
+            is_secret = "secret" in parts[:at]
+            return (_CLIENT_SECRET if is_secret else _OF_KEYS[before]), wide
+        if part in _TOKENS:
+            return _TOKEN, span
+        if part in ("secret", "secrets"):
+            return (_CLIENT_SECRET, wide) if before in _OF_SECRETS else (_SECRET, span)
+        if part in ("credential", "credentials"):
+            return _SECRET, span
+        if part == "key":
+            return _KEY, span
+    return None

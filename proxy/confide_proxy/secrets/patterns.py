@@ -1,0 +1,155 @@
+"""Tokens that say by their own form what they are: a prefix, or a mark inside, that their issuer gave them.
+
+This is a table and no more: an expression is compiled when its mark is found in a text for the first time, so that a text without any costs
+some substring searches and no `re` at all. What an issuer documents is taken; lengths are those documented, with room upwards where they
+have grown before. No expression can run over the bounds that it names.
+"""
+
+# ruff: noqa: E501 - one row for one token
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+_W = r"[A-Za-z0-9]"
+_U = r"[A-Za-z0-9_-]"
+_HEX = r"[0-9a-f]"
+
+
+class Prefixed(NamedTuple):
+    """A token that begins with a mark. `rest` is what follows the mark."""
+
+    kind: str
+    marks: tuple[str, ...]
+    rest: str
+    confidence: float = 0.95
+
+
+class Marked(NamedTuple):
+    """A token with a mark inside: `expression` is looked for from `before` characters before the mark. Its group 1, if any, is the value."""
+
+    kind: str
+    mark: str
+    before: int
+    expression: str
+    confidence: float = 0.95
+
+
+REACH: Final = 600
+"""How far behind its mark a token of the second form may end."""
+
+PREFIXED: Final[tuple[Prefixed, ...]] = (
+    Prefixed("aws-access-key-id", ("AKIA", "ASIA", "ABIA", "ACCA"), r"[A-Z0-9]{16}"),
+    Prefixed("aws-bedrock-key", ("ABSK",), r"[A-Za-z0-9+/]{109,269}={0,2}"),
+    Prefixed("github-token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), rf"{_W}{{36,255}}"),
+    Prefixed("github-token", ("github_pat_",), r"[A-Za-z0-9]{22}_[A-Za-z0-9]{59}"),
+    Prefixed(
+        "gitlab-token",
+        (
+            *("glpat-", "gldt-", "glrt-", "glrtr-", "glft-", "glsoat-", "glcbt-", "glptt-", "glagent-", "glimt-", "gloas-"),
+            *("glffct-", "glwt-", "GR1348941"),
+        ),
+        r"[A-Za-z0-9_-]{20,300}(?:\.[0-9a-z]{2}\.[0-9a-z]{9}|\.[0-9a-z]{9})?",
+    ),
+    Prefixed("slack-token", ("xoxb-", "xoxp-", "xoxa-", "xoxo-", "xoxs-", "xoxr-"), r"[0-9A-Za-z-]{20,250}"),
+    Prefixed("slack-token", ("xapp-",), r"\d-[A-Z0-9]{8,15}-\d{8,15}-[a-z0-9]{40,80}"),
+    Prefixed("slack-token", ("xoxe.xox", "xoxe-"), r"[A-Za-z0-9-]{60,300}"),
+    Prefixed("slack-token", ("xoxc-", "xoxd-"), r"[A-Za-z0-9%/+-]{40,400}"),
+    Prefixed("slack-webhook", ("https://hooks.slack.com/",), r"(?:services|workflows|triggers)/[A-Za-z0-9]{8,14}/[A-Za-z0-9]{8,20}/[A-Za-z0-9]{20,48}"),
+    Prefixed("stripe-key", ("sk_live_", "rk_live_", "sk_test_", "rk_test_"), rf"{_W}{{16,247}}"),
+    Prefixed("stripe-key", ("whsec_",), r"[A-Za-z0-9+/]{24,64}={0,2}"),
+    Prefixed("google-api-key", ("AIza",), rf"{_U}{{35}}"),
+    Prefixed("google-oauth-token", ("ya29.",), r"[A-Za-z0-9_.-]{30,400}"),
+    Prefixed("google-oauth-token", ("1//0",), rf"{_U}{{38,200}}"),
+    Prefixed("google-oauth-secret", ("GOCSPX-",), rf"{_U}{{28}}"),
+    Prefixed("npm-token", ("npm_",), rf"{_W}{{36}}"),
+    Prefixed("pypi-token", ("pypi-AgEIcHlwaS5vcmc", "pypi-AgENdGVzdC5weXBpLm9yZw"), rf"{_U}{{50,500}}"),
+    Prefixed("rubygems-token", ("rubygems_",), rf"{_HEX}{{48}}"),
+    Prefixed("crates-token", ("cio",), rf"{_W}{{32}}"),
+    Prefixed("nuget-key", ("oy2",), r"[a-z0-9]{43}"),
+    Prefixed("docker-token", ("dckr_pat_", "dckr_oat_"), rf"{_U}{{27,64}}"),
+    Prefixed("twilio-key", ("SK",), rf"{_HEX}{{32}}"),
+    Prefixed("sendgrid-key", ("SG.",), rf"{_U}{{20,24}}\.{_U}{{39,50}}"),
+    Prefixed("mailgun-key", ("key-",), rf"{_HEX}{{32}}"),
+    Prefixed("brevo-key", ("xkeysib-", "xsmtpsib-"), rf"{_HEX}{{64}}-{_W}{{16}}"),
+    Prefixed("anthropic-key", ("sk-ant-",), rf"(?:[a-z]{{2,8}}\d{{2}}-)?{_U}{{60,160}}"),
+    Prefixed("openai-key", ("sk-proj-", "sk-svcacct-", "sk-admin-", "sk-None-"), rf"{_U}{{40,220}}"),
+    Prefixed("openrouter-key", ("sk-or-v1-",), rf"{_HEX}{{64}}"),
+    Prefixed("openai-key", ("sk-",), rf"(?:{_W}{{20}}T3BlbkFJ{_W}{{20}}|{_W}{{48}}|{_HEX}{{32}})"),
+    Prefixed("huggingface-token", ("hf_",), r"[A-Za-z0-9]{30,40}"),
+    Prefixed("huggingface-token", ("api_org_",), r"[A-Za-z]{34}"),
+    Prefixed("groq-key", ("gsk_",), rf"{_W}{{48,56}}"),
+    Prefixed("replicate-token", ("r8_",), rf"{_W}{{37}}"),
+    Prefixed("perplexity-key", ("pplx-",), rf"{_W}{{40,56}}"),
+    Prefixed("xai-key", ("xai-",), rf"{_W}{{70,90}}"),
+    Prefixed("nvidia-key", ("nvapi-",), rf"{_U}{{60,70}}"),
+    Prefixed("langsmith-key", ("lsv2_pt_", "lsv2_sk_"), rf"{_HEX}{{32}}_{_HEX}{{10}}"),
+    Prefixed("pinecone-key", ("pcsk_",), r"[A-Za-z0-9_]{50,90}"),
+    Prefixed("tavily-key", ("tvly-",), r"[A-Za-z0-9-]{28,60}"),
+    Prefixed("digitalocean-token", ("dop_v1_", "doo_v1_", "dor_v1_"), rf"{_HEX}{{64}}"),
+    Prefixed("shopify-token", ("shpat_", "shpca_", "shppa_", "shpss_"), r"[0-9a-fA-F]{32}"),
+    Prefixed("square-token", ("sq0atp-", "sq0csp-"), rf"{_U}{{22,50}}"),
+    Prefixed("square-token", ("EAAA",), rf"{_U}{{60}}"),
+    Prefixed("facebook-token", ("EAAC", "EAAB", "EAAE", "EAAF", "EAAG", "EAAJ", "EAAM"), rf"{_W}{{80,300}}"),
+    Prefixed("vault-token", ("hvs.", "hvb.", "hvr."), rf"{_U}{{24,300}}"),
+    Prefixed("atlassian-token", ("ATATT3", "ATBB", "ATCTT3", "ATOAT"), r"[A-Za-z0-9_=-]{24,300}"),
+    Prefixed("linear-key", ("lin_api_", "lin_oauth_"), rf"{_W}{{40,64}}"),
+    Prefixed("notion-token", ("ntn_",), rf"{_W}{{40,50}}"),
+    Prefixed("figma-token", ("figd_",), rf"{_U}{{40,44}}"),
+    Prefixed("postman-key", ("PMAK-",), rf"{_HEX}{{24}}-{_HEX}{{34}}"),
+    Prefixed("new-relic-key", ("NRAK-", "NRIQ-", "NRII-"), r"[A-Za-z0-9_-]{27,32}"),
+    Prefixed("sentry-token", ("sntrys_",), r"eyJ[A-Za-z0-9+/=_-]{60,400}"),
+    Prefixed("sentry-token", ("sntryu_",), rf"{_HEX}{{64}}"),
+    Prefixed("grafana-token", ("glsa_",), rf"{_W}{{32}}_[0-9A-Fa-f]{{8}}"),
+    Prefixed("grafana-token", ("glc_",), r"[A-Za-z0-9+/]{32,400}={0,3}"),
+    Prefixed("doppler-token", ("dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."), r"(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
+    Prefixed("databricks-token", ("dapi",), rf"{_HEX}{{32}}(?:-\d)?"),
+    Prefixed("planetscale-token", ("pscale_tkn_", "pscale_pw_", "pscale_oauth_"), r"[A-Za-z0-9_.=-]{32,64}"),
+    Prefixed("supabase-token", ("sbp_",), rf"{_HEX}{{40}}"),
+    Prefixed("supabase-token", ("sb_secret_",), rf"{_U}{{20,64}}"),
+    Prefixed("fly-token", ("fo1_",), rf"{_U}{{43}}"),
+    Prefixed("fly-token", ("fm1_", "fm2_", "fm1a_", "fm1r_"), r"[A-Za-z0-9+/]{100,900}={0,3}"),
+    Prefixed("netlify-token", ("nfp_", "nfc_"), rf"{_W}{{36,60}}"),
+    Prefixed("heroku-key", ("HRKU-AA",), rf"{_U}{{58}}"),
+    Prefixed("airtable-token", ("pat",), rf"{_W}{{14}}\.{_HEX}{{64}}"),
+    Prefixed("dropbox-token", ("sl.",), rf"{_U}{{130,400}}"),
+    Prefixed("easypost-key", ("EZAK", "EZTK"), rf"{_W}{{54}}"),
+    Prefixed("alibaba-key-id", ("LTAI",), rf"{_W}{{17,21}}"),
+    Prefixed("tailscale-key", ("tskey-",), r"(?:auth|api|client|scim|webhook)-[A-Za-z0-9]{8,32}-[A-Za-z0-9]{16,64}"),
+    Prefixed("pulumi-token", ("pul-",), rf"{_HEX}{{40}}"),
+    Prefixed("1password-token", ("ops_eyJ",), r"[A-Za-z0-9+/_-]{200,1500}={0,3}"),
+    Prefixed("plaid-token", ("access-production-", "access-sandbox-", "access-development-"), rf"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"),
+    Prefixed("typeform-token", ("tfp_",), r"[A-Za-z0-9_.=-]{40,70}"),
+    Prefixed("contentful-token", ("CFPAT-",), rf"{_U}{{43}}"),
+    Prefixed("artifactory-key", ("AKCp",), rf"{_W}{{60,75}}"),
+    Prefixed("sonar-token", ("sqp_", "squ_", "sqa_"), rf"{_HEX}{{40}}"),
+    Prefixed("buildkite-token", ("bkua_",), rf"{_HEX}{{40}}"),
+    Prefixed("circleci-token", ("CCIPAT_", "CCIPRJ_"), r"[A-Za-z0-9]{16,32}_[0-9a-f]{40}"),
+    Prefixed("clojars-token", ("CLOJARS_",), r"[a-f0-9]{60}"),
+    Prefixed("prefect-key", ("pnu_", "pnb_"), r"[A-Za-z0-9]{36}"),
+    Prefixed("shippo-token", ("shippo_live_", "shippo_test_"), rf"{_HEX}{{40}}"),
+    Prefixed("adobe-secret", ("p8e-", "p8e_"), rf"{_U}{{32}}"),
+    Prefixed("mapbox-token", ("sk.eyJ1",), r"[A-Za-z0-9_-]{40,200}\.[A-Za-z0-9_-]{22}"),
+    Prefixed("infracost-key", ("ico-",), rf"{_W}{{32}}"),
+    Prefixed("age-key", ("AGE-SECRET-KEY-1",), r"[QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L]{58}"),
+    Prefixed("confide-invite", ("#invite1",), r"[02-9ac-hj-np-z]{80,140}"),
+    Prefixed("discord-webhook", ("https://discord.com/api/webhooks/", "https://discordapp.com/api/webhooks/"), rf"\d{{17,20}}/{_U}{{60,80}}"),
+    Prefixed("azure-storage-key", ("AccountKey=", "SharedAccessKey=", "SharedSecret="), r"([A-Za-z0-9+/]{42,86}={1,2})"),
+)  # fmt: skip
+"""Anchored: the character before the mark belongs to no word. A mark with a group in `rest` is a name, not a part of the value."""
+
+MARKED: Final[tuple[Marked, ...]] = (
+    Marked("telegram-token", ":AA", 10, r"(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}"),
+    Marked("mailchimp-key", "-us", 32, r"[0-9a-f]{32}-us\d{1,2}"),
+    Marked("azure-client-secret", "Q~", 4, r"[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
+    Marked("azure-devops-token", "AZDO", 76, r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}"),
+    Marked("azure-sas", "sig=", 1, r"[?&;]sig=([A-Za-z0-9%+/]{40,70}(?:%3[Dd]|=))"),
+    Marked("terraform-token", ".atlasv1.", 14, r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}"),
+    Marked("teams-webhook", ".webhook.office.com/webhookb2/", 60, r"https://[a-z0-9-]{1,50}\.webhook\.office\.com/webhookb2/[0-9a-f-]{36}@[0-9a-f-]{36}/IncomingWebhook/[0-9a-f]{32}/[0-9a-f-]{36}"),
+    Marked("npm-token", ":_authToken=", 0, r":_authToken=([A-Za-z0-9_+/=-]{20,200})"),
+    Marked("npm-token", ":_password=", 0, r":_password=([A-Za-z0-9+/]{12,200}={0,2})"),
+    Marked("password-hash", "$2", 0, r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}", 0.8),
+    Marked("password-hash", "$argon2", 0, r"\$argon2(?:id|i|d)\$v=\d{1,3}\$m=\d{1,9},t=\d{1,5},p=\d{1,4}\$[A-Za-z0-9+/]{8,90}\$[A-Za-z0-9+/]{16,180}", 0.8),
+    Marked("password-hash", "$6$", 0, r"\$6\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{86}", 0.8),
+    Marked("password-hash", "$y$", 0, r"\$y\$[./A-Za-z0-9]{1,10}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", 0.8),
+)  # fmt: skip

@@ -1,0 +1,137 @@
+"""Whether a value behind a telling name is a credential, by its looks and by how it was put there."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final, NamedTuple
+
+from confide_proxy.secrets.names import Demand, Promise
+from confide_proxy.secrets.placeholders import is_placeholder
+from confide_proxy.secrets.randomness import is_random, is_wordy
+
+_IDENTIFIER: Final = r"^[A-Za-z_$@][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[?!]?$"
+_NUMBERED_VARIABLE: Final = (
+    r"^(?:[a-z]{0,20}(?:pass|pwd|pw|token|key|secret|value|val|arg|var|str|tmp|temp|match|group|opt|user|name|type|test"
+    r"|int|uint|utf|sha|md|rsa|aes)[a-z]{0,20})\d{1,3}$"
+)
+_ADDRESS: Final = r"^[a-zA-Z][\w+.-]{1,20}://|^[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}$|^www\."
+_PATH: Final = r"^(?:~?/|\.{1,2}/|[A-Za-z]:\\)[\w.@ /\\-]{1,200}$"
+_UUID: Final = r"^\{?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\}?$"
+_HEX: Final = r"^[0-9a-fA-F]+$"
+_FORTY_CHARS: Final = r"^[A-Za-z0-9/+]{40}$"
+_WORDS_AND_NUMBER: Final = r"^(?:[A-Z][a-z]{3,}[-_.]){1,4}(?:[A-Za-z]{3,}[-_.]){0,3}\d{1,4}$"
+_TECHNICAL: Final = (
+    r"^(?:[\d.,:/-]{1,40}|0x[0-9a-f]{1,16}|v?\d+(?:\.\d+)+|(?:utf|sha|md|hs|rs|es|ps|base|aes|rsa|ed|pbkdf|bcrypt|oauth|http|ipv|int|uint"
+    r"|float|str|i|u|f|p|h)-?_?\d{1,5}\w{0,4})$"
+)
+"""Numbers, dates, versions, names of types and algorithms. Passwords of digits alone are lost with them."""
+_MARKS: Final = frozenset("!@#$%^&*?~+=")
+_JOINTS: Final = frozenset("_-./:")
+MAX_PASSWORD_CHARS: Final = 128
+
+
+class Place(NamedTuple):
+    """How a value was put there.
+
+    Attributes:
+        how: the kind of operator: `sign` (= and :), `spoken` ("is"), `xml`, `attribute`, `call` or `option`.
+        is_quoted: in quotes.
+        is_line: on a line of its own without quotes, as in env files and YAML.
+    """
+
+    how: str
+    is_quoted: bool
+    is_line: bool
+
+
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
+
+
+def judged(value: str, name: str, promise: Promise, place: Place) -> tuple[str, float] | None:
+    """Its kind and how sure that is; None where it is no credential."""
+    if len(value) < 5 or any(c.isspace() for c in value) or is_placeholder(value) or value.lower() == name.lower():
+        return None
+    if _compiled(_ADDRESS).search(value) or (_compiled(_PATH).search(value) and not is_random(value, 24)):
+        return None
+    if not place.is_quoted and _compiled(_IDENTIFIER).search(value) and not _is_chosen(value, promise, place):
+        return None
+    if promise.kind == "secret-key" and _is_aws(value, name):
+        return "aws-secret-key", 0.95
+    if _compiled(_UUID).search(value):
+        return None if promise.demand is Demand.PASSWORD else (promise.kind, 0.6)
+    if promise.demand is Demand.LONG:
+        return (promise.kind, promise.confidence) if is_random(value.rstrip("="), 32) else None
+    # Sixteen hex digits are a short hash more often than a key.
+    is_machine_made = is_random(value.rstrip("="), 20 if _compiled(_HEX).search(value) else 16)
+    if promise.demand is Demand.RANDOM:
+        return _random(value, promise, place, is_machine_made=is_machine_made)
+    if not is_machine_made and not _is_password(value, place):
+        return None
+    if promise.kind == "secret":
+        return "secret", promise.confidence if is_machine_made else 0.6
+    return promise.kind, 0.8 if place.is_quoted or place.is_line else 0.75
+
+
+def _random(value: str, promise: Promise, place: Place, *, is_machine_made: bool) -> tuple[str, float] | None:
+    if is_machine_made:
+        is_sure = place.how not in ("call", "spoken") and len(value) >= 20
+        return promise.kind, 0.8 if is_sure else 0.75
+    # The keys of web frameworks are often typed, or begin with a word: `django-insecure-…`.
+    is_typed = promise.kind == "secret-key" and len(value) >= 12 and _signs(value) and _is_password(value, place)
+    return (promise.kind, 0.75) if is_typed else None
+
+
+def _is_aws(value: str, name: str) -> bool:
+    told = name.lower().replace("_", "").replace("-", "")
+    is_named = "aws" in told or "secretaccesskey" in told
+    return is_named and _compiled(_FORTY_CHARS).search(value) is not None and not _compiled(_HEX).search(value)
+
+
+def _is_chosen(value: str, promise: Promise, place: Place) -> bool:
+    """Whether what could be a variable's name is rather a credential."""
+    has_digit = any(c.isdigit() for c in value)
+    if is_random(value, 16):
+        return True
+    if promise.demand is not Demand.PASSWORD:
+        return False
+    if promise.kind == "password" and (place.is_line or has_digit) and _is_mixed(value.replace("_", "")):
+        return True
+    is_told = place.is_line or place.how in ("option", "xml", "spoken")
+    is_variable = not has_digit or "_" in value or "." in value or _compiled(_NUMBERED_VARIABLE).search(value.lower())
+    return is_told and not is_variable
+
+
+def _is_password(value: str, place: Place) -> bool:
+    """Whether a person may have thought it out: letters with digits or signs among them, and no name of a thing."""
+    if len(value) > MAX_PASSWORD_CHARS or _compiled(_TECHNICAL).search(value.lower()):
+        return False
+    if not any(c.isalpha() for c in value):
+        return False
+    has_digit = any(c.isdigit() for c in value)
+    inside = _MARKS & set(value[1:-1])
+    is_cased = not value.islower() and not value.isupper()
+    if place.how in ("call", "spoken") and (len(value) < 8 or not (has_digit or (inside and is_cased))):
+        return False
+    if has_digit:
+        # `user_password_1`, `oauth2-token`, `v1/secrets`: words that are joined name a thing.
+        is_name = _JOINTS & set(value) and is_wordy(value) and not _compiled(_WORDS_AND_NUMBER).search(value)
+        return bool(_signs(value)) or not is_name
+    # A word with a mark behind it is said, not chosen: "Required!".
+    return (bool(inside) and len(value) >= 7 and (is_cased or len(_signs(value)) > 1)) or _is_mixed(value)
+
+
+def _is_mixed(value: str) -> bool:
+    """Whether letters of both cases, perhaps with digits, follow one another without making words or names."""
+    uppers, lowers = sum(c.isupper() for c in value), sum(c.islower() for c in value)
+    digits = sum(c.isdigit() for c in value)
+    if is_wordy(value) or uppers + lowers + digits < len(value):
+        return False
+    return len(value) >= (8 if digits else 12) and min(uppers, lowers) >= (2 if digits else 4)
+
+
+def _signs(value: str) -> set[str]:
+    """Its characters that neither words nor the names of things have."""
+    return {c for c in value if not c.isalnum() and c not in _JOINTS}

@@ -1,0 +1,57 @@
+"""Private keys as text: PEM (RFC 7468), OpenSSH, PGP (RFC 9580), PuTTY; also indented, in a diff, or escaped inside JSON.
+
+The value is the whole block with its first and last line, for the lines between are of no use without them. A block that is cut off ends
+where its lines stop looking like one. Lines alone, as code has them that reads such files, are no key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from confide_proxy.secrets.finding import Finding
+
+MARKS: Final = ("PRIVATE KEY", "PuTTY-User-Key-File-")
+
+MAX_BLOCK_CHARS: Final = 64 * 1024
+"""An RSA key of 16,384 bits has 12 KiB; a PGP key with its signatures a few times that."""
+_FEWEST_BODY_CHARS: Final = 40
+"""An Ed25519 key in PKCS #8 has 64."""
+_BEGIN: Final = r"-----BEGIN ([A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?)-----"
+_BODY: Final = (
+    # Line ends may be escaped, lines quoted, indented or marked by a diff; PEM and PGP have headers, as `Proc-Type: 4,ENCRYPTED`.
+    r"(?:(?:\\+[nr]|\r?\n|[ \t]){1,40}+(?:[>+|#*-]{1,3}+(?=[ \t\w=/+])|[\"'][ \t]{0,4}\+?)?[ \t]{0,40}+[\"']?"
+    r"(?:[A-Z][A-Za-z-]{2,30}: [^\r\n\\]{0,200}+|[A-Za-z0-9+/=]{1,100}+[\"',\\]{0,2}+))+"
+)
+_NOT_BODY: Final = r"[A-Z][A-Za-z-]{2,30}: [^\r\n\\]*|\\+[nrt]|[^A-Za-z0-9+/=]"
+_PUTTY: Final = (
+    r"PuTTY-User-Key-File-[23]: [^\r\n]{1,60}\r?\n(?:[^\r\n]{1,200}\r?\n){3,400}?Private-MAC: [0-9a-f]{40,64}"
+)
+
+
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
+
+
+def find(text: str) -> Iterator[Finding]:
+    """Every private key in the text."""
+    if "PRIVATE KEY" in text:
+        for match in _compiled(_BEGIN).finditer(text):
+            end = _end(text, match.end(), f"-----END {match[1]}-----")
+            body = _compiled(_NOT_BODY).sub("", text[match.end() : end])
+            if len(body) >= _FEWEST_BODY_CHARS and len(set(body)) >= 12 and "..." not in text[match.end() : end]:
+                yield Finding("private-key", match.start(), end, 0.95, "private-key", match[0])
+    if "PuTTY-User-Key-File-" in text:
+        for match in _compiled(_PUTTY).finditer(text):
+            yield Finding("private-key", match.start(), match.end(), 0.95, "private-key", "PuTTY-User-Key-File-")
+
+
+def _end(text: str, begin: int, last: str) -> int:
+    at = text.find(last, begin, begin + MAX_BLOCK_CHARS)
+    if at >= 0 and "-----BEGIN" not in text[begin:at]:
+        return at + len(last)
+    cut = _compiled(_BODY).match(text, begin, begin + MAX_BLOCK_CHARS)
+    return cut.end() if cut else begin
