@@ -203,8 +203,8 @@ async def test_progress_is_told_to_who_asks(laptop: Machine) -> None:
         assert isinstance(client, Client)
         told: list[tuple[float, float | None]] = []
 
-        async def follow(done: float, total: float | None, _message: str | None) -> None:
-            told.append((done, total))
+        async def follow(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - the client's names
+            told.append((progress, total))
 
         await client.call_tool("memory_store", {"content": "@topic", "title": "one"})
         await client.call_tool("memory_dedupe", {}, progress_callback=follow)
