@@ -152,6 +152,11 @@ def _check_target(wish: Wish, target: str) -> None:
 
 def _check_update(arguments: Mapping[str, Any]) -> None:
     given = arguments.keys() - {"id", "expectedRevision"}
+    if fixed := given & {"scope", "project", "taskId"}:
+        raise ToolError(
+            f"'{min(fixed)}' of a note is where its file lies, and stays",
+            hint="store it where it belongs with memory_store, and memory_delete this one",
+        )
     if not given:
         raise ToolError("there is nothing to change", hint="give content, a field such as tags, or restoreRevision")
     if "restoreRevision" in given and len(given) > 1:

@@ -170,6 +170,7 @@ async def test_what_waits_is_sent_by_connections_that_list_fewer_tools(daemon: A
         ("memory_store", {"content": "x\x00", "tags": ["a"]}, "NUL"),
         ("memory_update", {"id": "mem_a_1_abcdef12"}, "nothing to change"),
         ("memory_update", {"id": "mem_a_1_abcdef12", "restoreRevision": 1, "status": "x"}, "a whole text"),
+        ("memory_update", {"id": "mem_a_1_abcdef12", "scope": "global"}, "where its file lies"),
         ("memory_delete", {}, "one of 'id' and 'path'"),
         ("memory_link", {"id": "a", "relatedId": "a", "relation": "see_also"}, "related to itself"),
         ("memory_link", {"id": "a", "relatedId": "b", "relation": "likes"}, "must be one of"),

@@ -21,6 +21,9 @@ _WHOLE = get.DEFINITION.output["properties"]
 # So that the fields cost their tokens once: `memory_store` says what they are.
 _FIELDS = {name: {part: schema[part] for part in schema if part != "description"} for name, schema in FIELDS.items()}
 
+# Taken to be refused with the way out, which "unknown parameter" would not tell; listed nowhere.
+_PLACE = ("scope", "project", "taskId")
+
 DEFINITION = Definition(
     name="memory_update",
     title="Change a note",
@@ -33,7 +36,9 @@ DEFINITION = Definition(
         "relation": PROPERTIES["relation"],
         "expectedRevision": {**REVISION, "description": "Refuse if it has another"},
         "restoreRevision": {**REVISION, "description": "Bring this text back, also of a deleted note"},
+        **{name: {"type": "string", "maxLength": 256} for name in _PLACE},
     },
+    shown_with=dict.fromkeys(_PLACE, ""),
     required=("id",),
     output=record(
         {**_WHOLE, "changed": FLAG, **changes.OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")
@@ -55,6 +60,11 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """
     identity, base = arguments["id"], arguments.get("expectedRevision")
     given = [name for name in arguments if name not in ("id", "expectedRevision")]
+    if fixed := next((name for name in _PLACE if name in arguments), None):
+        raise ToolError(
+            f"'{fixed}' of a note is where its file lies, and stays",
+            hint="store it where it belongs with memory_store, and memory_delete this one",
+        )
     if not given:
         raise ToolError("there is nothing to change", hint="give content, a field such as tags, or restoreRevision")
     operation = changes.operation(context, DEFINITION.name, arguments)
