@@ -30,7 +30,9 @@ GOAL_MS = 25.0
 def main() -> None:
     """Fill a space, store, and print the medians."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else NOTES
-    texts = list(dict.fromkeys(piece for _, text in documentation(packages=True) for piece in pieces(text) if len(piece) > 80))
+    texts = list(
+        dict.fromkeys(piece for _, text in documentation(packages=True) for piece in pieces(text) if len(piece) > 80)
+    )
     model = load_minilm()
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
         machine = Machine(Path(folder), "bench", has_model=True)
@@ -46,9 +48,9 @@ def main() -> None:
                     stored: dict[str, object] = {}
 
                     def store(said: str = said, number: int = number, stored: dict[str, object] = stored) -> None:
-                        stored |= wire.tool("memory_store", {"content": said, "title": f"Stored {number}", "tags": ["bench"]})[
-                            "structuredContent"
-                        ]
+                        stored |= wire.tool(
+                            "memory_store", {"content": said, "title": f"Stored {number}", "tags": ["bench"]}
+                        )["structuredContent"]
 
                     notes.append(_timed(store))
                     duplicates += bool(stored["duplicates"])
@@ -59,7 +61,9 @@ def main() -> None:
             machine.stop_local_daemon()
     note, file, own = (statistics.median(times[WARM_UP:]) for times in (notes, files, alone))
     slow = statistics.quantiles(notes[WARM_UP:], n=20)[-1]
-    print(f"memory_store of a note at {count:,} notes: p50 {note:.1f} ms, p95 {slow:.1f} ms (goal: p50 {GOAL_MS:.0f} ms)")
+    print(
+        f"memory_store of a note at {count:,} notes: p50 {note:.1f} ms, p95 {slow:.1f} ms (goal: p50 {GOAL_MS:.0f} ms)"
+    )
     print(f"  the same text in file form: p50 {file:.1f} ms; a note takes {note / file:.2f} times that")
     print(f"  the model alone for one such text: p50 {own:.1f} ms; {duplicates} of {len(notes)} had duplicates")
 

@@ -203,7 +203,7 @@ async def test_progress_is_told_to_who_asks(laptop: Machine) -> None:
         assert isinstance(client, Client)
         told: list[tuple[float, float | None]] = []
 
-        async def follow(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - the client's names
+        async def follow(progress: float, total: float | None, message: str | None) -> None:
             told.append((progress, total))
 
         await client.call_tool("memory_store", {"content": "@topic", "title": "one"})
