@@ -50,7 +50,7 @@ def queue(
         if entry.code:
             out.print(f"          {entry.code}: {entry.why}", markup=False)
         if show:
-            for line in str(entry.arguments.get("content", "")).splitlines():
+            for line in _shown(entry):
                 out.print(f"    {line}", markup=False)
     if counts.damaged:
         where = journal.damaged_file
@@ -98,6 +98,17 @@ def drop(context: typer.Context, identity: Id, as_json: AsJson = False) -> None:
         print_json({"dropped": dropped})
     else:
         out.print(told, markup=False)
+
+
+def _shown(entry: Entry) -> list[str]:
+    """What is asked for: the text, and for other calls than a store of a file everything else as well."""
+    import json
+
+    beside = {
+        name: value for name, value in entry.arguments.items() if name not in ("content", "path", "project", "mode")
+    }
+    fields = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in beside.items()]
+    return [*fields, *str(entry.arguments.get("content", "")).splitlines()]
 
 
 def _journal(context: typer.Context) -> Journal:
