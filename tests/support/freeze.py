@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.frozen import frames, handshakes, sessions, texts
+from tests.support.frozen import frames, handshakes, sealing, sessions, texts
 
 FOLDER: Final = Path(__file__).parents[1] / "vectors" / "confide"
 MAKERS: Final[dict[str, Callable[[], Iterator[dict[str, Any]]]]] = {
@@ -26,6 +26,10 @@ MAKERS: Final[dict[str, Callable[[], Iterator[dict[str, Any]]]]] = {
     "requests": sessions.requests,
     "rotations": sessions.rotations,
     "successions": sessions.successions,
+    "records": sealing.records,
+    "rosters": sealing.rosters,
+    "pairings": sealing.pairings,
+    "recoveries": sealing.recoveries,
 }
 """What makes the cases of each file."""
 

@@ -29,7 +29,7 @@ from confide_crypto.sealing.fields import Cursor, u32
 from confide_crypto.sealing.space_keys import FIRST_EPOCH, SPACE_ID_LENGTH, SpaceKeys
 from confide_crypto.sealing.wraps import WrapKey, check_wrap_key, seal_wrap
 
-MAX_ENTRIES: Final = 512
+MAX_ENTRIES: Final = 256
 MAX_ROSTER_BYTES: Final = 8 * 1024 * 1024
 _PIN_PREFIX: Final = "confide-roster-"
 _AGAIN: Final = "fetch the list of devices again"
