@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fuzz import bodies, frames, handshakes, texts
+from fuzz import bodies, frames, handshakes, sealing, texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ TARGETS: Final = {
     "message1": Target(handshakes.message1, handshakes.seeds1, 10, 1400),
     "message2": Target(handshakes.message2, handshakes.seeds2, 10, 1300),
     "message3": Target(handshakes.message3, handshakes.seeds3, 10, 600),
-    "frames": Target(frames.frames, frames.seeds, 25, 1000),
-    "bodies": Target(bodies.bodies, bodies.seeds, 25, 6000),
+    "sealing": Target(sealing.sealing, sealing.seeds, 10, 600),
+    "frames": Target(frames.frames, frames.seeds, 20, 1000),
+    "bodies": Target(bodies.bodies, bodies.seeds, 20, 6000),
 }
