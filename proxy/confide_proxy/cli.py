@@ -27,6 +27,7 @@ from confide_proxy import (
     joined,
     project_commands,
     projects,
+    scan_commands,
     setup,
 )
 from confide_proxy import identity as identities
@@ -61,6 +62,7 @@ export_commands.add_to(app)
 history_commands.add_to(app)
 import_commands.add_to(app)
 project_commands.add_to(app)
+scan_commands.add_to(app)
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 app.add_typer(setup_app, name="setup")
 

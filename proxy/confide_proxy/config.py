@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import ConfigError
+from confide_proxy.secrets.policy import Policy, policy_of
 
 TRANSCRIPT_SOURCES = ("claude-code", "codex")
 """Whose transcripts can be read; a test keeps it equal to the registry of their parsers."""
@@ -33,6 +34,7 @@ class ProxyConfig:
         transcripts: the clients whose session transcripts are sent to the daemon, of `TRANSCRIPT_SOURCES`.
         claude_code_folder, codex_folder: where those are; "" for where the client keeps them.
         transcript_quiet_s: how long a transcript must be quiet before what is too little for a batch is sent.
+        secrets: the section [secrets], what becomes of credentials.
     """
 
     toolsets: tuple[str, ...] = ("core",)
@@ -48,6 +50,7 @@ class ProxyConfig:
     claude_code_folder: str = ""
     codex_folder: str = ""
     transcript_quiet_s: int = 60
+    secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
 
 
 def load(path: Path) -> ProxyConfig:
@@ -86,6 +89,8 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         near = difflib.get_close_matches(key, _DEFAULTS, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"the options are {', '.join(_DEFAULTS)}"
         raise ConfigError(path, f"has an unknown option '{key}'", hint=hint)
+    if key == "secrets":
+        return policy_of(path, value)
     default = _DEFAULTS[key]
     if isinstance(default, tuple):
         if isinstance(value, list) and all(isinstance(item, str) for item in value):

@@ -70,6 +70,11 @@ class Paths:
         return self.state / "transcripts"
 
     @property
+    def fingerprint_key(self) -> Path:
+        """The key of this machine's names for credentials."""
+        return self.state / "fingerprint.key"
+
+    @property
     def seats(self) -> Path:
         """Locks that say which process of this machine does what only one should do."""
         return self.state / "seats"

@@ -33,7 +33,7 @@ _DEADLINE_S: Final = 60.0
 _BYTES_S: Final = 30_000
 _FILE_CODES: Final = frozenset({"invalid", "too_large", "denied"})
 """Answers that are about one session: it is left out until the next connection, and the others go on."""
-_AS_EXCLUDED: Final = "sessions/transcript.md"
+AS_EXCLUDED: Final = "sessions/transcript.md"
 """What a project's own file leaves out where it keeps its sessions back, as with `exclude = ["sessions"]`."""
 _MAX_CONFLICTS: Final = 8
 """As often another process may come first; then the session waits for the next look."""
@@ -178,7 +178,7 @@ class Source:
             project = await asyncio.to_thread(projects.identify, folder)
             self._projects[folder] = (project, Narrowing(project.root))
         project, narrowing = self._projects[folder]
-        if narrowing.excludes(_AS_EXCLUDED):
+        if narrowing.excludes(AS_EXCLUDED):
             return None
         # A project that was renamed since keeps the session under its old name: it is there already.
         return known if known.project else replace(known, project=project.name, branch=branch)
