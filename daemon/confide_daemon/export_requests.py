@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.limits import MAX_MESSAGE
 from confide_daemon.copies import Change
 from confide_daemon.documents import check_path, check_text
 from confide_daemon.exchange import Operation, project_of, text_of
@@ -19,6 +21,9 @@ from confide_daemon.store import DocumentRow
 PAGE_BYTES = 1024 * 1024
 PAGE_DOCUMENTS = 500
 MAX_REFILLED = 500
+# JSON writes some letters in six bytes, and a note's text comes twice.
+SURELY_FITS = MAX_MESSAGE // 16
+MAX_DOCUMENT_BYTES = MAX_MESSAGE - 64 * 1024
 
 
 class ExportRequests:
@@ -57,6 +62,10 @@ class ExportRequests:
         found: dict[str, Any] = {"path": row.path, "text": text}
         if naming.is_note(row.path):
             found["note"] = fields(note.read(row.project, row.path, text))
+        if len(text) > SURELY_FITS and _size(found) > MAX_DOCUMENT_BYTES:
+            found.pop("note", None)
+            if _size(found) > MAX_DOCUMENT_BYTES:
+                return {"path": row.path, "problem": "is too large for one message"}
         return found
 
     async def _refill(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -82,6 +91,10 @@ class ExportRequests:
         if result is not None:
             self._publish(Change.of(project, path, result, result.previous_hash))
         return {"state": state}
+
+
+def _size(found: dict[str, Any]) -> int:
+    return len(json.dumps(found, ensure_ascii=False).encode())
 
 
 def fields(found: note.Note) -> dict[str, Any]:

@@ -122,10 +122,16 @@ async def _export(here: Here, folder: Path, into: Path, transcripts: bool, only:
         if unknown := [name for name in only if name not in names]:
             known = ", ".join(names) or "none"
             raise RequestError("not_found", f"there is no project '{unknown[0]}' in this space", f"there are: {known}")
+        is_all = answer.get("complete") is True
         report = await export_tree.write(
-            client.connection, only or names, into, with_transcripts=transcripts, progress=_nobody
+            client.connection,
+            only or names,
+            into,
+            is_whole=is_all and not only,
+            with_transcripts=transcripts,
+            progress=_nobody,
         )
-        if not only and answer.get("complete") is not True:
+        if not only and not is_all:
             report.skip("", "", f"there are more than {len(names)} projects; --only names one")
     return {
         "folder": str(into),

@@ -6,18 +6,23 @@
     DIR/<project>/memory/...
 
 Nothing in it tells when or by whom it was made, so that two exports of the same memory are the same bytes, and a tree that is kept in
-git has no changes where memory has none.
+git has no changes where memory has none. What an earlier export wrote is removed only where memory surely has it no more: a document
+that could not be read now, projects that were not asked for and transcripts stay as they were.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from confide_crypto.errors import RequestError
 from confide_crypto.texts import Asks
 from confide_proxy.answers import printable
 from confide_proxy.errors import ExportError, FolderError, UnfitAnswerError
@@ -30,6 +35,8 @@ MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 BATCH_FILES = 200
 BATCH_BYTES = 1024 * 1024
 _DEADLINE_S = 60.0
+_MAX_FOLDER = 200
+"""Bytes of a folder's name; file systems take 255."""
 Progress = Callable[[int, str], None]
 
 
@@ -48,59 +55,113 @@ class Report:
         self.skipped.append({"project": project, "path": printable(path), "reason": printable(why)})
 
 
-def folder_name(project: str) -> str:
-    """The folder of a project: its name with everything encoded that some file system would not take."""
-    name = quote(project, safe=" ")
-    return name.replace(".", "%2E") if not name.strip(". ") else name
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A project in a tree."""
+
+    name: str
+    folder: str
+    files: tuple[str, ...]
 
 
-async def write(link: Asks, projects: list[str], into: Path, *, with_transcripts: bool, progress: Progress) -> Report:
+def folder_name(project: str, *, is_apart: bool = False) -> str:
+    """The folder of a project: its name with everything encoded that some file system would not take.
+
+    Names that are too long end in a hash, and with `is_apart` those that some file system would not tell from another.
+    """
+    name = quote(project, safe=" ").replace("~", "%7E")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if name.endswith("."):
+        name = f"{name[:-1]}%2E"
+    elif name.endswith(" "):
+        name = f"{name[:-1]}%20"
+    if name.lower() in (MANIFEST, NOTES):
+        name = name.replace(".", "%2E")
+    if is_apart or len(name) > _MAX_FOLDER:
+        digest = hashlib.blake2b(project.encode(), digest_size=8).hexdigest()
+        name = f"{name[: _MAX_FOLDER - len(digest) - 1]}~{digest}"
+    return name
+
+
+async def write(
+    link: Asks, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool, progress: Progress
+) -> Report:
     """Writes the tree, in place of one that is there.
+
+    Args:
+        is_whole: these are all projects there are, so that the folders of others are removed.
 
     Raises:
         ExportError: the folder holds something else, or cannot be written.
-        RequestError, ConnectionLost, TimeoutError: from the link.
+        RequestError, ConnectionLost, TimeoutError: from the link; to export again finishes it.
     """
-    former = _begin(into)
+    former = {part.name: part for part in _begin(into)}
+    others = [] if is_whole else [part for part in former.values() if part.name not in projects]
+    folders = _folders(projects, {} if is_whole else {part.name: part.folder for part in former.values()})
     report = Report(projects=len(projects))
-    kept: list[dict[str, Any]] = []
-    lines: list[tuple[str, str, str]] = []
+    parts = list(others)
+    lines: dict[tuple[str, str], str] = {}
+    staying = {(part.name, path) for part in others for path in part.files}
     for project in sorted(projects):
-        folder = _folder(into, project)
+        folder = _folder(into, project, folders[project])
+        before = former.get(project)
+        earlier = set(before.files) if before is not None and before.folder == folders[project] else set()
+        stay = set() if with_transcripts else {path for path in earlier if path.startswith("sessions/")}
         files = []
         async for document in _documents(link, project):
             path = document["path"]
             if path.startswith("sessions/") and not with_transcripts:
                 continue
-            text = document.get("text")
             try:
-                if not isinstance(text, str):
-                    raise FolderError(path, str(document.get("problem", "has no text")))
-                before = folder.read(path)
-                if before is None or before.text != text:
-                    folder.write(path, text, over=before)
+                _keep(folder, path, document)
             except FolderError as error:
                 report.skip(project, path, str(error))
+                if path in earlier:
+                    stay.add(path)
                 continue
             files.append(path)
             if isinstance(note := document.get("note"), dict):
-                lines.append((project, path, _json({"project": project, "path": path, **note})))
+                lines[project, path] = _json({"project": project, "path": path, **note})
             progress(report.files + len(files), project)
-        kept.append({"name": project, "folder": folder.root.name, "files": sorted(files)})
         report.files += len(files)
+        staying |= {(project, path) for path in stay}
+        parts.append(_Part(project, folders[project], tuple(sorted({*files, *stay}))))
     report.notes = len(lines)
-    _put(into / NOTES, "".join(line + "\n" for _, _, line in sorted(lines)))
-    _put(into / MANIFEST, _json({"format": FORMAT, "projects": kept}, indent=1) + "\n")
-    _sweep(into, former, kept)
+    if staying:
+        lines |= {place: line for place, line in _former_lines(into).items() if place in staying}
+    _put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
+    _put_manifest(into, parts)
+    _sweep(into, list(former.values()), parts, report)
     return report
 
 
+def _keep(folder: Folder, path: str, document: dict[str, Any]) -> None:
+    text = document.get("text")
+    if not isinstance(text, str):
+        raise FolderError(path, str(document.get("problem", "has no text")))
+    before = folder.read(path)
+    if before is None or before.text != text:
+        folder.write(path, text, over=before)
+
+
+def _folders(projects: Sequence[str], used: dict[str, str]) -> dict[str, str]:
+    """The folder of each; some disks do not tell upper from lower case, so no two differ by that alone."""
+    found = {project: used[project] for project in projects if project in used}
+    taken = {folder.lower() for folder in used.values()}
+    for project in sorted(set(projects) - found.keys()):
+        name = folder_name(project)
+        found[project] = folder_name(project, is_apart=True) if name.lower() in taken else name
+        taken.add(name.lower())
+    return found
+
+
 def is_tree(path: Path) -> bool:
-    """Whether a folder is one that `write` made."""
+    """Whether a folder is one that `write` made, be it broken or of a newer version: it is no plain folder of markdown then."""
     try:
         return _manifest(path) is not None
     except ExportError:
-        return False
+        return True
 
 
 async def fill(link: Asks, tree: Path, *, is_dry: bool, progress: Progress) -> Report:
@@ -116,7 +177,7 @@ async def fill(link: Asks, tree: Path, *, is_dry: bool, progress: Progress) -> R
     if manifest is None:
         raise ExportError(f"{tree} holds no {MANIFEST}", hint="a folder that confide export has made")
     report = Report(projects=len(manifest))
-    for project, name in manifest:
+    for project, name in ((part.name, part.folder) for part in manifest):
         root = tree / name
         if root.is_symlink() or not root.is_dir():
             report.skip(project, "", "has no folder in the tree")
@@ -124,7 +185,13 @@ async def fill(link: Asks, tree: Path, *, is_dry: bool, progress: Progress) -> R
         folder = Folder(project, root, ("*.md",), is_tree=True)
         for batch in _batches(folder, report):
             body = {"project": project, "documents": batch, "dryRun": is_dry}
-            answer = await link.request("refill", body, timeout_s=_DEADLINE_S)
+            try:
+                answer = await link.request("refill", body, timeout_s=_DEADLINE_S)
+            except RequestError as error:
+                # A batch that is small enough on the disk is too large as JSON only where a file of control characters is alone in it.
+                if error.code != "too_large" or len(batch) > 1:
+                    raise
+                answer = {"results": [{"state": "refused", "why": "is too large for one message"}]}
             results = answer.get("results")
             if not isinstance(results, list) or len(results) != len(batch):
                 raise UnfitAnswerError
@@ -179,23 +246,27 @@ async def _documents(link: Asks, project: str) -> Any:
             raise UnfitAnswerError
 
 
-def _begin(into: Path) -> list[tuple[str, list[str]]]:
-    """What an export that is there holds, by folder; the place is made where it is not."""
+def _begin(into: Path) -> list[_Part]:
+    """What an export that is there holds; the place is made where it is not."""
     try:
-        into.mkdir(parents=True, exist_ok=True)
+        if not into.is_dir():
+            into.parent.mkdir(parents=True, exist_ok=True)
+            into.mkdir(mode=0o700)
         is_empty = next(into.iterdir(), None) is None
     except OSError as error:
         raise ExportError(f"{into} cannot be written: {error.strerror}", hint="name another folder") from None
     if is_empty:
+        # First of all, so that one that is cut short can be begun again.
+        _put_manifest(into, [])
         return []
-    if _manifest(into) is None:
+    found = _manifest(into)
+    if found is None:
         raise ExportError(f"{into} is not empty", hint="name a new folder, or one that an earlier export is in")
-    data = json.loads((into / MANIFEST).read_text(encoding="utf-8"))
-    return [(str(one["folder"]), [str(path) for path in one.get("files", [])]) for one in data["projects"]]
+    return found
 
 
-def _manifest(tree: Path) -> list[tuple[str, str]] | None:
-    """(project, folder) of each; None where there is no manifest."""
+def _manifest(tree: Path) -> list[_Part] | None:
+    """What the tree says that it holds; None where there is no manifest."""
     place = tree / MANIFEST
     try:
         if place.is_symlink() or not place.is_file():
@@ -205,43 +276,85 @@ def _manifest(tree: Path) -> list[tuple[str, str]] | None:
         data = json.loads(place.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ExportError(f"{place} is of another format", hint="update confide, which knows newer ones")
-        found = [(str(one["name"]), str(one["folder"])) for one in data["projects"]]
+        found = [
+            _Part(str(one["name"]), str(one["folder"]), tuple(str(path) for path in one.get("files", [])))
+            for one in data["projects"]
+        ]
     except OSError as error:
         raise ExportError(f"{place} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ExportError(f"{place} is not one that confide export has written") from None
-    if any(folder != folder_name(name) for name, folder in found):
+    if any(part.folder not in (folder_name(part.name), folder_name(part.name, is_apart=True)) for part in found):
         raise ExportError(f"{place} names folders that are not those of its projects")
     return found
 
 
-def _folder(into: Path, project: str) -> Folder:
-    root = into / folder_name(project)
+def _put_manifest(into: Path, parts: Sequence[_Part]) -> None:
+    kept = [
+        {"name": part.name, "folder": part.folder, "files": list(part.files)}
+        for part in sorted(parts, key=lambda part: part.name)
+    ]
+    _put(into / MANIFEST, _json({"format": FORMAT, "projects": kept}, indent=1) + "\n")
+
+
+def _former_lines(into: Path) -> dict[tuple[str, str], str]:
+    """The lines of the notes that are there, by project and path; those that are understood."""
+    found: dict[tuple[str, str], str] = {}
+    try:
+        if (into / NOTES).is_symlink():
+            return {}
+        with (into / NOTES).open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                with suppress(ValueError, KeyError, TypeError, RecursionError):
+                    said = json.loads(line)
+                    found[str(said["project"]), str(said["path"])] = line.rstrip("\n")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return found
+
+
+def _folder(into: Path, project: str, name: str) -> Folder:
+    root = into / name
     try:
         if root.is_symlink():
             raise ExportError(f"{root} is a symlink", hint="an export writes into folders of its own alone")
         root.mkdir(exist_ok=True)
     except OSError as error:
         raise ExportError(f"{root} cannot be written: {error.strerror}") from None
-    return Folder(project, root, ("*.md",), is_tree=True)
+    folder = Folder(project, root, ("*.md",), is_tree=True)
+    folder.sweep()
+    return folder
 
 
-def _sweep(into: Path, former: list[tuple[str, list[str]]], kept: list[dict[str, Any]]) -> None:
+def _sweep(into: Path, former: Sequence[_Part], parts: Sequence[_Part], report: Report) -> None:
     """Removes files of the export before this one that are in memory no more."""
-    present = {(one["folder"], path) for one in kept for path in one["files"]}
-    for name, files in former:
-        folder = Folder(name, into / name, ("*.md",), is_tree=True)
-        for path in files:
-            if (name, path) not in present and folder.is_watched(path):
+    present = {(part.folder, path) for part in parts for path in part.files}
+    for part in former:
+        root = into / part.folder
+        if root.is_symlink():
+            continue
+        folder = Folder(part.name, root, ("*.md",), is_tree=True)
+        for path in part.files:
+            if (part.folder, path) in present or not folder.is_watched(path):
+                continue
+            try:
                 content = folder.read(path)
                 if content is not None:
                     folder.delete(path, over=content)
+            except FolderError as error:
+                report.skip(part.name, path, f"in memory no more, but {error}")
 
 
 def _put(place: Path, text: str) -> None:
     part = place.with_name(f".{place.name}.part")
     try:
-        part.write_text(text, encoding="utf-8", newline="")
+        # What a crash has left, or a link that somebody has put there, is not written through.
+        part.unlink(missing_ok=True)
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with open(fd, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(place)
     except OSError as error:
         raise ExportError(f"{place} cannot be written: {error.strerror}", hint="is the disk full?") from None

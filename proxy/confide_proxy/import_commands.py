@@ -59,7 +59,7 @@ def import_memories(
 
     here: Here = context.obj
     this = projects.identify(folder_of(project))
-    if paths and export_tree.is_tree(paths[0]):
+    if paths and system is None and any(export_tree.is_tree(path) for path in paths):
         export_commands.bring_back(here, this, paths, is_sure=False if dry_run else yes or None, as_json=as_json)
         return
     plan = Plan(_stores(paths or [], system, this), this, here.config)
