@@ -389,8 +389,10 @@ class SqliteStore(SqliteUpkeep):
 
     def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
         """Living documents that were cut by other settings, or not yet."""
-        sql = f"{DOCUMENT} WHERE d.deleted = 0 AND d.chunking IS NOT ? LIMIT ?"
-        return [_document(row) for row in self._rows(sql, (chunking, limit))]
+        # Asked at every step of the indexing: as ranges of an index, which is not walked through for them.
+        some = "SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking"
+        sql = f"{DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {some} < ? UNION ALL {some} > ? LIMIT ?)"
+        return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
 
     # ---------------------------------------------------------------- notes
 

@@ -64,6 +64,9 @@ BEGIN UPDATE note SET uses = new.uses WHERE document = new.document; END;
 CREATE TRIGGER document_used_again AFTER UPDATE OF uses ON document_use
 BEGIN UPDATE note SET uses = new.uses WHERE document = new.document; END;
 
+-- Which documents are to be cut again is asked at every step of the indexing: a look at all took 0.9 ms at 10,000 documents.
+CREATE INDEX document_cut ON document (chunking) WHERE deleted = 0;
+
 ALTER TABLE document ADD COLUMN words TEXT NOT NULL DEFAULT '';   -- searched beside the text: tags, keywords, entity, ...
 ALTER TABLE document ADD COLUMN importance REAL;                  -- of a note; NULL: it says nothing of it
 
