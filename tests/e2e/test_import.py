@@ -120,6 +120,28 @@ def test_hostile_inputs_are_told_and_skipped(laptop: Machine, tmp_path: Path) ->
     assert len(note_files(laptop)) == 1
 
 
+async def test_what_a_project_excludes_is_not_imported_either(laptop: Machine) -> None:
+    """By a person or by an agent, named or found, in this project or in another one below the home folder."""
+    laptop.write(".confide.toml", 'exclude = ["docs/private", "NOTES.md", "keys.json"]\n')
+    laptop.write("NOTES.md", NOTES)
+    laptop.write("keys.json", '[{"content": "A key."}]')
+    laptop.write("docs/private/plan.md", "# Plan\n\nA secret plan.\n")
+    laptop.write("docs/.draft.md", "# Draft\n\nA hidden draft.\n")
+    laptop.write("docs/open.md", "# Open\n\nAnybody may know.\n")
+    assert laptop.json("import", "--dry-run")["stores"] == []
+    told = laptop.json("import", "docs", "--dry-run")
+    assert told["results"]["new"] == 1
+    assert told["stores"][0]["skipped"] == [{"origin": "private/plan.md", "reason": "is excluded by .confide.toml"}]
+    for name in ("NOTES.md", "keys.json", "docs/private", "docs/private/plan.md"):
+        assert "is excluded by .confide.toml" in laptop.run("import", name, "--yes", code=7)
+    async with session(laptop) as client:
+        for name in ("NOTES.md", "keys.json", "docs/private"):
+            refused = await client.call_tool("memory_import", {"paths": [name], "confirm": True})
+            assert refused.is_error
+            assert "is excluded by .confide.toml" in text_of(refused)
+    assert note_files(laptop) == []
+
+
 def test_setting_up_a_client_tells_what_is_there(laptop: Machine) -> None:
     """Once, and only where there is something."""
     assert "confide import" not in laptop.run("setup", "claude-code", "--write")

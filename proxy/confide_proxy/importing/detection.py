@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from confide_proxy.importing import exclusion
 from confide_proxy.importing.decision import is_decision, is_template
 from confide_proxy.importing.opening import is_folder
 from confide_proxy.importing.plan import Store
@@ -31,7 +32,7 @@ def in_project(project: Project) -> list[Store]:
         paths += [root / folder / name for name in names]
         paths += [root / folder / inner for inner in DECISION_FOLDERS if _holds_markdown(root / folder / inner)]
     # NOTES.md and notes.md are one file where the file system takes no notice of case.
-    return [Store(path, reader) for path in _distinct(paths)]
+    return [Store(path, reader) for path in _distinct(paths) if not exclusion.is_excluded(path)]
 
 
 def in_home(home: Path, name: str | None = None) -> list[Store]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from confide_proxy.errors import UnreadableError
+from confide_proxy.importing import exclusion
 from confide_proxy.importing.reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_FILES, Losses
 
 HEAD_BYTES = 4096
@@ -22,8 +23,11 @@ def open_plain(path: Path, *, limit: int = MAX_FILE_BYTES) -> BinaryIO:
     """The file, opened for reading.
 
     Raises:
-        UnreadableError: it is a symlink, a pipe or another thing that is no file, larger than `limit` bytes, or not readable.
+        UnreadableError: it is a symlink, a pipe or another thing that is no file, larger than `limit` bytes, not readable, or excluded
+            by a project that it is in.
     """
+    if exclusion.is_excluded(path):
+        raise UnreadableError(path, exclusion.PROBLEM)
     try:
         # Not blocking, so that a pipe that nobody writes into is found out rather than waited for.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -82,7 +86,7 @@ def is_folder(path: Path) -> bool:
 def files_below(root: Path, is_wanted: Callable[[str], bool], losses: Losses) -> Iterator[Path]:
     """The files of a tree whose names are wanted, sorted, folder by folder. Symlinks are left out and told to `losses`.
 
-    Hidden folders (but `.claude`) and those of installed packages are passed by.
+    Hidden files, hidden folders (but `.claude`) and those of installed packages are passed by.
 
     Raises:
         UnreadableError: there are more than `MAX_FILES`.
@@ -107,7 +111,7 @@ def _tree(root: Path, folder: Path, is_wanted: Callable[[str], bool], losses: Lo
                     losses.add(_below(root, Path(entry.path)), f"is more than {MAX_DEPTH} folders deep")
                 else:
                     yield from _tree(root, Path(entry.path), is_wanted, losses, depth + 1)
-        elif is_wanted(entry.name):
+        elif is_wanted(entry.name) and not entry.name.startswith("."):
             if entry.is_symlink():
                 losses.add(_below(root, Path(entry.path)), "is a symlink")
             else:

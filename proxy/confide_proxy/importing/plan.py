@@ -17,6 +17,7 @@ from confide_crypto.errors import ConfideError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
 from confide_proxy.folder import Folder
+from confide_proxy.importing import exclusion
 from confide_proxy.importing.fitting import fitted, project_of
 from confide_proxy.importing.reader import MAX_RECORDS, Losses, Reader
 from confide_proxy.importing.readers import readers
@@ -183,11 +184,15 @@ def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
     """What is to be read at these paths, by the reader of that name or by the one that recognises it.
 
     Raises:
-        UnreadableError: nothing is there, or nobody or more than one recognises it; there is no reader of that name.
+        UnreadableError: nothing is there, or nobody or more than one recognises it; there is no reader of that name; a project keeps
+            it back.
     """
     known = readers()
     if name is not None and name not in known:
         raise UnreadableError(Path(name), "is no system that is known", hint=f"--from takes: {', '.join(known)}")
+    for path in paths:
+        if exclusion.is_excluded(path):
+            raise UnreadableError(path, exclusion.PROBLEM, hint="take it out of that file's exclude")
     return [Store(path, known[name] if name else reader_of(path)) for path in paths]
 
 
