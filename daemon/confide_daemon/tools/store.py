@@ -95,7 +95,7 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Write, and tell a caller that reaches some projects alone how much waits in those alone. Raises as `_store_file`, and NotFoundError."""
+    """Write; a caller that reaches some projects alone is told what waits in those. Raises as `_store_file`, and NotFoundError."""
     store = _store_note if note_form.is_note(arguments) else _store_file
     result = await store(context, arguments)
     if (projects := context.grants.projects) is not None:
