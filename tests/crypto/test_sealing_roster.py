@@ -211,6 +211,25 @@ def LAPTOP_WRAP_KEY_AS(identity: Identity) -> Card:  # noqa: N802 - reads as wha
     return Card(identity.public_key, wrap_key, identity.sign(b"confide/device-card/1", wrap_key))
 
 
+def test_a_key_that_was_removed_does_not_come_back_with_a_new_wrap_key() -> None:
+    wrap_key = WRAPPED[STRANGER].public
+    card = Card(LAPTOP.public_key, wrap_key, LAPTOP.sign(b"confide/device-card/1", wrap_key))
+    with pytest.raises(errors.WrongDevice, match="is, or was"):
+        REMOVED.add(PHONE, Device(card, "laptop"), REMOVED_KEYS, now=NOW)
+
+
+def test_a_space_begins_once() -> None:
+    """A stranger who founds it again, behind what is there or in its place, is not a device of it."""
+    genesis = Roster.found(STRANGER, "mine", now=NOW, keys=KEYS)[0].entries[0]
+    behind = {"number": 3, "previous": SHARED.head}
+    refused(errors.MalformedEntry, resigned(genesis, STRANGER, **behind))
+    refused(errors.ForkedRoster, genesis.encode())
+    added = ADDED.entries[-1]
+    for by, first in ((DESKTOP, added), (PHONE, replace(added, signer=PHONE.public_key))):
+        with pytest.raises(errors.MalformedEntry):
+            Roster.read([resigned(first, by, number=0, previous=bytes(32))])
+
+
 def test_who_can_be_removed() -> None:
     with pytest.raises(errors.WrongDevice, match="not among"):
         SHARED.remove(LAPTOP, PHONE.public_key, SHARED_KEYS, now=NOW)

@@ -29,7 +29,6 @@ MAX_DEVICES: Final = 32
 MAX_ENTRY_BYTES: Final = 160 * 1024
 """A device added in epoch 128 gets as many wraps, 154 KB; everything else is far smaller."""
 _MAX_NAME_BYTES: Final = 255
-_MAX_WRAPS: Final = max(MAX_EPOCHS, MAX_DEVICES)
 
 
 class Change(IntEnum):
@@ -185,8 +184,6 @@ class Entry:
         removed = cursor.take(KEY_LENGTH) if change is Change.REMOVE else b""
         commitment = b"" if change is Change.ADD else cursor.take(HASH_LENGTH)
         count = cursor.number(2)
-        if count > _MAX_WRAPS:
-            raise ValueError("more wraps than any entry has")
         wraps = tuple(Wrap(cursor.number(4), cursor.take(KEY_LENGTH), cursor.take(WRAP_LENGTH)) for _ in range(count))
         signature = cursor.take(SIGNATURE_LENGTH)
         return cls(change, space, number, previous, time, signer, device, removed, commitment, wraps, signature)

@@ -31,7 +31,7 @@ _REQUEST_LABEL: Final = b"confide/pair-request/1"
 _ANSWER_LABEL: Final = b"confide/pair-answer/1"
 _PLAIN_LENGTH: Final = 1 + 32 + 16
 REQUEST_LENGTH: Final = 1 + INVITE_ID_LENGTH + CARD_LENGTH + _MAC_LENGTH
-ANSWER_LENGTH: Final = 1 + INVITE_ID_LENGTH + SPACE_ID_LENGTH + HASH_LENGTH + 4 + HASH_LENGTH + _MAC_LENGTH
+ANSWER_LENGTH: Final = 1 + INVITE_ID_LENGTH + SPACE_ID_LENGTH + 4 + HASH_LENGTH + _MAC_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,37 +66,34 @@ class Pair:
         return found
 
     def answer(self, card: Card, roster: Roster) -> bytes:
-        """What the old device sends back once the card's device is on `roster`, 133 bytes: which space and which history to believe."""
+        """What the old device sends back once the card's device is on `roster`, 101 bytes: which space and which history to believe."""
         if roster.devices[card.key].card != card:
             raise ValueError("the roster has another card")
-        shown = (roster.space, roster.hashes[0], u32(roster.pin.number), roster.head)
+        shown = (roster.space, u32(roster.pin.number), roster.head)
         return bytes([_VERSION]) + self.invite_id + b"".join(shown) + self._answer_mac(card, *shown)
 
-    def read_answer(self, message: bytes, card: Card) -> tuple[bytes, Pin]:
-        """The hash of the roster's first entry, 32 bytes, and the first pin of the new device, whose card was sent.
-
-        `accept` checks a roster against both.
+    def read_answer(self, message: bytes, card: Card) -> Pin:
+        """The first pin of the new device, whose card was sent. `accept` checks a roster against it.
 
         Raises:
             PairingError: it was not made with this secret, or is about another card.
         """
         body = self._body(message, ANSWER_LENGTH)
-        space, genesis, number, head = (body.take(size) for size in (SPACE_ID_LENGTH, HASH_LENGTH, 4, HASH_LENGTH))
-        if not hmac.compare_digest(self._answer_mac(card, space, genesis, number, head), body.rest()):
+        space, number, head = (body.take(size) for size in (SPACE_ID_LENGTH, 4, HASH_LENGTH))
+        if not hmac.compare_digest(self._answer_mac(card, space, number, head), body.rest()):
             raise _refused()
-        return genesis, Pin(space, int.from_bytes(number, "big"), head)
+        return Pin(space, int.from_bytes(number, "big"), head)
 
     def accept(self, message: bytes, identity: Identity, roster: Roster) -> Pin:
         """The pin to keep, if `roster`, as the daemon shows it, is what the old device answered, and this machine is on it.
 
         Raises:
-            PairingError: the answer is not good, or the roster has another beginning, or not this machine.
+            PairingError: the answer is not good, or the roster has not this machine.
             RosterError: the roster is not that of the answer.
         """
-        genesis, pin = self.read_answer(message, Card.of(identity))
-        roster.check(pin)
-        if roster.hashes[0] != genesis or identity.public_key not in roster.devices:
-            raise PairingError("the list of devices is not the one that the other machine has put this one on")
+        roster.check(self.read_answer(message, Card.of(identity)))
+        if identity.public_key not in roster.devices:
+            raise PairingError("this machine is no longer among the devices of the space", hint="ask for a new invite")
         return roster.pin
 
     def _body(self, message: bytes, length: int) -> Cursor:

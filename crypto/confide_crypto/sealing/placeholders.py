@@ -15,7 +15,7 @@ from typing import Final, Self
 from confide_crypto.sealing.records import KIND_PATTERN, is_kind
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
 
-_FORM: Final = re.compile(rf"\(sealed:({KIND_PATTERN}):([0-9a-f]{{{2 * SECRET_ID_LENGTH}}})\)", re.ASCII)
+_FORM: Final = re.compile(rf"\(sealed:({KIND_PATTERN}):([0-9a-f]{{{2 * SECRET_ID_LENGTH}}})\)")
 
 
 @dataclass(frozen=True, slots=True)

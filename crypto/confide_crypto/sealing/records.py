@@ -25,7 +25,7 @@ _LENGTH_BYTES: Final = 4
 MAX_VALUE: Final = 4 * 1024 * 1024
 """A document's bound: a whole note may be sealed."""
 KIND_PATTERN: Final = "[a-z][a-z0-9-]{0,31}"
-_KIND: Final = re.compile(KIND_PATTERN, re.ASCII)
+_KIND: Final = re.compile(KIND_PATTERN)
 _HEADER_LENGTH: Final = 1 + 4 + 1
 MAX_RECORD: Final = (
     _HEADER_LENGTH + 32 + SECRET_ID_LENGTH + _COMMITMENT_LENGTH + _NONCE_LENGTH + MAX_VALUE + _BLOCK + _TAG_LENGTH

@@ -289,7 +289,7 @@ class Roster:
     def _check_signer(self, entry: Entry) -> None:
         if entry.signer in self.removed:
             raise errors.RemovedSigner("a change to the list of devices is signed by a device that was removed")
-        is_founder = entry.change is Change.GENESIS and entry.device is not None and entry.signer == entry.device.key
+        is_founder = not self.entries and entry.device is not None and entry.signer == entry.device.key
         if entry.signer not in self.devices and not is_founder:
             raise errors.UnknownSigner("a change to the list of devices is signed by none of them")
         if not entry.verify():
