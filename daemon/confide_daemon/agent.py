@@ -30,11 +30,13 @@ from confide_daemon.tools.context import ToolContext
 log = logging.getLogger(__name__)
 
 MAX_SUBSCRIBED = 256
-"""Resources that a client of the older era is told of; in the newer one each stream names its own."""
+"""Resources that a client of the older era is told of, and each stream of one of the newer."""
 MAX_STREAMS = 8
+MAX_URI = 8192
 # Changes that come within this time are told together: a first sync of a thousand files is one.
 GATHERED_S = 0.25
-MAX_GATHERED = 1024
+# Of one stream: more than can be subscribed to.
+MAX_BUFFERED = 1024
 
 Incoming = SessionMessage | Exception
 
@@ -65,7 +67,9 @@ class AgentServer:
         self._surroundings = surroundings
         self._toolsets = toolsets
         self._bus = InMemorySubscriptionBus()
-        self._listening = ListenHandler(self._bus, max_subscriptions=MAX_STREAMS, max_buffered_events=MAX_GATHERED)
+        self._listening = ListenHandler(self._bus, max_subscriptions=MAX_STREAMS, max_buffered_events=MAX_BUFFERED)
+        self._streams: dict[Any, list[str]] = {}
+        self._spellings: dict[str, set[str]] = {}  # of what is subscribed to: our address, the client's
         self._subscribed: set[str] = set()
         self._legacy: Any = None  # the SDK's session of a client of the older era, which is told unasked
         self._changed: set[str] = set()
@@ -88,7 +92,7 @@ class AgentServer:
             on_read_resource=self._read_resource,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=self._listening,
+            on_subscriptions_listen=self._listen,
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
@@ -116,10 +120,8 @@ class AgentServer:
         uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
         if naming.is_note(change.path):
             uris += [resources.CORE, resources.HIGH]
-        if len(self._changed) < MAX_GATHERED:
-            self._changed.update(uris)
-        else:  # who reads the list anew learns of the rest
-            self._has_moved = True
+        for uri in uris:
+            self._changed |= self._spellings.get(uri, frozenset())
         self._has_moved = self._has_moved or change.before is None or change.text is None
         self._news.set()
 
@@ -189,18 +191,40 @@ class AgentServer:
     async def _subscribe(self, context: Any, params: Any) -> mcp_types.EmptyResult:
         self._saw(context)
         uri = str(params.uri)
-        if not uri.startswith("memory://"):
+        if not uri.startswith("memory://") or len(uri) > MAX_URI:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message="no such resource; they begin with memory://")
         if len(self._subscribed) >= MAX_SUBSCRIBED and uri not in self._subscribed:
             raise MCPError(
                 code=mcp_types.INVALID_PARAMS, message=f"{MAX_SUBSCRIBED} resources are subscribed to already"
             )
         self._subscribed.add(uri)
+        self._spell()
         return mcp_types.EmptyResult()
 
     async def _unsubscribe(self, _context: Any, params: Any) -> mcp_types.EmptyResult:
         self._subscribed.discard(str(params.uri))
+        self._spell()
         return mcp_types.EmptyResult()
+
+    async def _listen(self, context: Any, params: Any) -> mcp_types.SubscriptionsListenResult:
+        uris = [str(uri) for uri in params.notifications.resource_subscriptions or ()]
+        if len(uris) > MAX_SUBSCRIBED or any(len(uri) > MAX_URI for uri in uris):
+            said = f"a stream is told of at most {MAX_SUBSCRIBED} resources, each of at most {MAX_URI} letters"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=said)
+        token = object()
+        self._streams[token] = uris
+        self._spell()
+        try:
+            return await self._listening(context, params)
+        finally:
+            del self._streams[token]
+            self._spell()
+
+    def _spell(self) -> None:
+        self._spellings = {}
+        for said in self._subscribed.union(*self._streams.values()):
+            for uri in resources.addressed(said):
+                self._spellings.setdefault(uri, set()).add(said)
 
     # prompts
 
