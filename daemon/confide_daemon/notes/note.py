@@ -147,14 +147,17 @@ def title_of(body: str) -> str:
 
 
 def moment_of(value: Any) -> float | None:
-    """Seconds since 1970 of an ISO date or time (UTC where it names no zone); None where it is none."""
+    """Seconds since 1970 of an ISO date or time (UTC where it names no zone); None where it is none of the years 1 to 9999 in UTC."""
     if not isinstance(value, str):
         return None
     try:
         moment = datetime.fromisoformat(value.strip())
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        # Another zone's last hours are in another year, which nothing here could show.
+        datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError):
         return None
+    return seconds
 
 
 def read(project: str, path: str, text: str) -> Note:

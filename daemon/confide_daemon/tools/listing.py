@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from typing import Any
 
 from confide_daemon.notes import front_matter
@@ -112,7 +111,8 @@ def _until(text: str | None) -> float | None:
     if found is None:
         return None
     is_day = text is not None and _DAY.fullmatch(text.strip().upper())
-    return (found + (timedelta(days=1) if is_day else timedelta(seconds=1))).timestamp()
+    # In seconds, since the last of all dates has none behind it.
+    return found.timestamp() + (86_400.0 if is_day else 1.0)
 
 
 def _text(rows: list[NoteRow], entries: list[dict[str, Any]], total: int, offset: int) -> str:
