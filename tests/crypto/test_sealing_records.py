@@ -42,9 +42,9 @@ def crafted(
 ) -> bytes:
     """PROTOCOL.md 10.2 and 10.3, written down a second time: a record as any holder of the key can make it, also a hostile one."""
     first = key or KEYS.epochs[0]
-    length = int.from_bytes(plaintext[:4], "big")
+    value = plaintext[4 : 4 + int.from_bytes(plaintext[:4], "big")]
     id_key = blake(b"", first, b"confide-id-key-1")
-    named = struct.pack(">I", len(kind)) + kind + struct.pack(">I", length) + plaintext[4 : 4 + length]
+    named = struct.pack(">I", len(kind)) + kind + struct.pack(">I", len(value)) + value
     secret_id = secret_id or blake(named, id_key, b"confide-secret-1", 16)
     about = F(b"confide-secret/1", space, struct.pack(">I", epoch), secret_id, kind)
     nonce = bytes(range(24))

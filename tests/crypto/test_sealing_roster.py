@@ -211,11 +211,13 @@ def LAPTOP_WRAP_KEY_AS(identity: Identity) -> Card:  # noqa: N802 - reads as wha
     return Card(identity.public_key, wrap_key, identity.sign(b"confide/device-card/1", wrap_key))
 
 
-def test_a_key_that_was_removed_does_not_come_back_with_a_new_wrap_key() -> None:
+@pytest.mark.parametrize("identity", [LAPTOP, DESKTOP], ids=["removed", "there"])
+def test_a_known_key_is_not_added_with_another_wrap_key(identity: Identity) -> None:
+    """A device's entry would be replaced under its name, or a removed one come back."""
     wrap_key = WRAPPED[STRANGER].public
-    card = Card(LAPTOP.public_key, wrap_key, LAPTOP.sign(b"confide/device-card/1", wrap_key))
+    card = Card(identity.public_key, wrap_key, identity.sign(b"confide/device-card/1", wrap_key))
     with pytest.raises(errors.WrongDevice, match="is, or was"):
-        REMOVED.add(PHONE, Device(card, "laptop"), REMOVED_KEYS, now=NOW)
+        REMOVED.add(PHONE, Device(card, "again"), REMOVED_KEYS, now=NOW)
 
 
 def test_a_space_begins_once() -> None:

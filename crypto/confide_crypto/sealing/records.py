@@ -155,13 +155,7 @@ def _unpadded(plaintext: bytes) -> bytes:
     length = int.from_bytes(plaintext[:_LENGTH_BYTES], "big")
     end = _LENGTH_BYTES + length
     padding = plaintext[end:]
-    if (
-        length == 0
-        or length > MAX_VALUE
-        or end + len(padding) != len(plaintext)
-        or len(padding) >= _BLOCK
-        or any(padding)
-    ):
+    if length == 0 or length > MAX_VALUE or end > len(plaintext) or len(padding) >= _BLOCK or any(padding):
         raise _damaged()
     return plaintext[_LENGTH_BYTES:end]
 
