@@ -177,6 +177,8 @@ def test_versions_kinds_and_sizes_have_bounds() -> None:
     largest = Record.seal(KEYS, "a" * 32, bytes([7]) * MAX_VALUE)
     assert Record.parse(largest.encode()).open(KEYS) == bytes([7]) * MAX_VALUE
     assert len(largest.encode()) <= MAX_RECORD
+    with pytest.raises(RecordError, match="damaged"):
+        Record.parse(crafted(padded(bytes(MAX_VALUE + 1)))).open(KEYS)
     for kind, value in (
         ("k", b""),
         ("k", bytes(MAX_VALUE + 1)),
