@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import struct
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nacl.signing import SigningKey
 from tests.support.rosters import (
     DESKTOP,
     KEYS,
@@ -26,7 +29,7 @@ from tests.support.rosters import (
 )
 
 from confide_crypto.bech32m import encode
-from confide_crypto.keys import Identity
+from confide_crypto.keys import Identity, fingerprint_words
 from confide_crypto.sealing import errors
 from confide_crypto.sealing import roster as rosters
 from confide_crypto.sealing.entries import MAX_DEVICES, MAX_ENTRY_BYTES, MAX_EPOCHS, Card, Change, Device, Entry, Wrap
@@ -34,7 +37,7 @@ from confide_crypto.sealing.records import Record
 from confide_crypto.sealing.recovery import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey
+from confide_crypto.sealing.wraps import WrapKey, seal_wrap
 
 WRAPPED = {identity: WrapKey(identity) for identity in (LAPTOP, DESKTOP, PHONE, STRANGER)}
 SHARED, SHARED_KEYS = shared()
@@ -78,6 +81,37 @@ def test_who_has_no_key_reads_the_same_roster() -> None:
     assert REMOVED.size_bytes == sum(map(len, encoded(REMOVED)))
     assert REMOVED.words == SHARED.words != shared()[0].words
     assert SHARED_KEYS.epochs[0] not in b"".join(encoded(REMOVED))
+
+
+def test_the_bytes_are_those_of_the_protocol() -> None:
+    """PROTOCOL.md 10.5 and 10.6, written down a second time: a space founded, and rotated, by another program."""
+
+    def signature(label: bytes, data: bytes) -> bytes:
+        return SigningKey(LAPTOP.seed).sign(label + b"\0" + data).signature
+
+    def hashed(entry: bytes) -> bytes:
+        return hashlib.blake2b(entry, person=b"confide-roster-1", digest_size=32).digest()
+
+    def epoch(number: int, previous: bytes) -> bytes:
+        about = struct.pack(">I16sII", 16, SPACE, 4, number)
+        commitment = hashlib.blake2b(about, key=keys[number - 1], person=b"confide-epoch-1", digest_size=32).digest()
+        wrap = seal_wrap(keys[number - 1], wrap_key, space=SPACE, epoch=number, device=ours, head=previous)
+        return commitment + struct.pack(">HI", 1, number) + ours + wrap
+
+    keys = (bytes(range(32)), bytes(range(32, 64)))
+    ours, wrap_key = LAPTOP.public_key, WRAPPED[LAPTOP].public
+    card = ours + wrap_key + signature(b"confide/device-card/1", wrap_key)
+    head = struct.pack(">BB16sI32sQ", 1, 1, SPACE, 0, bytes(32), NOW) + ours
+    body = head + card + b"\0\x06laptop" + epoch(1, bytes(32))
+    first = body + signature(b"confide/roster-entry/1", body)
+    body = struct.pack(">BB16sI32sQ", 1, 4, SPACE, 1, hashed(first), NOW + 9) + ours + epoch(2, hashed(first))
+    second = body + signature(b"confide/roster-entry/1", body)
+
+    roster = Roster.read([first, second])
+    assert roster.open(WRAPPED[LAPTOP]).epochs == keys
+    assert roster.pin == Pin(SPACE, 1, hashed(second))
+    assert (roster.words, roster.entries[1].time) == (fingerprint_words(hashed(first)), NOW + 9)
+    assert encoded(roster) == [first, second]
 
 
 def test_an_entry_has_one_form() -> None:
