@@ -35,3 +35,35 @@ async def test_a_list_until_the_last_of_all_days(agent: Agent) -> None:
     await agent.note("Text.")
     for until in ("9999-12-31", "9999-12-31T23:59:59"):
         assert (await agent.call("memory_list", until=until))["total"] == 1
+
+
+async def test_a_renamed_file_keeps_its_id_whichever_of_its_names_is_seen_first(agent: Agent, laptop: Machine) -> None:
+    note = await agent.note("Coffee is drunk black.", tags=["drinks"])
+    other = await agent.note("With sugar on Sundays.", relatedTo=[note], relation="refines")
+    ((_, old), text), *_ = laptop.files.items()
+    await laptop.put("memory/notes/coffee.md", text)
+    assert (await agent.call("memory_get", id=note))["path"] == old
+    copy = await agent.call("memory_get", id=id_of_path("proj", "memory/notes/coffee.md"))
+    assert copy["problems"] == ["'id' is that of another note, so the file's name gives one"]
+    # The file of the new name is there before that of the old one is known to be gone.
+    await agent.call("memory_delete", path=old)
+    found = await agent.call("memory_get", id=note)
+    assert (found["path"], found["problems"], copy["title"]) == ("memory/notes/coffee.md", [], found["title"])
+    assert [(one["relation"], one["id"]) for one in found["relations"]] == [("refines", other)]
+    (listed,) = (await agent.call("memory_list", tags=["drinks"]))["memories"]
+    assert (listed["id"], listed["problems"]) == (note, 0)
+
+
+async def test_of_two_copies_one_has_the_id_and_the_other_one_gets_it_when_the_first_says_another(
+    agent: Agent, laptop: Machine
+) -> None:
+    text = "---\nid: mem_a_1_abcdef12\ntitle: A\n---\n\nText.\n"
+    await laptop.put("memory/notes/one.md", text)
+    await laptop.put("memory/notes/two.md", text)
+    assert (await agent.call("memory_get", id="mem_a_1_abcdef12"))["path"] == "memory/notes/one.md"
+    await laptop.put("memory/notes/one.md", text.replace("12\n", "13\n"), base=1)
+    assert (await agent.call("memory_get", id="mem_a_1_abcdef12"))["path"] == "memory/notes/two.md"
+    assert (await agent.call("memory_get", id="mem_a_1_abcdef13"))["path"] == "memory/notes/one.md"
+    # And back: whoever has it keeps it.
+    await laptop.put("memory/notes/one.md", text, base=2)
+    assert (await agent.call("memory_get", id="mem_a_1_abcdef12"))["path"] == "memory/notes/two.md"

@@ -32,25 +32,31 @@ def folded(word: str) -> str:
 
 def replace(rows: Rows, document: DocumentRow, note: Note | None, *, now: float) -> None:
     """Makes this what is known of the document as a note; None: it is none."""
-    before = rows("SELECT digest, stated_at, created_at, updated_at FROM note WHERE document = ?", (document.id,))
+    before = rows("SELECT digest, stated_at, created_at, updated_at, id FROM note WHERE document = ?", (document.id,))
     for table in ("note_relation", "note_tag", "note"):
         rows(f"DELETE FROM {table} WHERE document = ?", (document.id,))
     importance = None if note is None else note.importance
     rows("UPDATE document SET importance = ? WHERE id = ?", (importance, document.id))
-    if note is None:
-        return
+    if note is not None:
+        _add(rows, document, note, before[0] if before else None, now=now)
+    if before:
+        _pass_on(rows, before[0][4])
+
+
+def _add(rows: Rows, document: DocumentRow, note: Note, before: Any, *, now: float) -> None:
     # A copy of another note's file is known by its own name, so that both can be reached; should that be taken, by its number as well.
     names = (note.id, note.path_id, f"{note.path_id}{document.id:x}")
     identity = next(name for name in names if not rows("SELECT 1 FROM note WHERE id = ?", (name,)))
     tags = list(dict.fromkeys(folded(tag) for tag in note.tags))
-    created, updated = _moments(note, before[0] if before else None, document.updated_at or now)
+    created, updated = _moments(note, before, document.updated_at or now)
     rows(
-        """INSERT INTO note (document, id, project, path, task, title, type, category, entity, entity_key, status, source, tags, tag_keys,
-           importance, created_at, updated_at, stated_at, digest, problems, uses)
-           SELECT id, ?, project, path, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+        """INSERT INTO note (document, id, claimed, project, path, task, title, type, category, entity, entity_key, status, source,
+           tags, tag_keys, importance, created_at, updated_at, stated_at, digest, problems, uses)
+           SELECT id, ?, ?, project, path, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
            coalesce((SELECT uses FROM document_use u WHERE u.document = document.id), 0) FROM document WHERE id = ?""",
         (
             identity,
+            None if identity == note.id else note.id,
             note.task_id,
             note.title,
             note.type,
@@ -79,6 +85,17 @@ def replace(rows: Rows, document: DocumentRow, note: Note | None, *, now: float)
     for relation in note.relations:
         values = (document.id, relation.kind, relation.other)
         rows("INSERT INTO note_relation (document, kind, other) VALUES (?, ?, ?)", values)
+
+
+def _pass_on(rows: Rows, identity: str) -> None:
+    """Gives an id that its note has given up to the first other one that claims it: its file was renamed, or copied and removed."""
+    freed: str | None = identity
+    while freed is not None and not rows("SELECT 1 FROM note WHERE id = ?", (freed,)):
+        heir = rows("SELECT document, id FROM note WHERE claimed = ? ORDER BY document LIMIT 1", (freed,))
+        if heir:
+            sql = "UPDATE note SET id = claimed, claimed = NULL, problems = problems - 1 WHERE document = ?"
+            rows(sql, (heir[0][0],))
+        freed = heir[0][1] if heir else None
 
 
 def _moments(note: Note, before: Any, changed_at: float) -> tuple[float, float]:

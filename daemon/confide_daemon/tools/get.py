@@ -113,6 +113,9 @@ def summary(row: NoteRow) -> dict[str, Any]:
     }
 
 
+_ANOTHERS = "'id' is that of another note, so the file's name gives one"
+
+
 def whole(found: FullNote) -> dict[str, Any]:
     """All there is to tell of a note."""
     note = found.note
@@ -124,7 +127,7 @@ def whole(found: FullNote) -> dict[str, Any]:
         "metadata": dict(note.metadata),
         "relations": relations(found),
         "supersededBy": [one.note for one in found.relations if one.kind == "supersedes" and one.other == found.row.id],
-        "problems": list(note.problems),
+        "problems": [*note.problems, *([_ANOTHERS] if found.row.id != note.id else [])],
     }
 
 

@@ -3,6 +3,7 @@
 CREATE TABLE note (
     document   INTEGER PRIMARY KEY REFERENCES document (id),
     id         TEXT    NOT NULL,             -- mem_<entity>_<time>_<hash>
+    claimed    TEXT,                         -- the id that it would have, were it not another note's; NULL: it has it
     project    INTEGER NOT NULL REFERENCES project (id),
     path       TEXT    NOT NULL,             -- of its document
     task       TEXT,                         -- the task whose folder it lies in
@@ -24,6 +25,7 @@ CREATE TABLE note (
     uses       INTEGER NOT NULL DEFAULT 0    -- as document_use has it
 );
 CREATE UNIQUE INDEX note_id ON note (id);
+CREATE INDEX note_claimed ON note (claimed) WHERE claimed IS NOT NULL;
 CREATE INDEX note_digest ON note (digest);
 CREATE INDEX note_task ON note (task) WHERE task IS NOT NULL;
 -- All that lists are filtered by, so that one look through this index answers every combination of filters: 5 to 10 ms at 100,000 notes
