@@ -40,8 +40,9 @@ class ExportRequests:
         project, after = project_of(body), text_of(body, "after")
         grants = self._grants()
         grants.require_project(project)
-        rows = await self._space.documents(frozenset((project,)), sources=grants.sources)
-        following = [row for row in rows if row.path > after][: PAGE_DOCUMENTS + 1]
+        following = await self._space.documents_following(
+            frozenset((project,)), (project, after), sources=grants.sources, limit=PAGE_DOCUMENTS + 1
+        )
         found: list[dict[str, Any]] = []
         size = 0
         for row in following[:PAGE_DOCUMENTS]:

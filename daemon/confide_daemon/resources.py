@@ -9,6 +9,8 @@ What is read here was stored by somebody: each text says so in its first line, w
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -73,7 +75,7 @@ async def listed(context: ToolContext, cursor: str | None) -> tuple[list[dict[st
         ToolError: the cursor is none of ours.
         GrantError: the caller reaches nothing.
     """
-    start = 0 if cursor is None else _place(cursor)
+    after = ("", "") if cursor is None else _place(cursor)
     fixed = [
         {"uri": uri, "name": name, "title": title, "description": says, "mimeType": MARKDOWN}
         for uri, name, title, says in _FIXED
@@ -84,10 +86,10 @@ async def listed(context: ToolContext, cursor: str | None) -> tuple[list[dict[st
         {"uri": project_uri(name), "name": f"project/{name}", "title": f"Memory of {name}", "mimeType": MARKDOWN}
         for name in names
     ]
-    rows = await context.space.documents(projects, sources=context.grants.sources)
-    shown = rows[start : start + PAGE]
-    following = str(start + PAGE) if start + PAGE < len(rows) else None
-    return ([] if start else fixed) + [_file(row) for row in shown], following
+    rows = await context.space.documents_following(projects, after, sources=context.grants.sources, limit=PAGE + 1)
+    shown = rows[:PAGE]
+    following = _cursor(shown[-1]) if len(rows) > PAGE else None
+    return (fixed if cursor is None else []) + [_file(row) for row in shown], following
 
 
 async def read(context: ToolContext, uri: str) -> tuple[str, dict[str, Any]]:
@@ -134,10 +136,19 @@ def _projects(context: ToolContext) -> frozenset[str] | None:
     return context.grants.projects_among(reach.projects(context, None, "all"))
 
 
-def _place(cursor: str) -> int:
-    if not cursor.isdecimal() or len(cursor) > 9:
-        raise ToolError("the cursor is not one that resources/list gave", hint="leave it out to begin anew")
-    return int(cursor)
+def _cursor(row: DocumentRow) -> str:
+    # By name rather than by number, so that nothing is shown twice or never where files come and go meanwhile.
+    return base64.urlsafe_b64encode(json.dumps([row.project, row.path]).encode()).decode()
+
+
+def _place(cursor: str) -> tuple[str, str]:
+    try:
+        match json.loads(base64.b64decode(cursor, altchars=b"-_", validate=True)):
+            case [str(project), str(path)] if f"{project}{path}".encode():
+                return project, path
+    except (ValueError, RecursionError):
+        pass
+    raise ToolError("the cursor is not one that resources/list gave", hint="leave it out to begin anew")
 
 
 def _file(row: DocumentRow) -> dict[str, Any]:

@@ -296,6 +296,14 @@ class Space:
 
         return await self._threads.read(work)
 
+    async def documents_following(
+        self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
+    ) -> list[DocumentRow]:
+        """The documents of these projects and sources (None: all), by name, from the first above (project, path)."""
+        return await self._threads.read(
+            lambda store: store.documents_following(projects, after, sources=sources, limit=limit)
+        )
+
     async def refill(
         self, project: str, path: str, text: str, *, author: str, is_dry: bool = False
     ) -> tuple[str, PutResult | None]:

@@ -189,6 +189,31 @@ def test_pieces_know_their_new_lines_after_an_edit_above(store: Store) -> None:
     assert keyword(store, "old") == []
 
 
+def test_documents_come_by_name_from_the_first_above_one(store: Store) -> None:
+    names = [("a", "1.md"), ("a", "2.md"), ("a", "é.md"), ("b", "1.md"), ("b", "sessions/x.md"), ("c", "1.md")]
+    for project, path in reversed(names):
+        store.save(project, path, "text\n", author="alice", now=NOW)
+    store.save("a", "gone.md", "text\n", author="alice", now=NOW)
+    store.save("a", "gone.md", None, author="alice", now=NOW)
+
+    def following(
+        *after: str, projects: set[str] | None = None, sources: set[str] | None = None, limit: int = 9
+    ) -> list[tuple[str, str]]:
+        reached = None if projects is None else frozenset(projects)
+        of = None if sources is None else frozenset(sources)
+        rows = store.documents_following(reached, (after[0], after[1]), sources=of, limit=limit)
+        return [(row.project, row.path) for row in rows]
+
+    assert following("", "") == names
+    assert following("", "", limit=4) == names[:4]
+    assert following("a", "2.md") == names[2:]
+    assert following("a", "zz") == names[2:]
+    assert following("aa", "") == names[3:]
+    assert following("a", "1.md", projects={"a", "c"}) == [names[1], names[2], names[5]]
+    assert following("b", "", sources={"memory"}) == [names[3], names[5]]
+    assert following("", "", projects=set()) == following("", "", sources=set()) == []
+
+
 def test_deleted_documents_are_not_found(store: Store) -> None:
     """Neither by words nor by meaning."""
     put(store, "p", "a.md", "alpha pool\n")

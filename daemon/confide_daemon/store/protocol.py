@@ -370,6 +370,11 @@ class Store(Protocol):
     def documents(self, projects: frozenset[str] | None) -> list[DocumentRow]:
         """Deleted ones included."""
 
+    def documents_following(
+        self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
+    ) -> list[DocumentRow]:
+        """Living documents of these sources, by (project, path), from the first above `after`; costs what it gives."""
+
     def documents_by_id(self, identities: Sequence[int]) -> list[DocumentRow]:
         """Those of them that there are."""
 

@@ -197,6 +197,27 @@ class SqliteStore(SqliteUpkeep):
         sql = f"{DOCUMENT} WHERE p.name IN (SELECT value FROM json_each(?)) ORDER BY p.name, d.path"
         return [_document(row) for row in self._rows(sql, (names,))]
 
+    def documents_following(
+        self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
+    ) -> list[DocumentRow]:
+        """Living documents from the first above `after`."""
+        first, path = after
+        names = (
+            str(name) for (name,) in self._rows("SELECT name FROM project WHERE name >= ? ORDER BY name", (first,))
+        )
+        wanted = "" if sources is None else " AND d.source IN (SELECT value FROM json_each(?))"
+        sql = f"{DOCUMENT} WHERE p.name = ? AND d.path > ? AND d.deleted = 0{wanted} ORDER BY d.path LIMIT ?"
+        found: list[DocumentRow] = []
+        for name in names:
+            if projects is None or name in projects:
+                above = path if name == first else ""
+                values = () if sources is None else (json.dumps(sorted(sources)),)
+                rows = self._rows(sql, (name, above, *values, limit - len(found)))
+                found += map(_document, rows)
+                if len(found) >= limit:
+                    break
+        return found
+
     def documents_by_id(self, identities: Sequence[int]) -> list[DocumentRow]:
         """Those of them that there are."""
         sql = f"{DOCUMENT} WHERE d.id IN (SELECT value FROM json_each(?))"
