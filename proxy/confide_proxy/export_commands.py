@@ -107,6 +107,21 @@ def _nobody(_done: int, _project: str) -> None:
     """Who follows the progress."""
 
 
+def _check_outside(here: Here, project: Project, into: Path) -> None:
+    """Refuse a folder that is sent up as memory: each export would hold all those before it."""
+    from confide_proxy.folder import Folder
+
+    place = into.resolve()
+    watched = (
+        Folder(project.name, project.root, here.config.extra),
+        Folder(projects.GLOBAL, here.paths.global_folder, ()),
+    )
+    for one in watched:
+        root = one.root.resolve()
+        if place.is_relative_to(root) and one.could_hold(place.relative_to(root).as_posix()):
+            raise ExportError(f"{into} is watched for memory", hint="name a folder outside of memory/")
+
+
 async def _export(here: Here, folder: Path, into: Path, transcripts: bool, only: list[str]) -> dict[str, Any]:
     from confide_crypto.errors import RequestError
     from confide_proxy import export_tree
@@ -114,6 +129,7 @@ async def _export(here: Here, folder: Path, into: Path, transcripts: bool, only:
     from confide_proxy.client import Client
 
     project = projects.identify(folder_of(folder))
+    _check_outside(here, project, into)
     async with Client(here.paths, here.config, project) as client:
         # What was saved a moment ago belongs to it.
         await client.sync()

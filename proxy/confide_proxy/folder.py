@@ -111,7 +111,7 @@ class Folder:
 
     def symlinks(self) -> list[str]:
         """The symlinks that a walk passes by, so that a person can be told why a file is not found."""
-        found = [path for path, entry in self._entries() if entry.is_symlink() and self._could_hold(path)]
+        found = [path for path, entry in self._entries() if entry.is_symlink() and self.could_hold(path)]
         return [MEMORY_FOLDER, *found] if (self.root / MEMORY_FOLDER).is_symlink() else found
 
     def read(self, path: str) -> Content | None:
@@ -248,7 +248,8 @@ class Folder:
                 if not path.startswith(memory) and path not in MEMORY_FILES:
                     yield path, entry
 
-    def _could_hold(self, path: str) -> bool:
+    def could_hold(self, path: str) -> bool:
+        """Whether `path` is watched, as a file or as a folder."""
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
 
 
