@@ -14,6 +14,7 @@ from confide_daemon.clash import as_comments, marked
 from confide_daemon.documents import front_matter_lines, is_item, split_keeping_ends
 from confide_daemon.line_ends import merged_style, plain
 from confide_daemon.merge import Region, common_lines, regions
+from confide_daemon.notes import field_merge
 
 _KEY = re.compile(r"([^\s#:][^:]*):")
 
@@ -53,7 +54,9 @@ def merge_texts(
     known = split_keeping_ends(plain(base or "")) if is_known else common_lines(mine, incoming)
     parts = (known, mine, incoming)
     heads = [front_matter_lines(lines) for lines in parts]
-    head, head_clash = _merge_head(*(lines[:n] for lines, n in zip(parts, heads, strict=True)), name=names[0])
+    tops = [lines[:n] for lines, n in zip(parts, heads, strict=True)]
+    head, head_clash = _merge_head(*tops, name=names[0])
+    head, head_clash = field_merge.by_fields(head, *tops, name=names[0]) or (head, head_clash)
     rest = (lines[n:] for lines, n in zip(parts, heads, strict=True))
     body, body_clash = _merge_body(*rest, names=names, is_known=is_known)
     return Merge(style.apply("".join(head + body)), head_clash or body_clash)

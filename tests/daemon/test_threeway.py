@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from confide_daemon.clash import has_clash
+from confide_daemon.notes import front_matter
 from confide_daemon.threeway import Merge, merge_texts
 
 BASE = "# Log\n\n- one\n- two\n- three\n"
@@ -207,3 +210,64 @@ def test_a_side_that_changed_nothing_never_clashes(base: str, ours: str) -> None
     """Then the other side is the result."""
     assert merge_texts(base, ours, base) == Merge(ours, clash=False)
     assert merge_texts(base, base, ours) == Merge(ours, clash=False)
+
+
+LINKED = """\
+---
+id: mem_tea_1_abcdef12
+tags: [hot]
+relations:
+  - relation: see_also
+    id: mem_b_1_abcdef12
+  - relation: refines
+    id: mem_c_1_abcdef12
+updated: 2026-01-01T00:00:00Z
+---
+
+Tea.
+"""
+
+
+def test_front_matter_that_both_changed_still_reads() -> None:
+    """By lines, half of an item of a list would stand behind the field below it, and the note would have neither id nor tags."""
+    ours = front_matter.edit(
+        LINKED,
+        {
+            "relations": [{"relation": "see_also", "id": "mem_d_1_abcdef12"}],
+            "tags": ["hot", "green"],
+            "updated": "2026-02-01T00:00:00Z",
+        },
+    )
+    more = [
+        {"relation": "see_also", "id": "mem_b_1_abcdef12"},
+        {"relation": "refines", "id": "mem_c_1_abcdef12"},
+        {"relation": "supersedes", "id": "mem_e_1_abcdef12"},
+    ]
+    theirs = front_matter.edit(LINKED, {"relations": more, "status": "done"})
+    for one, other, kept in ((ours, theirs, "mem_e_1_abcdef12"), (theirs, ours, "mem_d_1_abcdef12")):
+        merged = merge_texts(LINKED, one, other, names=("ann, revision 2", "bob, revision 3"))
+        found = front_matter.parse(merged.text)
+        assert found.problem is None
+        assert (found.fields["id"], found.fields["tags"]) == ("mem_tea_1_abcdef12", ["hot", "green"])
+        assert (found.fields["status"], found.fields["updated"]) == ("done", "2026-02-01T00:00:00Z")
+        assert found.fields["relations"][-1]["id"] == kept
+        assert merged.clash
+        assert "# confide clash, ann, revision 2" in merged.text  # what gave way
+        assert found.body == "\nTea.\n"
+
+
+def test_what_each_side_changed_alone_is_kept_where_lines_cannot_be_put_together() -> None:
+    base = "---\ntags:\n  - a\n  - b\nnote: |\n  one\n\n  two\n---\nText.\n"
+    rng = random.Random(6)
+    values: dict[str, list[Any]] = {
+        "tags": [["a"], ["a", "b", "c"], ["x", "y", "z"], None],
+        "note": ["one\nthree\n", "one line", None],
+        "metadata": [{"x": 1, "y": {"z": 2}}, {"x": "one\ntwo"}],
+        "status": ["done", "open"],
+    }
+    for _ in range(300):
+        changes = [{name: rng.choice(values[name]) for name in rng.sample(list(values), 2)} for _ in range(2)]
+        ours, theirs = (front_matter.edit(base, change) for change in changes)
+        found = front_matter.parse(merge_texts(base, ours, theirs).text)
+        assert found.problem is None
+        assert found.body == "Text.\n"

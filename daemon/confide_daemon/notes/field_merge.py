@@ -1,0 +1,57 @@
+"""Two versions of front matter made one by its fields, where lines put together break it, or lose what one side alone changed.
+
+A note whose front matter cannot be read has neither its id nor its tags, so this must not come of two edits that each were right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from confide_daemon.clash import as_comments
+from confide_daemon.documents import split_keeping_ends
+from confide_daemon.errors import InvalidTextError
+from confide_daemon.notes import front_matter
+
+
+def by_fields(
+    merged: Sequence[str], base: Sequence[str], ours: Sequence[str], theirs: Sequence[str], *, name: str
+) -> tuple[list[str], bool] | None:
+    """Theirs with what ours alone changed, and as comments what gave way.
+
+    Args:
+        merged: what came of their lines; like the others lines of front matter with both fences, "\\n" at the end of each, or none at all.
+        name: what the comments call ours.
+
+    Returns:
+        the lines, and whether something of ours gave way. None where `merged` has all that one side alone changed, or where one of the
+        two sides does not read.
+    """
+    if not ours or not theirs or list(ours) == list(theirs):
+        return None
+    one, other, found = (front_matter.parse("".join(lines)) for lines in (ours, theirs, merged))
+    if one.problem or other.problem:
+        return None
+    known = front_matter.parse("".join(base)).fields
+    wanted: dict[str, Any] = {}
+    clashing: list[str] = []
+    for field in known | one.fields | other.fields:
+        before, mine, incoming = (fields.get(field) for fields in (known, one.fields, other.fields))
+        if before not in (mine, incoming) and mine != incoming:
+            clashing.append(field)
+            # Two lists that were both added to.
+            wanted[field] = incoming if found.problem else found.fields.get(field)
+        else:
+            wanted[field] = mine if incoming == before else incoming
+    if not found.problem and all(found.fields.get(field) == value for field, value in wanted.items()):
+        return None
+    has_lost = any(wanted[field] != one.fields.get(field) for field in clashing)
+    try:
+        head = front_matter.edit("".join(theirs), wanted)
+    except (front_matter.UnreadableError, InvalidTextError):
+        head, has_lost = "".join(theirs), True
+    lines = split_keeping_ends(head)
+    comments = as_comments([line for line in ours if line not in lines], name) if has_lost else []
+    explained = [*lines[:-1], *comments, lines[-1]]
+    is_right = front_matter.parse("".join(explained)).fields == front_matter.parse(head).fields
+    return (explained if is_right else lines), has_lost
