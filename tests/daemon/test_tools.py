@@ -17,7 +17,7 @@ from tests.support.serving import Machine, machine, serving
 from confide_daemon import __version__
 from confide_daemon.errors import ToolError, ToolsetError
 from confide_daemon.tokens import count_tokens
-from confide_daemon.tools import calls, read, search, store, sync
+from confide_daemon.tools import read, search, store, sync
 from confide_daemon.tools.arguments import check
 from confide_daemon.tools.catalogue import catalogue, definitions
 
@@ -349,7 +349,3 @@ async def test_a_search_begins_and_ends_where_it_is_told(laptop: Machine) -> Non
 async def test_a_search_that_finds_nothing_says_what_else_to_try(laptop: Machine) -> None:
     (result,) = await called(laptop, ("memory_search", {"query": "zebra"}))
     assert "Nothing stored matches" in text_of(result)
-
-
-def test_every_tool_of_the_catalogue_can_be_called() -> None:
-    assert set(calls._CALLS) == {tool.name for tool in definitions(["all"])}

@@ -10,7 +10,7 @@ import asyncio
 import difflib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mcp_types
@@ -19,29 +19,9 @@ from mcp.shared.exceptions import MCPError
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import ToolError
 from confide_daemon.exchange import as_request_error
-from confide_daemon.tools import (
-    context_info,
-    dedupe,
-    delete,
-    entity_list,
-    entity_search,
-    get,
-    import_notes,
-    link,
-    listing,
-    note_history,
-    project_summary,
-    read,
-    search,
-    status,
-    store,
-    sync,
-    update,
-)
 from confide_daemon.tools.arguments import check
-from confide_daemon.tools.catalogue import definitions
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import Definition
+from confide_daemon.tools.catalogue import Tool, tools
+from confide_daemon.tools.context import ToolContext
 
 log = logging.getLogger(__name__)
 
@@ -50,28 +30,6 @@ CALL_DEADLINE_S = 9.5
 LONG_DEADLINE_S = 900.0
 # MCP 2025-11-25, "Resources", "Error Handling".
 RESOURCE_NOT_FOUND = -32002
-
-Call = Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
-
-_CALLS: dict[str, Call] = {
-    search.DEFINITION.name: search.call,
-    read.DEFINITION.name: read.call,
-    store.DEFINITION.name: store.call,
-    status.DEFINITION.name: status.call,
-    sync.DEFINITION.name: sync.call,
-    get.DEFINITION.name: get.call,
-    listing.DEFINITION.name: listing.call,
-    update.DEFINITION.name: update.call,
-    delete.DEFINITION.name: delete.call,
-    note_history.DEFINITION.name: note_history.call,
-    link.DEFINITION.name: link.call,
-    dedupe.DEFINITION.name: dedupe.call,
-    import_notes.DEFINITION.name: import_notes.call,
-    project_summary.DEFINITION.name: project_summary.call,
-    context_info.DEFINITION.name: context_info.call,
-    entity_list.DEFINITION.name: entity_list.call,
-    entity_search.DEFINITION.name: entity_search.call,
-}
 
 
 async def run(
@@ -86,8 +44,8 @@ async def run(
     started = time.monotonic()
     outcome = "failed"
     try:
-        async with asyncio.timeout(LONG_DEADLINE_S if tool.is_long else CALL_DEADLINE_S):
-            result = await _CALLS[name](context, check(tool, arguments))
+        async with asyncio.timeout(LONG_DEADLINE_S if tool.DEFINITION.is_long else CALL_DEADLINE_S):
+            result = await tool.call(context, check(tool.DEFINITION, arguments))
         outcome = "done"
         return mcp_types.CallToolResult(
             content=[mcp_types.TextContent(text=result.text)], structured_content=result.structured
@@ -121,8 +79,8 @@ def protocol_code(error: ConfideError) -> int:
     return codes.get(code, mcp_types.INTERNAL_ERROR)
 
 
-def _tool(name: str, toolsets: Sequence[str]) -> Definition:
-    known = {tool.name: tool for tool in definitions(toolsets)}
+def _tool(name: str, toolsets: Sequence[str]) -> Tool:
+    known = {tool.DEFINITION.name: tool for tool in tools(toolsets)}
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from confide_daemon import __version__, prompts, resources
 from confide_daemon.errors import ToolsetError
@@ -32,7 +32,19 @@ from confide_daemon.tools import (
     sync,
     update,
 )
+from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import Definition
+
+
+class Tool(Protocol):
+    """A module of one tool."""
+
+    DEFINITION: Definition
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any], /) -> ToolResult:
+        """Carry it out, with arguments that were checked against the definition. Raises ConfideError."""
+        ...
+
 
 SERVER_NAME = "confide"
 SERVER_TITLE = "Confide memory"
@@ -54,28 +66,19 @@ CAPABILITIES: dict[str, Any] = {
     "tools": {"listChanged": True},
 }
 
-TOOLSETS: dict[str, tuple[Definition, ...]] = {
-    "core": (search.DEFINITION, read.DEFINITION, store.DEFINITION, status.DEFINITION, sync.DEFINITION),
-    "notes": (
-        get.DEFINITION,
-        listing.DEFINITION,
-        update.DEFINITION,
-        delete.DEFINITION,
-        note_history.DEFINITION,
-        link.DEFINITION,
-        dedupe.DEFINITION,
-        import_notes.DEFINITION,
-    ),
-    "entities": (
-        project_summary.DEFINITION,
-        context_info.DEFINITION,
-        entity_list.DEFINITION,
-        entity_search.DEFINITION,
-    ),
+TOOLSETS: dict[str, tuple[Tool, ...]] = {
+    "core": (search, read, store, status, sync),
+    "notes": (get, listing, update, delete, note_history, link, dedupe, import_notes),
+    "entities": (project_summary, context_info, entity_list, entity_search),
 }
 
 
 def definitions(toolsets: Sequence[str]) -> tuple[Definition, ...]:
+    """How the tools of these groups are described. Raises as `tools`."""
+    return tuple(tool.DEFINITION for tool in tools(toolsets))
+
+
+def tools(toolsets: Sequence[str]) -> tuple[Tool, ...]:
     """The tools of these groups, in the order of the catalogue; `all` stands for every group.
 
     Raises:
