@@ -35,6 +35,8 @@ class Call:
     """This machine answers it in the daemon's place."""
     is_stream: bool = False
     """Its answer is the end of a stream of news, which may never come: nothing waits for it."""
+    is_acknowledged: bool = False
+    """The client knows that the stream is open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ READ_HELD_S = 0.5
 MAX_SUBSCRIBED = 256
 
 _LISTEN = "subscriptions/listen"
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 _SUBSCRIBE = "resources/subscribe"
 _UNSUBSCRIBE = "resources/unsubscribe"
 _INITIALIZED = "notifications/initialized"
@@ -148,8 +150,11 @@ class Tunnel:
         self._dispatch_waiting()
 
     def on_renewed(self) -> None:
-        """The link has moved to a fresh connection: open the client's session there before anything else goes over it."""
-        self._outgoing.put_first(self._opening_lines())
+        """The link has moved to a fresh connection: open the client's session there before anything else goes over it, and its streams."""
+        streams = [call for call in self._calls.values() if call.is_stream and call.is_sent]
+        for call in streams:
+            call.session_id = ""  # no more of the old connection, whose end is not theirs
+        self._outgoing.put_first([*self._opening_lines(), *(Line(call.line, call) for call in streams)])
 
     def is_waiting(self, session_id: str) -> bool:
         """Whether calls that were sent on that connection wait for their answers."""
@@ -197,7 +202,7 @@ class Tunnel:
         """One message of the daemon's."""
         message = json.loads(data)
         identifier = message.get("id")
-        if identifier == _REPLAY_ID:
+        if identifier == _REPLAY_ID or (message.get("method") == _ACKNOWLEDGED and self._is_known(message)):
             return
         if identifier is not None and "method" not in message:
             call = self._settle(key(identifier))
@@ -206,6 +211,17 @@ class Tunnel:
             if call.method == catalogues.LIST_TOOLS and "result" in message:
                 self._shown = message["result"].get("tools")
         self._write(data + b"\n")
+
+    def _is_known(self, message: dict[str, Any]) -> bool:
+        """Whether the stream that is acknowledged was so before, on another connection."""
+        try:
+            call = self._calls.get(key(message["params"]["_meta"][_SUBSCRIPTION]))
+        except (KeyError, TypeError):
+            return False
+        if call is None:
+            return False
+        was_known, call.is_acknowledged = call.is_acknowledged, True
+        return was_known
 
     async def drained(self) -> None:
         """Returns once no call waits for its answer; the caller sets the deadline."""

@@ -95,3 +95,30 @@ def test_a_stream_of_news_waits_for_ever_and_keeps_nobody(machine: Machine, rela
         heard(wire, "notifications/subscriptions/acknowledged")
         started = time.monotonic()
     assert time.monotonic() - started < 4  # less than what a session waits for calls that are under way
+
+
+def test_a_stream_of_news_goes_on_when_the_link_is_renewed(machine: Machine, daemon: Daemon) -> None:
+    """It takes nothing but fresh keys, every hour: no reason to end a stream. Here every second."""
+    (machine.home / "proxy.toml").write_text("renew_s = 1\n")
+
+    def sessions() -> int:
+        return daemon.log.read_text().count(f"{machine.name} connected")
+
+    with Wire(machine) as wire:
+        ask = {"_meta": MODERN, "notifications": {"resourceSubscriptions": [URI]}}
+        stream = wire.ask("subscriptions/listen", ask)
+        heard(wire, "notifications/subscriptions/acknowledged")
+        for number in range(2):
+            before = sessions()
+            wait_until("the link to move twice", lambda before=before: sessions() >= before + 2)
+            arguments = {"content": f"Rule {number}.", "importance": "core"}
+            asked = wire.ask("tools/call", {"_meta": MODERN, "name": "memory_store", "arguments": arguments})
+            seen: list[dict[str, Any]] = []
+            while not {"notifications/resources/updated", asked} <= {one.get("method", one.get("id")) for one in seen}:
+                seen.append(wire.next(30))
+            methods = [one.get("method") for one in seen]
+            assert "notifications/subscriptions/acknowledged" not in methods
+            assert all(one.get("id") != stream for one in seen), seen
+            told = next(one for one in seen if one.get("method") == "notifications/resources/updated")
+            assert told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == stream
+        wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": stream}})
