@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -185,3 +186,55 @@ def test_deleted_notes_are_listed_last_first_until_they_are_forgotten(store: Sql
     with store.writing():
         store.forget_deleted(NOW + 1, limit=10)
     assert [row.path[-4] for row in store.deleted_notes(frozenset({"proj"}), limit=10)] == ["1"]
+
+
+def test_entities_and_counts_are_those_of_a_plain_look_at_each_note(store: SqliteStore) -> None:
+    rng = random.Random(8)
+    made: list[tuple[str, Note]] = []
+    for number in range(120):
+        project = rng.choice(["proj", "other", "global"])
+        note = replace(
+            a_note(number),
+            entity=rng.choice(["Ann", "ann", "ANN ", "Bo", None]),
+            type=rng.choice(["episodic", "Episodic", None]),
+            category=rng.choice(["facts", None]),
+            task_id=rng.choice(["t1", None, None]),
+            created=float(rng.randint(1, 50)),
+            updated=float(rng.randint(50, 99)),
+            problems=("odd",) * rng.choice([0, 0, 1]),
+        )
+        put(store, note, project)
+        made.append((project, note))
+    for projects in (None, frozenset({"proj"}), frozenset({"proj", "global"}), frozenset({"nobody"})):
+        seen = [(project, note) for project, note in made if projects is None or project in projects]
+        for tasks in (None, True, False):
+            groups: dict[tuple[str, str, bool], list[Note]] = {}
+            for project, note in seen:
+                if note.entity and (tasks is None or tasks == (note.task_id is not None)):
+                    key = (note.entity.strip().casefold(), project, note.task_id is not None)
+                    groups.setdefault(key, []).append(note)
+            found = store.entities(projects, tasks=tasks, type=None)
+            assert {(one.name.strip().casefold(), one.project, one.is_of_tasks): one[3:] for one in found} == {
+                key: (len(notes), min(n.created or 0 for n in notes), max(n.updated or 0 for n in notes))
+                for key, notes in groups.items()
+            }
+            assert [one.written for one in found] == sorted((one.written for one in found), reverse=True)
+        counted = store.note_counts(projects)
+        assert counted.total == len(seen)
+        assert counted.with_problems == sum(bool(note.problems) for _, note in seen)
+        assert counted.by_type == dict(Counter(note.type or "" for _, note in seen))
+        assert counted.by_category == dict(Counter(note.category or "" for _, note in seen))
+        assert counted.created_at == min((note.created or 0 for _, note in seen), default=None)
+        assert counted.updated_at == max((note.updated or 0 for _, note in seen), default=None)
+        assert store.note_count(projects, most=2) == min(2, len(seen))
+
+
+def test_entities_are_counted_once_while_nobody_writes(store: SqliteStore) -> None:
+    put(store, replace(a_note(0), entity="Ann"))
+    with store.reading():
+        first = store.entities(None, tasks=False, type=None)
+    with store.reading():
+        assert store.entities(None, tasks=False, type=None) is first
+    put(store, replace(a_note(1), entity="Ann"))
+    with store.reading():
+        assert [one.written for one in store.entities(None, tasks=False, type=None)] == [2]

@@ -46,7 +46,7 @@ def first_look(store: Store, row: NoteRow, projects: frozenset[str], words: Sequ
         texts = [piece.text for piece in store.note_pieces([row.document], first=FIRST)]
         documents = _by_words(store, " ".join(texts), projects) - {row.document}
         tags = store.tags_among(words, projects)
-        is_only = not documents and len(store.note_places(projects)) < 2
+        is_only = not documents and store.note_count(projects, most=2) < 2
     return FirstLook(frozenset(documents), tuple(tags), is_only)
 
 

@@ -168,7 +168,12 @@ class Notes:
         self, projects: frozenset[str] | None, *, tasks: bool | None = None, type: str | None = None
     ) -> list[EntityRow]:
         """What the notes are about, the most written about first; see `Store.entities`."""
-        return await self._threads.read(lambda store: store.entities(projects, tasks=tasks, type=type))
+
+        def work(store: Store) -> list[EntityRow]:
+            with store.reading():
+                return store.entities(projects, tasks=tasks, type=type)
+
+        return await self._threads.read(work)
 
     async def counts(self, projects: frozenset[str] | None) -> NoteCounts:
         """How many notes there are in the projects."""

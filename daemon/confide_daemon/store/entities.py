@@ -1,9 +1,13 @@
 """What notes are about, and how many of what kind there are, as SQL."""
 
+# ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
+
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from confide_daemon.store.protocol import EntityRow, NoteCounts
@@ -11,6 +15,8 @@ from confide_daemon.store.protocol import EntityRow, NoteCounts
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 TOP = 10
+# Types or categories that are counted each for itself.
+MOST_KINDS = 50
 
 
 def listed(rows: Rows, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
@@ -20,35 +26,62 @@ def listed(rows: Rows, projects: frozenset[str] | None, *, tasks: bool | None, t
         tasks: only of notes that belong to tasks (True), only of others (False), or of all (None).
         type: only of notes of this type.
     """
-    # SQLite takes the other columns from the row that has the maximum: the newest spelling counts.
-    sql = """SELECT n.entity, p.name, n.task IS NOT NULL, count(*), min(n.created_at), max(n.updated_at)
-             FROM note n JOIN project p ON p.id = n.project WHERE n.entity_key IS NOT NULL"""
-    values: list[Any] = []
-    if projects is not None:
-        sql += " AND p.name IN (SELECT value FROM json_each(?))"
-        values.append(json.dumps(sorted(projects)))
-    if tasks is not None:
-        sql += f" AND n.task IS {'NOT ' if tasks else ''}NULL"
+    names = _names(rows, projects)
+    where, values = _within(projects, names)
     if type is not None:
-        sql += " AND n.type = ? COLLATE NOCASE"
+        where += " AND n.type = ? COLLATE NOCASE"
         values.append(type)
-    sql += " GROUP BY n.entity_key, n.project, n.task IS NOT NULL ORDER BY 4 DESC, 6 DESC, 1"
-    return [EntityRow(row[0], row[1], bool(row[2]), row[3], row[4], row[5]) for row in rows(sql, values)]
+    found: list[EntityRow] = []
+    for is_of_tasks in (False, True) if tasks is None else (tasks,):
+        # SQLite takes the first column from the row that has the maximum: the newest spelling counts. Grouped by what the index is in
+        # order by, which at 100,000 notes takes a quarter of the time that sorting them does.
+        sql = f"""SELECT n.entity, n.project, count(*), min(n.created_at), max(n.updated_at) FROM note n INDEXED BY note_entities
+                  WHERE n.entity_key IS NOT NULL AND {where} AND n.task IS {"NOT " if is_of_tasks else ""}NULL
+                  GROUP BY n.entity_key, n.project"""
+        found += [EntityRow(one, names[at], is_of_tasks, *more) for one, at, *more in rows(sql, values)]
+    # Those that are equal stay in the order of their names.
+    found.sort(key=itemgetter(3, 5), reverse=True)
+    return found
 
 
 def counts(rows: Rows, projects: frozenset[str] | None) -> NoteCounts:
     """How many notes there are in the projects, by what they say of themselves."""
-    where, values = "TRUE", []
-    if projects is not None:
-        where = "p.name IN (SELECT value FROM json_each(?))"
-        values = [json.dumps(sorted(projects))]
-    source = f"FROM note n JOIN project p ON p.id = n.project WHERE {where}"
-    ((total, problems, created, updated),) = rows(
-        f"SELECT count(*), coalesce(sum(n.problems > 0), 0), min(n.created_at), max(n.updated_at) {source}", values
+    where, values = _within(projects, _names(rows, projects))
+    # Grouped by what the index is in order by.
+    found = rows(
+        f"""SELECT n.type, n.category, count(*), min(n.created_at), max(n.updated_at) FROM note n INDEXED BY note_listed
+            WHERE {where} GROUP BY n.project, n.task, n.type, n.category""",
+        values,
+    )
+    sql = f"SELECT count(*) FROM note n INDEXED BY note_problems WHERE n.problems > 0 AND {where}"
+    problems = int(rows(sql, values)[0][0])
+
+    def by(column: int) -> dict[str, int]:
+        sums: Counter[str] = Counter()
+        for row in found:
+            sums[row[column] or ""] += row[2]
+        return dict(sorted(sums.items(), key=lambda one: (-one[1], one[0]))[:MOST_KINDS])
+
+    return NoteCounts(
+        sum(row[2] for row in found),
+        problems,
+        by(0),
+        by(1),
+        min((row[3] for row in found), default=None),
+        max((row[4] for row in found), default=None),
     )
 
-    def by(column: str) -> dict[str, int]:
-        found = rows(f"SELECT coalesce({column}, ''), count(*) {source} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 50", values)
-        return dict(found)
 
-    return NoteCounts(total, problems, by("n.type"), by("n.category"), created, updated)
+def _names(rows: Rows, projects: frozenset[str] | None) -> dict[int, str]:
+    return {
+        number: name
+        for number, name in rows("SELECT id, name FROM project", ())
+        if projects is None or name in projects
+    }
+
+
+def _within(projects: frozenset[str] | None, names: Mapping[int, str]) -> tuple[str, list[Any]]:
+    """The condition on the projects, as numbers, which the indexes hold."""
+    if projects is None:
+        return "TRUE", []
+    return "n.project IN (SELECT value FROM json_each(?))", [json.dumps(list(names))]

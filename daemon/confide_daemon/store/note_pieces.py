@@ -44,6 +44,15 @@ def places(rows: Rows, projects: frozenset[str] | None) -> list[NotePlace]:
     return [NotePlace(*row) for row in rows(sql, values)]
 
 
+def count(rows: Rows, projects: frozenset[str] | None, *, most: int) -> int:
+    """How many notes the projects have, counted up to `most`."""
+    where, values = "TRUE", []
+    if projects is not None:
+        where = f"n.project IN (SELECT id FROM project WHERE name {AMONG})"
+        values = [json.dumps(sorted(projects))]
+    return int(rows(f"SELECT count(*) FROM (SELECT 1 FROM note n WHERE {where} LIMIT ?)", (*values, most))[0][0])
+
+
 def superseded(rows: Rows, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
     """Those of the notes that another note of the projects says it supersedes."""
     values: list[Any] = [json.dumps(list(documents))]

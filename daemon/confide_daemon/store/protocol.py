@@ -120,14 +120,13 @@ class NoteRow:
     problems: int  # how many things in its front matter were not understood
 
 
-@dataclass(frozen=True, slots=True)
-class EntityRow:
+class EntityRow(NamedTuple):
     """Something that notes are about, in one project; times are seconds since 1970."""
 
     name: str
     project: str
     is_of_tasks: bool
-    count: int
+    written: int  # notes about it
     first_seen: float
     last_updated: float
 
@@ -482,6 +481,9 @@ class Store(Protocol):
 
     def note_places(self, projects: frozenset[str] | None) -> list[NotePlace]:
         """Where the notes of the projects lie, the newest text first."""
+
+    def note_count(self, projects: frozenset[str] | None, *, most: int) -> int:
+        """How many notes the projects have, counted up to `most`."""
 
     def superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
         """Those of the notes that another note of the projects says it supersedes."""

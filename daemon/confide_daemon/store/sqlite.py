@@ -451,8 +451,10 @@ class SqliteStore(SqliteUpkeep):
 
     def entities(self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
         """What the notes are about."""
-        key = ("entities", projects, tasks, type)
-        return self._remembered.get(key, lambda: entities.listed(self._rows, projects, tasks=tasks, type=type))
+        if type is not None:  # whatever a caller says, so that it would be kept in as many forms
+            return entities.listed(self._rows, projects, tasks=tasks, type=type)
+        key = ("entities", projects, tasks)
+        return self._remembered.get(key, lambda: entities.listed(self._rows, projects, tasks=tasks, type=None))
 
     def note_counts(self, projects: frozenset[str] | None) -> NoteCounts:
         """How many notes there are."""
@@ -465,6 +467,10 @@ class SqliteStore(SqliteUpkeep):
     def note_places(self, projects: frozenset[str] | None) -> list[NotePlace]:
         """Where notes lie."""
         return note_pieces.places(self._rows, projects)
+
+    def note_count(self, projects: frozenset[str] | None, *, most: int) -> int:
+        """How many notes there are."""
+        return note_pieces.count(self._rows, projects, most=most)
 
     def superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
         """Those that another note supersedes."""

@@ -47,7 +47,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """List the entities of the notes that the caller reaches. Raises GrantError and ToolError as `memory_search`."""
     found = await reached(context, arguments, type=arguments.get("type"))
     structured = {"entities": [wire(one) for one in found[:MOST]], "total": len(found)}
-    lines = [f"{one.name} [{one.project}] {one.count} notes, last {iso(one.last_updated)[:10]}" for one in found[:MOST]]
+    lines = [
+        f"{one.name} [{one.project}] {one.written} notes, last {iso(one.last_updated)[:10]}" for one in found[:MOST]
+    ]
     return ToolResult(structured, "\n".join(lines) or "No note says what it is about.")
 
 
@@ -67,7 +69,7 @@ def wire(one: EntityRow) -> dict[str, Any]:
         "entity": one.name,
         "project": one.project,
         "scope": scope,
-        "count": one.count,
+        "count": one.written,
         "firstSeen": iso(one.first_seen),
         "lastUpdated": iso(one.last_updated),
     }

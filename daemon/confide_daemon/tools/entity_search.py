@@ -32,5 +32,5 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     found = await reached(context, arguments)
     near = await asyncio.to_thread(entities.matches, arguments["query"], found, limit=arguments["limit"])
     structured = {"matches": [{**wire(one), "score": score} for one, score in near]}
-    lines = [f"{one.name} [{one.project}] {score:.2f}, {one.count} notes" for one, score in near]
+    lines = [f"{one.name} [{one.project}] {score:.2f}, {one.written} notes" for one, score in near]
     return ToolResult(structured, "\n".join(lines) or "No entity has a name like this.")

@@ -39,6 +39,10 @@ CREATE INDEX note_created ON note (created_at);
 CREATE INDEX note_importance ON note (importance, updated_at);
 CREATE INDEX note_usage ON note (uses, updated_at);
 
+-- What notes are about is counted from this index alone.
+CREATE INDEX note_entities ON note (entity_key, project, task, type, updated_at, created_at, entity) WHERE entity_key IS NOT NULL;
+CREATE INDEX note_problems ON note (project) WHERE problems > 0;
+
 CREATE TABLE note_tag (
     document INTEGER NOT NULL REFERENCES note (document),
     tag      TEXT    NOT NULL                -- folded
