@@ -200,6 +200,21 @@ _PASSWORDS: dict[str, str] = {
     "diff": "-  password: old\n+  password: {}\n",
     "log": "debug connecting with user=shop password={}, host=db.internal",
     "properties": "spring.datasource.password={}\n",
+    "list": "    environment:\n      - POSTGRES_PASSWORD={}\n",
+    "php": "'host' => 'db', 'password' => '{}',",
+    "constant call": "define('DB_PASSWORD', '{}');",
+    "ado": "Server=db;Database=shop;User Id=sa;Password={};Encrypt=true",
+    "terraform": 'variable "db_password" {{\n  type = string\n  default = "{}"\n}}\n',
+    "kubernetes": '        - name: DB_PASSWORD\n          value: "{}"\n',
+    "next line": "db_password:\n    {}\n",
+    "sql": "CREATE USER shop WITH PASSWORD '{}';",
+    "wrapped": 'let password = String::from("{}");',
+    "login": "docker login -u shop -p {} registry.internal",
+    "call": 'client = Credentials("shop", "{}")',
+    "for": "Password for staging: {}",
+    "reversed": 'Use "{}" as the admin password from now on.',
+    "pair": "creds: shop / {}\n",
+    "netrc": "machine git.internal login shop password {}\n",
 }
 
 _SECRETS: dict[str, str] = {
@@ -212,14 +227,26 @@ _SECRETS: dict[str, str] = {
     "option": "shopctl --{name} {value} deploy",
     "header": "curl -H '{name}: {value}' https://api.shop.internal/v1",
     "query": "GET https://api.shop.internal/v1?{name}={value}&page=2",
+    "pair": '{{"name": "{name}", "value": "{value}"}}',
+    "call": 'settings.set("{name}", "{value}")',
+    "powershell": '$env:{name} = "{value}"',
+    "java": "-D{name}={value} -jar shop.jar",
     "subscript": 'os.environ["{name}"] = "{value}"\n',
     "diff": "+{name}={value}\n",
     "markdown": "- {name}: `{value}`\n",
 }
 _NAMES = {
-    "api-key": ("API_KEY", "api_key", "apiKey", "X-Api-Key", "WEATHER_API_KEY", "maps-api-key"),
-    "token": ("TOKEN", "access_token", "authToken", "DEPLOY_TOKEN", "bot-token", "refresh_token"),
-    "secret-key": ("SECRET_KEY", "client_secret", "clientSecret", "APP_SECRET", "jwt_secret", "signing_key"),
+    "api-key": ("API_KEY", "api_key", "apiKey", "X-Api-Key", "WEATHER_API_KEY", "maps-api-key", "API key"),
+    "token": ("TOKEN", "access_token", "authToken", "DEPLOY_TOKEN", "bot-token", "refresh_token", "Access token"),
+    "secret-key": (
+        "SECRET_KEY",
+        "client_secret",
+        "clientSecret",
+        "APP_SECRET",
+        "jwt_secret",
+        "signing_key",
+        "Client secret",
+    ),
     "secret": ("SECRET", "mySecret", "shop_secret", "the-secret"),
     "key": ("KEY", "hmac_key", "shop-key", "salt_key"),
 }
@@ -234,9 +261,9 @@ def positives(seed: int, count: int) -> Iterator[Sample]:
         contexts = _CONNECTIONS if kind == "azure-storage-key" else _ANYWHERE
         for context, template in _spread(chance, contexts, count):
             yield _made(kind, context, template.format("\0"), make(chance))
-    for context, template in _spread(chance, _PASSWORDS, 3 * count):
+    for context, template in _spread(chance, _PASSWORDS, 4 * count):
         made = _password(chance)
-        if context == "option":
+        if context in ("option", "login"):
             made = made.replace("&", "+").replace("#", "+").replace("*", "+")  # a shell's own
         yield _made("password", context, template.format("\0"), made)
     for kind, names in _NAMES.items():
@@ -285,7 +312,7 @@ def _carried(chance: random.Random, count: int) -> Iterator[Sample]:
             ]
         )
         yield _made("basic-auth", "header", where, pair)
-        yield _made("basic-auth", "curl", "curl -s -u shop:\0 https://api.shop.internal/v1", _of(chance, ALNUM, 16))
+        yield _made("password", "curl", "curl -s -u shop:\0 https://api.shop.internal/v1", _of(chance, ALNUM, 16))
         where = chance.choice(
             [
                 "Authorization: Bearer \0\n",

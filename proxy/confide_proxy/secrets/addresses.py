@@ -9,6 +9,7 @@ from typing import Final
 
 from confide_proxy.secrets.finding import Finding
 from confide_proxy.secrets.placeholders import is_placeholder
+from confide_proxy.secrets.randomness import is_random
 
 MARK: Final = "://"
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]{1,30}$"
@@ -16,6 +17,8 @@ _AUTHORITY: Final = (
     # The password may hold a bare "@" or "#", as people write it: what stands behind the last "@" before the path is the host.
     r"([^\s:/?#@\"'`<>\\|]{0,100}+):([^\s/\"'`<>\\|]{3,200})@(\[[0-9a-fA-F:]{2,45}\]|[A-Za-z0-9_.*-]{1,200}+)(?=[:/?#,\s\"'`)\]};<>\\|]|$|\.\s|\.$)"
 )
+_LONE_USER: Final = r"([A-Za-z0-9_-]{20,255}+)@[A-Za-z0-9.-]{4,200}"
+"""In place of the user, as GitHub and others take it."""
 _WEB: Final = frozenset({"http", "https", "ftp", "git", "svn", "ws", "wss", "git+https", "ftps", "ssh", "sftp"})
 _EXAMPLES: Final = ("example.com", "example.org", "example.net", ".example", "foo.com", "bar.com")
 """Reserved for documents (RFC 2606, 3), or used as if they were."""
@@ -38,6 +41,8 @@ def find(text: str) -> Iterator[Finding]:
 
 
 def _found(text: str, at: int, begin: int) -> Finding | None:
+    if (lone := _compiled(_LONE_USER).match(text, begin)) and is_random(lone[1], 20):
+        return Finding("url-password", lone.start(1), lone.end(1), 0.85, "address")
     match = _compiled(_AUTHORITY).match(text, begin)
     scheme = _compiled(_SCHEME).search(text[max(0, at - 32) : at])
     if not match or not scheme:

@@ -16,7 +16,7 @@ from confide_proxy.secrets.names import promise_of
 from confide_proxy.secrets.plausibility import Place, judged
 
 MARKS: Final = (
-    *("pass", "pwd", "token", "secret", "key", "credential", "_pw", "-pw", "jwt", "_pat"),
+    *("pass", "pwd", "token", "secret", "key", "credential", "pw", "jwt", "_pat"),
     *("contrase", "kennwort", "senha", "wachtwoord", "motdepasse"),
 )
 """Of names, in lower case."""
@@ -26,13 +26,29 @@ _REST_OF_NAME: Final = r"[\w-]{0,40}+"
 _OPERATOR: Final = (
     # What closes the name: quotes (escaped ones too), brackets of a subscript, emphasis of markdown.
     r"(?P<close>[\\\"'`\])*]{0,6}+)(?:"
+    # A pair of name and value, as in Kubernetes, Terraform and many APIs.
+    r"(?P<pair>[\s,:{]{1,60}+(?:(?:type|description|sensitive)[ \t]{0,4}=[ \t]{0,4}(?:\w{1,30}+|\"[^\"\n]{0,100}+\")\s{1,20}+){0,3}"
+    r"[\"']?(?:value|default|plaintext)[\"']?[ \t]{0,4}[:=])"
     # Between a colon and an equals sign is a type.
-    r"[ \t]{0,20}(?P<sign>=>|:=|\?=|\+=|===?|!==?|->|:[ \t]{0,4}[a-z&][a-z_.'\[\]|?<> ]{0,40}?[ \t]{0,4}=(?![=>])|::?|=|\|)"
-    r"|(?P<spoken>[ \t]{1,3}(?:is|was|ist|lautet)(?:[ \t]now)?(?::|[ \t]{1,3}))"
-    r"|(?P<xml>>)|(?P<attribute>[ \t]{1,4}value[ \t]{0,2}=)|(?P<call>,)|(?P<option>[ \t]{1,4}(?=[^\s=-])))"
+    r"|[ \t]{0,20}(?P<sign>=>|:=|\?=|\+=|===?|!==?|->|:[ \t]{0,4}[a-z&][a-z_.'\[\]|?<> ]{0,40}?[ \t]{0,4}=(?![=>])|::?|=|\|)"
+    # What it is for may stand between: "password for staging is", "token (CI):".
+    r"|(?P<spoken>(?:[ \t]\([^()\n]{1,40}+\)|[ \t](?:for|of|on|to|at)[ \t][\w.'-]{1,40}+(?:[ \t][\w.'-]{1,40}+){0,2}?)?"
+    r"(?::|[ \t]{1,3}(?:is|was|ist|lautet)(?:[ \t](?:now|set[ \t]to))?(?::|[ \t]{1,3})|[ \t]{1,3}[-–—][ \t]{1,3}))"
+    r"|(?P<xml>>)|(?P<attribute>[ \t]{1,4}value[ \t]{0,2}=)"
+    r"|(?P<call>,)|(?P<option>[ \t]{1,4}(?=[^\s=-])))"
     r"[ \t]{0,20}[*]{0,2}[ \t]{0,2}"
 )
-_HOWS: Final = ("sign", "spoken", "xml", "attribute", "call", "option")
+_HOWS: Final = ("pair", "sign", "spoken", "xml", "attribute", "call", "option")
+_NEXT_LINE: Final = r"(?:[|>][+-]?)?[ \t]{0,4}\r?\n[ \t]{1,40}"
+_WRAPPER: Final = (
+    r"(?:(?:String::from|Some|SecretStr|SecretString::new|Secret|Buffer\.from|str|bytes|to_secret)\(|\{)(?=[\"'`])"
+)
+_BEFORE: Final = r"(?:api|app|auth|access|refresh|bearer|client|secret|private|signing|encryption|master|license|deploy|webhook|bot)[ .]$"
+"""Words that belong to the name though no hyphen joins them: "API key", `api.key`."""
+_REVERSED: Final = (
+    r"(?:^|[\s(])(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{6,128}+)(?P=quote)"
+    r"[ \t]as[ \t](?:the|my|our|your|its|an?)[ \t](?:\w{1,20}[ \t]){0,2}$"
+)
 _QUOTED: Final = (
     # Quotes may be escaped, as in JSON inside of JSON; a backslash inside escapes what follows it, unless that is the end.
     r"(?:[@$rbu]|br)?(?P<quote>\\{0,3}(?:\"|'|`))"
@@ -66,19 +82,17 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
         rest = _compiled(_REST_OF_NAME).match(lowered, at)
         behind = name_end = rest.end() if rest else at
         told = _compiled(_OPERATOR).match(lowered, name_end)
-        begin = _begin(text, at)
+        begin = _begin(text, lowered, at)
         # Behind "::" it is the name of a type.
-        promise = promise_of(text[begin:name_end]) if told and not text.startswith("::", max(0, begin - 2)) else None
-        if told is None or promise is None:
+        promise = None if text.startswith("::", max(0, begin - 2)) else promise_of(text[begin:name_end])
+        if promise is None:
             continue
-        found = _value(text, begin, name_end, told)
-        if found is None:
-            continue
-        start, end, place = found
-        sure = judged(text[start:end], text[begin:name_end], promise, place)
-        if sure is not None:
-            behind = end
-            yield Finding(sure[0], start, end, sure[1], "assignment")
+        for found in (_value(text, begin, told) if told else None, _reversed(text, begin)):
+            sure = judged(text[found[0] : found[1]], text[begin:name_end], promise, found[2]) if found else None
+            if found and sure:
+                behind = max(behind, found[1])
+                yield Finding(sure[0], found[0], found[1], sure[1], "assignment")
+                break
 
 
 def _marks(lowered: str) -> list[int]:
@@ -92,46 +106,82 @@ def _marks(lowered: str) -> list[int]:
     return sorted(found)
 
 
-def _begin(text: str, at: int) -> int:
+def _begin(text: str, lowered: str, at: int) -> int:
     least = max(0, at - _MAX_NAME_CHARS)
     while at > least and (text[at - 1].isalnum() or text[at - 1] in "_-"):
         at -= 1
-    # An escape is no letter of the name: `\npassword=`.
-    return at + 1 if at and text[at - 1] == "\\" and text[at : at + 1] in ("n", "t", "r") else at
+    if at and text[at - 1] == "\\" and text[at : at + 1] in ("n", "t", "r"):
+        return at + 1  # an escape is no letter of the name: `\npassword=`
+    if at and text[at - 1] in " ." and (word := _compiled(_BEFORE).search(lowered[max(0, at - 12) : at])):
+        return at - len(word[0])
+    return at + 2 if text.startswith("-D", at) else at
 
 
-def _value(text: str, begin: int, end: int, told: re.Match[str]) -> tuple[int, int, Place] | None:
+def _reversed(text: str, begin: int) -> tuple[int, int, Place] | None:
+    """ "Use … as the password": the value before the name."""
+    near = max(0, begin - 200)
+    if " as " not in text[max(0, begin - 60) : begin]:
+        return None
+    match = _insensitive(_REVERSED).search(text[near:begin])
+    if match is None:
+        return None
+    return near + match.start("value"), near + match.end("value"), Place("said", bool(match["quote"]), is_line=False)
+
+
+def _value(text: str, begin: int, told: re.Match[str]) -> tuple[int, int, Place] | None:
     """Where the value is, and how it was put there; None where there is none, or it is an expression."""
     how = next(each for each in _HOWS if told[each] is not None)
-    if not _is_told(text, begin, end, how, told["close"]):
+    is_parameter = told["sign"] == "=" and (
+        text.startswith("--", begin) or text[max(0, begin - 1) : begin] in (";", "&", "?")
+    )
+    if is_parameter:
+        how = "option"  # of a command, an address, a connection string
+    if not _is_told(text, begin, how, told["close"]):
         return None
     at = told.end()
+    if told["option"] is not None:
+        how = _joined(text, begin)
+    sign = told["sign"] or ""
+    if (sign == ":" or how == "pair") and (line_end := _compiled(_NEXT_LINE).match(text, at)):
+        at = line_end.end()
+        how = "pair"
+    if wrapper := _compiled(_WRAPPER).match(text, at):
+        at = wrapper.end()
     before = text[max(0, begin - 100) : begin]
     line = before[before.rfind("\n") + 1 :]
     is_line = how == "sign" and not told["close"].strip("*") and _insensitive(_LINE).search(line) is not None
     if quoted := _insensitive(_QUOTED).match(text, at):
         return *quoted.span("value"), Place(how, is_quoted=True, is_line=False)
     bare = _compiled(_BARE).match(text, at)
-    if bare is None or how in ("call", "attribute") or (told["sign"] in _COMPARED and not is_line):
+    if bare is None or how in ("call", "attribute") or (sign in _COMPARED and not is_line):
         return None
     stop = bare.end()
     is_whole = text[stop : stop + 1] in ("", "\n", "\r") or text[stop : stop + 2] == " #"
-    is_line = is_line and is_whole and told["sign"] in (":", "=")
-    if how != "spoken" and (not is_line or _compiled(_CODE).search(bare[0])):
+    is_line = (is_line and is_whole and sign in (":", "=")) or (
+        how == "pair" and is_whole and not bare[0].endswith(":")
+    )
+    if how == "pair" and not is_line:
+        return None
+    if how not in ("spoken", "said") and (not is_line or _compiled(_CODE).search(bare[0])):
         cut = _compiled(_CUT).match(text, at)
         if cut is None or text[cut.end() : cut.end() + 1] in ("(", "[", "{"):
             return None  # a call, a subscript
         stop = cut.end()
-    while stop > at and text[stop - 1] in (",;.:!?)" if how == "spoken" else ",;.*"):
+    while stop > at and text[stop - 1] in (",;.:!?)" if how in ("spoken", "said") else ",;.*"):
         stop -= 1
     return (at, stop, Place(how, is_quoted=False, is_line=is_line)) if stop > at else None
 
 
-def _is_told(text: str, begin: int, end: int, how: str, close: str) -> bool:
+def _is_told(text: str, begin: int, how: str, close: str) -> bool:
     """Whether what stands before the name fits the operator: `<password>`, `--password`, "password" in quotes before a comma."""
     if how == "xml":
         return "<" in text[max(0, begin - 40) : begin]
-    if how == "option":
-        is_option = text[begin:end].startswith("-") or text[max(0, begin - 2) : begin].endswith("-")
-        return is_option or "login " in text[max(0, begin - 80) : begin]  # a .netrc
     return how != "call" or bool(close)
+
+
+def _joined(text: str, begin: int) -> str:
+    """What a blank alone between a name and its value makes of it: `--token …`, `ENV TOKEN …`, a .netrc, or a sentence."""
+    before = text[max(0, begin - 80) : begin]
+    if text.startswith("-", begin) or before.endswith(("-", "ENV ", "setx ")):
+        return "option"
+    return "spoken" if "login " in before and "machine " in before else "said"

@@ -21,8 +21,7 @@ REASONS = (
         "secret",
         "key",
         "credential",
-        "_pw",
-        "-pw",
+        "pw",
         "jwt",
         "_pat",
         "contrase",
@@ -30,7 +29,22 @@ REASONS = (
         "senha",
         "wachtwoord",
     ),
-    *("motdepasse", "basic", "bearer", "auth", "://", "curl ", "wget ", "http ", "https ", "skopeo ", ":5432:", ":*:"),
+    *(
+        "motdepasse",
+        "basic",
+        "bearer",
+        "auth",
+        "://",
+        "curl ",
+        "wget ",
+        "http ",
+        "skopeo ",
+        "mysql",
+        "redis-cli ",
+        "login",
+        "cred",
+    ),
+    *("identified by ", ":5432:", ":*:"),
 )
 """What each detector but that of tokens begins with, in lower case; tests hold every one of its findings against this."""
 
@@ -44,7 +58,7 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
     lowered = lower(text)
     if not gives_reason(lowered):
         return []
-    from confide_proxy.secrets import addresses, assignments, headers, jwt, lone_strings, private_keys, tokens
+    from confide_proxy.secrets import addresses, assignments, headers, jwt, logins, lone_strings, private_keys, tokens
     from confide_proxy.secrets.finding import resolved
 
     found = [
@@ -53,6 +67,7 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
         *jwt.find(text),
         *addresses.find(text),
         *headers.find(text, lowered),
+        *logins.find(text, lowered),
         *assignments.find(text, lowered),
     ]
     if least <= lone_strings.CONFIDENCE:

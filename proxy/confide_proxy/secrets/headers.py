@@ -1,4 +1,4 @@
-"""Credentials in HTTP's own places: `Authorization: Basic` and `Bearer` (RFC 7617, RFC 6750), `curl -u`, a registry's `"auth"`."""
+"""Credentials as HTTP carries them: `Authorization: Basic` and `Bearer` (RFC 7617, RFC 6750), and a registry's `"auth"`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ _SCHEMES: Final = (
     r"authorization[\\\"'\])]{0,4}[ \t]{0,4}[:=,][ \t]{0,4}[\\\"'`f]{0,4}"
     r"(?:token|apikey|api-key|ssws|sso-key|geniekey)(?![a-z])"
 )
-_CURL: Final = r"[^\n]{0,400}?[ \t](?:-u|--user|--creds|-a|--auth)(?:[ \t]+|=)([\"']?)([^\s:\"']{1,80}):([^\s\"']{4,200})\1(?=\s|$)"
-_CLIENTS: Final = ("curl ", "wget ", "skopeo ", "http ", "https ")
 _DOCKER: Final = r"\"auth\"\s{0,4}:\s{0,4}\"([A-Za-z0-9+/]{8,400}+={0,2})\""
-_SSHPASS: Final = r"\bsshpass[ \t]+-p[ \t]*([\"']?)([^\s\"']{4,100})\1(?=\s|$)"
 _RFC_EXAMPLE: Final = "open sesame"
 """Aladdin's password in RFC 7617, which every document on the subject shows."""
-_PGPASS: Final = r"^[\w.*-]{1,100}:(?:5432|\d{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:(\S{6,100})$"
 
 
 @cache
@@ -44,23 +40,10 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
     for at in carried:
         if (match := _insensitive(_BEARER).match(text, at)) and _is_token(match[1]):
             yield Finding("bearer-token", *match.span(1), 0.85, "header")
-    for client in _CLIENTS:
-        for at in _places(text, client):
-            match = _compiled(_CURL).match(text, at + len(client) - 1)
-            if match and not is_placeholder(match[3]) and match[2] != match[3]:
-                yield Finding("basic-auth", *match.span(3), 0.85, "header")
     if '"auth"' in text:
         for match in _compiled(_DOCKER).finditer(text):
             if _is_pair(match[1]):
                 yield Finding("basic-auth", *match.span(1), 0.9, "header")
-    if "sshpass" in text:
-        for match in _compiled(_SSHPASS).finditer(text):
-            if not is_placeholder(match[2]):
-                yield Finding("password", *match.span(2), 0.85, "header")
-    if ":5432:" in text or ":*:" in text:
-        for match in _compiled(_PGPASS).finditer(text):
-            if not is_placeholder(match[1]):
-                yield Finding("password", *match.span(1), 0.85, "header")
 
 
 @cache

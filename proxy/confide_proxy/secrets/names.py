@@ -58,6 +58,20 @@ _SECRET_KEYS: Final = frozenset(
         "masterkey",
     }
 )
+_VENDORS: Final = (
+    "openai",
+    "anthropic",
+    "stripe",
+    "github",
+    "gitlab",
+    "sendgrid",
+    "twilio",
+    "slack",
+    "datadog",
+    "mailgun",
+    "gemini",
+    "mistral",
+)
 _OF_KEYS: Final = {
     **dict.fromkeys(
         (
@@ -75,6 +89,7 @@ _OF_KEYS: Final = {
         ),
         _API_KEY,
     ),
+    **dict.fromkeys(_VENDORS, _API_KEY),
     **dict.fromkeys(
         ("secret", "private", "encryption", "master", "signing", "storage", "deploy", "preshared"), _CLIENT_SECRET
     ),
@@ -89,7 +104,7 @@ expires expire expiration ttl policy hint label prompt prompts regex pattern pat
 error errors message required reset min max num number total budget usage used hash hashed digest fingerprint algorithm alg
 format class provider manager strength rule rules validator validation public pub cache primary foreign sort partition
 object index map row column event routing idempotency input output button link page form text placeholder description title
-help docs doc kind scope scopes version status created updated date time timestamp at age rotation history store
+help docs doc kind scope scopes version status created updated date time timestamp at age rotation history
 storage_type ref reference arn env var variable parser stream list array dict set enabled disabled needed confirm
 confirmation mask masked visible show hide toggle is has no not without eos bos pad unk cls sep start end next prev previous
 first last begin csrf xsrf checksum integrity sha sha1 sha256 md5 etag lookup ring board word words stroke frame val code

@@ -26,17 +26,14 @@ class Prefixed(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A token with a mark inside: `expression` is looked for from `before` characters before the mark. Its group 1, if any, is the value."""
+    """A token with a mark inside, which it begins one of `before` characters before. Group 1 of `expression`, if any, is the value."""
 
     kind: str
     mark: str
-    before: int
+    before: tuple[int, ...]
     expression: str
     confidence: float = 0.95
 
-
-REACH: Final = 600
-"""How far behind its mark a token of the second form may end."""
 
 PREFIXED: Final[tuple[Prefixed, ...]] = (
     Prefixed("aws-access-key-id", ("AKIA", "ASIA", "ABIA", "ACCA"), r"[A-Z0-9]{16}"),
@@ -139,17 +136,18 @@ PREFIXED: Final[tuple[Prefixed, ...]] = (
 """Anchored: the character before the mark belongs to no word. A mark with a group in `rest` is a name, not a part of the value."""
 
 MARKED: Final[tuple[Marked, ...]] = (
-    Marked("telegram-token", ":AA", 10, r"(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}"),
-    Marked("mailchimp-key", "-us", 32, r"[0-9a-f]{32}-us\d{1,2}"),
-    Marked("azure-client-secret", "Q~", 4, r"[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
-    Marked("azure-devops-token", "AZDO", 76, r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}"),
-    Marked("azure-sas", "sig=", 1, r"[?&;]sig=([A-Za-z0-9%+/]{40,70}(?:%3[Dd]|=))"),
-    Marked("terraform-token", ".atlasv1.", 14, r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}"),
-    Marked("teams-webhook", ".webhook.office.com/webhookb2/", 60, r"https://[a-z0-9-]{1,50}\.webhook\.office\.com/webhookb2/[0-9a-f-]{36}@[0-9a-f-]{36}/IncomingWebhook/[0-9a-f]{32}/[0-9a-f-]{36}"),
-    Marked("npm-token", ":_authToken=", 0, r":_authToken=([A-Za-z0-9_+/=-]{20,200})"),
-    Marked("npm-token", ":_password=", 0, r":_password=([A-Za-z0-9+/]{12,200}={0,2})"),
-    Marked("password-hash", "$2", 0, r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}", 0.8),
-    Marked("password-hash", "$argon2", 0, r"\$argon2(?:id|i|d)\$v=\d{1,3}\$m=\d{1,9},t=\d{1,5},p=\d{1,4}\$[A-Za-z0-9+/]{8,90}\$[A-Za-z0-9+/]{16,180}", 0.8),
-    Marked("password-hash", "$6$", 0, r"\$6\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{86}", 0.8),
-    Marked("password-hash", "$y$", 0, r"\$y\$[./A-Za-z0-9]{1,10}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", 0.8),
+    Marked("telegram-token", ":AA", (10, 9, 8), r"(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}"),
+    Marked("mailchimp-key", "-us", (32,), r"[0-9a-f]{32}-us\d{1,2}"),
+    Marked("azure-client-secret", "Q~", (4,), r"[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
+    Marked("azure-devops-token", "AZDO", (76,), r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}"),
+    Marked("azure-sas", "sig=", (1,), r"[?&;]sig=([A-Za-z0-9%+/]{40,70}(?:%3[Dd]|=))"),
+    Marked("terraform-token", ".atlasv1.", (14,), r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}"),
+    Marked("teams-webhook", ".webhook.office.com/webhookb2/", tuple(range(9, 60)), r"https://[a-z0-9-]{1,50}\.webhook\.office\.com/webhookb2/[0-9a-f-]{36}@[0-9a-f-]{36}/IncomingWebhook/[0-9a-f]{32}/[0-9a-f-]{36}"),
+    Marked("totp-seed", "otpauth://", (0,), r"otpauth://[^\s\"']{1,200}?[?&]secret=([A-Za-z2-7]{16,128})"),
+    Marked("npm-token", ":_authToken=", (0,), r":_authToken=([A-Za-z0-9_+/=-]{20,200})"),
+    Marked("npm-token", ":_password=", (0,), r":_password=([A-Za-z0-9+/]{12,200}={0,2})"),
+    Marked("password-hash", "$2", (0,), r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}", 0.8),
+    Marked("password-hash", "$argon2", (0,), r"\$argon2(?:id|i|d)\$v=\d{1,3}\$m=\d{1,9},t=\d{1,5},p=\d{1,4}\$[A-Za-z0-9+/]{8,90}\$[A-Za-z0-9+/]{16,180}", 0.8),
+    Marked("password-hash", "$6$", (0,), r"\$6\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{86}", 0.8),
+    Marked("password-hash", "$y$", (0,), r"\$y\$[./A-Za-z0-9]{1,10}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", 0.8),
 )  # fmt: skip

@@ -23,7 +23,7 @@ _MARKERS: Final = (
 _STRICT: Final = r"example|placeholder|redacted|your[_-]|xxxxx|\*\*\*|\.\.\.|…"
 """In a token of a known form: what chance does not write."""
 _TEMPLATE: Final = (
-    r"^[<\[{(].*[>\]})]$|^%.*%$|^@.+@$|^__.+__$|\$\{|\{\{|\$\(|%\(|<%|\{\w*\}|^\$[A-Za-z_]|^\$\d$|^%[sdrvq]$|^#\{|^&[A-Za-z]|^!|^\*+$"
+    r"^[<\[{(].*[>\]})]$|^%.*%$|^@.+@$|^__.+__$|\$\{|\{\{|\$\(|%\(|<%|\{\w*\}|^\$[A-Za-z_]|^\$\d$|^%[sdrvq]$|^#\{|^&[A-Za-z]|^![A-Za-z][\w:]*$|^\*+$"
     r"|process\.env|os\.environ|getenv|\benv[.\[:(]|import\.meta|secrets?\.|vault[:.]|^arn:|^op://|^ref\+|^sops|^ENC\[|^sm://|^ssm:"
 )
 _SEQUENCES: Final = (

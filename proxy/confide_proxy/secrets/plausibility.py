@@ -35,7 +35,8 @@ class Place(NamedTuple):
     """How a value was put there.
 
     Attributes:
-        how: the kind of operator: `sign` (= and :), `spoken` ("is"), `xml`, `attribute`, `call` or `option`.
+        how: the kind of operator: `sign` (= and :), `spoken` ("is"), `said` (nothing but a blank, or "as the"), `xml`, `attribute`, `pair`
+            (of a name and a value), `call` or `option`.
         is_quoted: in quotes.
         is_line: on a line of its own without quotes, as in env files and YAML.
     """
@@ -77,7 +78,7 @@ def judged(value: str, name: str, promise: Promise, place: Place) -> tuple[str, 
 
 def _random(value: str, promise: Promise, place: Place, *, is_machine_made: bool) -> tuple[str, float] | None:
     if is_machine_made:
-        is_sure = place.how not in ("call", "spoken") and len(value) >= 20
+        is_sure = place.how not in ("call", "spoken", "said") and len(value) >= 20
         return promise.kind, 0.8 if is_sure else 0.75
     # The keys of web frameworks are often typed, or begin with a word: `django-insecure-…`.
     is_typed = promise.kind == "secret-key" and len(value) >= 12 and _signs(value) and _is_password(value, place)
@@ -97,9 +98,11 @@ def _is_chosen(value: str, promise: Promise, place: Place) -> bool:
         return True
     if promise.demand is not Demand.PASSWORD:
         return False
-    if promise.kind == "password" and (place.is_line or has_digit) and _is_mixed(value.replace("_", "")):
+    is_told = place.is_line or place.how in ("option", "xml", "spoken", "pair", "said")
+    if promise.kind == "password" and (is_told or has_digit) and _is_mixed(value):
         return True
-    is_told = place.is_line or place.how in ("option", "xml", "spoken")
+    if place.how == "said":
+        return False
     is_variable = not has_digit or "_" in value or "." in value or _compiled(_NUMBERED_VARIABLE).search(value.lower())
     return is_told and not is_variable
 
@@ -113,7 +116,10 @@ def _is_password(value: str, place: Place) -> bool:
     has_digit = any(c.isdigit() for c in value)
     inside = _MARKS & set(value[1:-1])
     is_cased = not value.islower() and not value.isupper()
-    if place.how in ("call", "spoken") and (len(value) < 8 or not (has_digit or (inside and is_cased))):
+    is_odd = has_digit or (inside and is_cased) or _is_mixed(value)
+    if place.how in ("call", "spoken") and (len(value) < 8 or not is_odd):
+        return False
+    if place.how == "said" and not (_is_mixed(value) or (has_digit and _signs(value) and is_cased and len(value) >= 8)):
         return False
     if has_digit:
         # `user_password_1`, `oauth2-token`, `v1/secrets`: words that are joined name a thing.
@@ -125,6 +131,7 @@ def _is_password(value: str, place: Place) -> bool:
 
 def _is_mixed(value: str) -> bool:
     """Whether letters of both cases, perhaps with digits, follow one another without making words or names."""
+    value = value.replace("_", "").replace("-", "")
     uppers, lowers = sum(c.isupper() for c in value), sum(c.islower() for c in value)
     digits = sum(c.isdigit() for c in value)
     if is_wordy(value) or uppers + lowers + digits < len(value):

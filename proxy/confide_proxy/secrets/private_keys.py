@@ -13,8 +13,6 @@ from typing import Final
 
 from confide_proxy.secrets.finding import Finding
 
-MARKS: Final = ("PRIVATE KEY", "PuTTY-User-Key-File-")
-
 MAX_BLOCK_CHARS: Final = 64 * 1024
 """An RSA key of 16,384 bits has 12 KiB; a PGP key with its signatures a few times that."""
 _FEWEST_BODY_CHARS: Final = 40
@@ -26,9 +24,8 @@ _BODY: Final = (
     r"(?:[A-Z][A-Za-z-]{2,30}: [^\r\n\\]{0,200}+|[A-Za-z0-9+/=]{1,100}+[\"',\\]{0,2}+))+"
 )
 _NOT_BODY: Final = r"[A-Z][A-Za-z-]{2,30}: [^\r\n\\]*|\\+[nrt]|[^A-Za-z0-9+/=]"
-_PUTTY: Final = (
-    r"PuTTY-User-Key-File-[23]: [^\r\n]{1,60}\r?\n(?:[^\r\n]{1,200}\r?\n){3,400}?Private-MAC: [0-9a-f]{40,64}"
-)
+_PUTTY: Final = "PuTTY-User-Key-File-"
+_PUTTY_END: Final = r"[0-9a-f]{40,64}"
 
 
 @cache
@@ -44,9 +41,13 @@ def find(text: str) -> Iterator[Finding]:
             body = _compiled(_NOT_BODY).sub("", text[match.end() : end])
             if len(body) >= _FEWEST_BODY_CHARS and len(set(body)) >= 12 and "..." not in text[match.end() : end]:
                 yield Finding("private-key", match.start(), end, 0.95, "private-key", match[0])
-    if "PuTTY-User-Key-File-" in text:
-        for match in _compiled(_PUTTY).finditer(text):
-            yield Finding("private-key", match.start(), match.end(), 0.95, "private-key", "PuTTY-User-Key-File-")
+    at = text.find(_PUTTY)
+    while at >= 0:
+        last = text.find("Private-MAC: ", at, at + MAX_BLOCK_CHARS)
+        code = _compiled(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
+        if code and text.count(_PUTTY, at, last) == 1 and "Private-Lines: " in text[at:last]:
+            yield Finding("private-key", at, code.end(), 0.95, "private-key", _PUTTY)
+        at = text.find(_PUTTY, at + 1)
 
 
 def _end(text: str, begin: int, last: str) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 
 from confide_proxy.secrets.detector import SHORTEST_TOKEN
 from confide_proxy.secrets.finding import Finding
-from confide_proxy.secrets.patterns import MARKED, PREFIXED, REACH, Prefixed
+from confide_proxy.secrets.patterns import MARKED, PREFIXED, Marked, Prefixed
 from confide_proxy.secrets.placeholders import is_sample
 from confide_proxy.secrets.randomness import is_wordy
 
@@ -34,19 +34,8 @@ def find(text: str) -> Iterator[Finding]:
             if mark in words:
                 yield from _prefixed(text, pattern, mark, text.find(mark))
     for marked in MARKED:
-        at = text.find(marked.mark) if marked.mark in words else -1
-        if at >= 0:
-            expression = _compiled(rf"{marked.expression}(?![A-Za-z0-9])")
-        end = 0
-        while at >= 0:
-            begin = max(end, at - marked.before)
-            match = expression.search(text, begin, at + REACH) if at >= end else None
-            if match and match.start() <= at:
-                group = match.re.groups
-                start, end = match.span(group)
-                if starts_word(text, match.start()) and not is_sample(match[group]):
-                    yield Finding(marked.kind, start, end, marked.confidence, "token")
-            at = text.find(marked.mark, at + 1)
+        if marked.mark in words:
+            yield from _marked(text, marked)
     if "iscord" in text or "DISCORD" in text:
         # No part of its tokens is the same in all of them: only beside the name are they looked for.
         for match in _compiled(_DISCORD).finditer(text):
@@ -72,6 +61,21 @@ def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Find
         if not is_sample(rest) and not is_name:
             yield Finding(pattern.kind, start, end, pattern.confidence, "token", prefix)
         at = text.find(mark, match.end())
+
+
+def _marked(text: str, pattern: Marked) -> Iterator[Finding]:
+    expression = _compiled(rf"{pattern.expression}(?![A-Za-z0-9])")
+    at = text.find(pattern.mark)
+    while at >= 0:
+        matches = (expression.match(text, at - before) for before in pattern.before if before <= at)
+        match = next((each for each in matches if each and starts_word(text, each.start())), None)
+        if match is None:
+            at = text.find(pattern.mark, at + 1)
+            continue
+        start, end = match.span(match.re.groups)
+        if not is_sample(text[start:end]):
+            yield Finding(pattern.kind, start, end, pattern.confidence, "token")
+        at = text.find(pattern.mark, match.end())
 
 
 def starts_word(text: str, at: int) -> bool:
