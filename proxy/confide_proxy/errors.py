@@ -158,7 +158,8 @@ class UnreadableError(ConfideError):
     exit_code = 7
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
-        super().__init__(f"cannot import {path}: it {problem}", hint=hint)
+        shown = "".join(letter if letter.isprintable() else "?" for letter in str(path))
+        super().__init__(f"cannot import {shown}: it {problem}", hint=hint)
         self.path = path
         self.problem = problem
 

@@ -142,6 +142,33 @@ async def test_what_a_project_excludes_is_not_imported_either(laptop: Machine) -
     assert note_files(laptop) == []
 
 
+def test_names_of_files_may_be_any_bytes(laptop: Machine) -> None:
+    """Not UTF-8, with line breaks or escapes for the terminal: the notes are stored, once, and the names are shown harmless."""
+    tree = os.fsencode(laptop.project / "notes")
+    Path(os.fsdecode(tree)).mkdir()
+    names = [
+        b"\xff\xfe.md",
+        b"new\nline.md",
+        b"red\x1b[31m.md",
+        "e\u0301.md".encode(),
+        "\u00e9.md".encode(),
+        b"x" * 252 + b".md",
+    ]
+    for number, name in enumerate([*names, b"bad\xff\x1b.md"]):
+        with open(os.path.join(tree, name), "wb") as file:
+            file.write(b"\xff" if b"bad" in name else f"# Heading\n\nFact {number}.\n".encode())
+    told = laptop.json("import", "notes", "--yes")
+    assert told["results"]["new"] == len(names)
+    assert told["refused"] == []
+    assert told["stores"][0]["skippedCount"] == 1
+    assert len(note_files(laptop)) == len(names)
+    shown = laptop.run("import", "notes", "--yes")
+    assert f"{len(names)} imported before" in shown
+    assert "\x1b" not in shown
+    for name, code in ((b"red\x1b[31m.md", 0), (b"bad\xff\x1b.md", 7), (b"none\xff\x1b.md", 7)):
+        assert "\x1b" not in laptop.run("import", os.fsdecode(b"notes/" + name), "--yes", code=code)
+
+
 def test_setting_up_a_client_tells_what_is_there(laptop: Machine) -> None:
     """Once, and only where there is something."""
     assert "confide import" not in laptop.run("setup", "claude-code", "--write")

@@ -47,7 +47,7 @@ def fitted(record: Record, ids: Ids, file: str) -> dict[str, Any]:
     note["taskId"] = _task(record, metadata)
     note["created"], note["updated"] = record.created, record.updated
     note["relations"] = _relations(record, ids, metadata)
-    own = {"system": record.system, "id": _clean(record.origin)[:400], "file": file}
+    own = {"system": record.system, "id": _clean(record.origin)[:400], "file": _clean(file)}
     note["metadata"] = {**_bounded(as_json(metadata)), "origin": own}
     return {name: value for name, value in note.items() if value not in (None, [], ())}
 

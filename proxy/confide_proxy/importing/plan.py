@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import ConfideError
+from confide_proxy.answers import printable
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
 from confide_proxy.folder import Folder
@@ -43,9 +44,9 @@ class Store:
 
     @property
     def shown(self) -> str:
-        """Its path as a person writes it, and as it is the same on other machines."""
+        """Its path as a person writes it, and as it is the same on other machines; without what steers a terminal."""
         home = Path.home()
-        return f"~/{self.path.relative_to(home)}" if home in self.path.parents else str(self.path)
+        return printable(f"~/{self.path.relative_to(home)}" if home in self.path.parents else str(self.path))
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ class Plan:
                     sizes[project] = 0
                 batch = waiting.setdefault(project, Batch(project, [], []))
                 batch.notes.append(note)
-                batch.origins.append(f"{store.shown}: {record.origin}")
+                batch.origins.append(f"{store.shown}: {printable(record.origin)}")
                 sizes[project] += size
                 if sizes.total() > _MAX_HELD_BYTES:
                     yield from waiting.values()
@@ -154,12 +155,12 @@ class Plan:
             survey.notes += 1
             survey.projects[project_of(record, self._project)] += 1
             if record.category:
-                survey.categories[record.category] += 1
+                survey.categories[printable(record.category)] += 1
             if isinstance(record.importance, str):
-                survey.levels[record.importance] += 1
-            survey.tags.update(record.tags)
+                survey.levels[printable(record.importance)] += 1
+            survey.tags.update(map(printable, record.tags))
             if record.title and len(survey.titles) < MOST_NAMED:
-                survey.titles.append(record.title)
+                survey.titles.append(printable(record.title))
         return survey
 
     def _records(self, store: Store, losses: Losses, survey: Survey | None) -> Iterator[Record]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from confide_proxy.answers import printable
 from confide_proxy.importing.record import Record
 
 MAX_FILE_BYTES = 2**25
@@ -53,7 +54,7 @@ class Losses:
         """One thing more that was skipped."""
         self.count += 1
         if len(self.named) < self.MOST_NAMED:
-            self.named.append(Skipped(origin[:200], reason))
+            self.named.append(Skipped(printable(origin[:200]), printable(reason)))
 
 
 class Reader(Protocol):

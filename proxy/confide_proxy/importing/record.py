@@ -67,7 +67,8 @@ class Record:
 
 def origin_hash(system: str, origin: str) -> str:
     """Eight hex digits that stand for a memory of another system."""
-    return hashlib.sha256(f"{system}\0{origin}".encode()).hexdigest()[:8]
+    # Names of files may be any bytes, which stand in a text as half surrogates.
+    return hashlib.sha256(f"{system}\0{origin}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def slug(text: str) -> str:
