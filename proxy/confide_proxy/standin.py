@@ -51,6 +51,7 @@ class StandIn:
         self._queue_file = os.fspath(paths.journal / "queue")
         self._offline: Offline | None = None
         self._one_by_one = asyncio.Lock()
+        self._importing = asyncio.Lock()
         self._replay: Replay | None = None
         self._sending: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -174,8 +175,12 @@ class StandIn:
         try:
             # In a thread, since the readers of all systems come with it.
             tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.importing.tool")
-            called = tool.Import(self._project, self._config, self._link.request)
-            answer = await called.answer(params.get("arguments"), progress, is_wanted)
+            # One after the other: each holds a thread for as long as it reads, and those of the files' sync are the same.
+            async with self._importing:
+                if not is_wanted():
+                    return
+                called = tool.Import(self._project, self._config, self._link.request)
+                answer = await called.answer(params.get("arguments"), progress, is_wanted)
         except ConfideError as error:
             answer = Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -155,8 +156,8 @@ def test_names_of_files_may_be_any_bytes(laptop: Machine) -> None:
         b"x" * 252 + b".md",
     ]
     for number, name in enumerate([*names, b"bad\xff\x1b.md"]):
-        with open(os.path.join(tree, name), "wb") as file:
-            file.write(b"\xff" if b"bad" in name else f"# Heading\n\nFact {number}.\n".encode())
+        text = b"\xff" if b"bad" in name else f"# Heading\n\nFact {number}.\n".encode()
+        Path(os.fsdecode(tree + b"/" + name)).write_bytes(text)
     told = laptop.json("import", "notes", "--yes")
     assert told["results"]["new"] == len(names)
     assert told["refused"] == []
@@ -223,6 +224,19 @@ async def test_the_tool_previews_and_imports(laptop: Machine, era: Era) -> None:
         again = await client.call_tool("memory_import", {"paths": ["NOTES.md"], "confirm": True})
         content = again.structured_content
         assert content["results"]["known"] == 4
+
+
+async def test_imports_of_an_agent_wait_for_each_other(laptop: Machine) -> None:
+    """Many at once would take all threads from the sync of its files."""
+    for name in ("a", "b"):
+        lines = [json.dumps({"id": f"{name}{number}", "text": f"Fact {number} of {name}."}) for number in range(400)]
+        laptop.write(f"{name}.jsonl", "\n".join(lines) + "\n")
+    async with session(laptop) as client:
+        await client.list_tools()
+        orders = (["a.jsonl", "b.jsonl"], ["b.jsonl", "a.jsonl"])
+        calls = [client.call_tool("memory_import", {"paths": paths, "confirm": True}) for paths in orders]
+        results: list[Any] = [result.structured_content["results"] for result in await asyncio.gather(*calls)]
+    assert sorted((one["new"], one["known"]) for one in results) == [(0, 800), (800, 0)]
 
 
 async def test_the_tool_reads_no_further_than_it_may(laptop: Machine, tmp_path: Path) -> None:
