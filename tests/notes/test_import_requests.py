@@ -66,6 +66,19 @@ async def test_nothing_is_stored_twice(agent: Agent, laptop: Machine) -> None:
     assert (await agent.call("memory_get", id=record(1)["id"]))["content"] == "Fact number 1."
 
 
+async def test_what_was_deleted_is_known_by_its_id_whatever_it_is_called_by_now(agent: Agent, laptop: Machine) -> None:
+    """Its file was named by the title that it had."""
+    await take(laptop, record(1, title="Old name"))
+    await agent.call("memory_delete", id=record(1)["id"])
+    renamed = record(1, title="New name", content="Another text.")
+    assert states(await take(laptop, renamed, dryRun=True)) == ["deleted"]
+    assert states(await take(laptop, renamed, {**record(1, title="New name"), "id": "mem_note_1_00000002"})) == [
+        "deleted",
+        "new",
+    ]
+    assert states(await take(laptop, renamed, again=True)) == ["new"]
+
+
 async def test_a_dry_run_says_what_would_be_and_stores_nothing(agent: Agent, laptop: Machine) -> None:
     batch = [record(1), record(2, content="Fact number 1."), record(1), record(3, tags=[7])]
     expected = ["new", "identical", "known", "refused"]

@@ -8,6 +8,7 @@ from typing import Literal
 
 from confide_daemon.documents import check_path, check_text
 from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeError
+from confide_daemon.notes import naming
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.note import digest_of
 from confide_daemon.projects import GLOBAL_PROJECT
@@ -59,7 +60,8 @@ class Intake:
             StorageError: nothing was written.
         """
         with writer.store.writing():
-            return [self._taken(writer, draft) for draft in drafts]
+            gone = self._gone(writer.store)
+            return [self._taken(writer, draft, gone) for draft in drafts]
 
     def try_out(self, store: Store, drafts: Sequence[Draft]) -> list[Taken]:
         """What `take` would come to; writes nothing."""
@@ -67,8 +69,9 @@ class Intake:
         ids: set[str] = set()
         found = []
         with store.reading():
+            gone = self._gone(store)
             for draft in drafts:
-                taken = self._looked_up(store, draft)
+                taken = self._looked_up(store, draft, gone)
                 said = (draft.task_id, digest_of(draft.body))
                 if taken.state == "new" and taken.id in ids:
                     taken = Taken("known", taken.id)
@@ -80,21 +83,25 @@ class Intake:
                 found.append(taken)
         return found
 
-    def _taken(self, writer: Writer, draft: Draft) -> Taken:
-        taken = self._looked_up(writer.store, draft)
+    def _taken(self, writer: Writer, draft: Draft, gone: frozenset[str]) -> Taken:
+        taken = self._looked_up(writer.store, draft, gone)
         if taken.state != "new":
             return taken
         result = writer.create_within(self.project, taken.path, taken.text, author=self.author)
         return replace(taken, state="known") if result is None else replace(taken, result=result)
 
-    def _looked_up(self, store: Store, draft: Draft) -> Taken:
+    def _gone(self, store: Store) -> frozenset[str]:
+        """What names the files of deleted notes, whatever their titles were."""
+        return frozenset() if self.again else frozenset(map(naming.mark_of, store.deleted_files(self.project)))
+
+    def _looked_up(self, store: Store, draft: Draft, gone: frozenset[str]) -> Taken:
         identity, path = draft.named(b"")
         if store.note(identity, self.projects) is not None:
             return Taken("known", identity)
         document = store.document(self.project, path)
         if document is not None and not document.deleted:
             return Taken("known", identity)  # whoever edited the file took its id away
-        if document is not None and not self.again:
+        if naming.mark_of(path) in gone:
             return Taken("deleted", identity)
         twin = store.note_twin(self.project, draft.task_id, digest_of(draft.body))
         if twin is not None:

@@ -55,6 +55,12 @@ def is_named(path: str, identity: str) -> bool:
     return path.endswith(f"-{identity.rsplit('_', 1)[-1]}.md")
 
 
+def mark_of(path: str) -> str:
+    """What the files of one id have in common, whatever its title is: their folder and the end of their names."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/{name.rpartition('-')[2]}"
+
+
 def slug(text: str) -> str:
     """The text as a part of a file name: letters and digits in lower case, with `-` between; other scripts are kept. May be empty."""
     plain = unicodedata.normalize("NFKD", text)

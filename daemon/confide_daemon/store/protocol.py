@@ -391,6 +391,9 @@ class Store(Protocol):
     def deleted_paths(self, project: str, *, limit: int) -> list[str]:
         """The memory files that were deleted and can come back, the last one first."""
 
+    def deleted_files(self, project: str) -> list[str]:
+        """The paths of all deleted documents, those whose texts were forgotten too."""
+
     def deleted_notes(self, projects: frozenset[str] | None, *, limit: int) -> list[DocumentRow]:
         """The documents of notes that were deleted and can come back, the last one first."""
 
@@ -469,6 +472,9 @@ class Store(Protocol):
 
     def supersessions(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
         """Which notes of these projects say that they supersede one of these documents."""
+
+    def succession(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
+        """The same of the documents, of what supersedes them, and so on."""
 
     def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
         """Those of the documents that pass the filter."""

@@ -276,6 +276,11 @@ class SqliteStore(SqliteUpkeep):
         """The deleted files that can come back."""
         return history.deleted_paths(self._rows, project, limit=limit)
 
+    def deleted_files(self, project: str) -> list[str]:
+        """The paths of all deleted documents."""
+        sql = "SELECT d.path FROM document d JOIN project p ON p.id = d.project WHERE d.deleted AND p.name = ?"
+        return [path for (path,) in self._rows(sql, (project,))]
+
     def deleted_notes(self, projects: frozenset[str] | None, *, limit: int) -> list[DocumentRow]:
         """The deleted notes that can come back."""
         where = "d.deleted AND (d.path GLOB 'memory/notes/?*' OR d.path GLOB 'memory/tasks/?*/?*')"
@@ -444,6 +449,10 @@ class SqliteStore(SqliteUpkeep):
     def supersessions(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
         """Which notes say that they supersede one of these."""
         return notes.supersessions(self._rows, documents, projects)
+
+    def succession(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
+        """What supersedes these, and what supersedes that."""
+        return notes.succession(self._rows, documents, projects)
 
     def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
         """Adds to how often documents were read or shown."""
