@@ -19,7 +19,7 @@ from tests.support.generations import KEY, MarkedEmbedder, ask, fill, handle, mo
 from tests.support.provider_server import KEY as KEY_OF_PROVIDER
 from tests.support.provider_server import ProviderServer, documented
 
-from confide_daemon import index
+from confide_daemon import deriving
 from confide_daemon.chunks import ChunkSettings
 from confide_daemon.config import DaemonConfig, EmbeddingConfig
 from confide_daemon.embed import EmbedderHandle, Limits, Vectors
@@ -101,7 +101,7 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
 
     settings = IndexSettings(chunks=ChunkSettings.named("original"), patience=Patience(0.0, 0.0))
     with monkeypatch.context() as fault:
-        fault.setattr(index, "cut", broken)
+        fault.setattr(deriving, "cut", broken)
         async with opened(tmp_path / "s.db", [handle(model)], settings=settings) as space:
             assert not await space.wait_indexed(timeout_s=10)
             status = await space.status(None)
