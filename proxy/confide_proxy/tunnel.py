@@ -208,6 +208,8 @@ class Tunnel:
             call = self._settle(key(identifier))
             if call is None:
                 return  # answered already: its deadline passed
+            if "error" in message:
+                self._forget_subscription(call)
             if call.method == catalogues.LIST_TOOLS and "result" in message:
                 self._shown = message["result"].get("tools")
         self._write(data + b"\n")
@@ -369,6 +371,15 @@ class Tunnel:
         elif len(self._subscribed) < MAX_SUBSCRIBED:
             self._subscribed[uri] = encoded({**message, "id": _REPLAY_ID})
 
+    def _forget_subscription(self, call: Call) -> None:
+        """It was refused, and its client told so."""
+        if call.method != _SUBSCRIBE:
+            return
+        params = json.loads(call.line).get("params")
+        uri = params.get("uri") if isinstance(params, dict) else None
+        if isinstance(uri, str):
+            self._subscribed.pop(uri, None)
+
     def _tell_subscribed(self) -> None:
         """While the link was down anything may have changed."""
         for uri in self._subscribed:
@@ -443,6 +454,7 @@ class Tunnel:
                 result["resultType"] = "complete"
             self._send({"jsonrpc": "2.0", "id": json.loads(identifier), "result": result})
         else:
+            self._forget_subscription(call)
             self._fail(json.loads(identifier), UNAVAILABLE, why)
 
     def _settle(self, identifier: str) -> Call | None:

@@ -73,6 +73,26 @@ def test_a_subscription_outlives_the_link(machine: Machine, relay: RecordingRela
         assert wire.call("resources/unsubscribe", {"uri": URI})["result"] == {}
 
 
+def test_a_subscription_that_was_refused_is_none(machine: Machine, relay: RecordingRelay) -> None:
+    """By the daemon, or since it is away: the client was told so, and hears nothing of it later."""
+    with Wire(machine) as wire:
+        wire.open()
+        assert wire.call("resources/subscribe", {"uri": URI})["result"] == {}
+        assert "no such" in wire.call("resources/subscribe", {"uri": "file:///etc/passwd"})["error"]["message"]
+        relay.cut()
+        assert "error" in wire.call("resources/subscribe", {"uri": "memory://high"})
+        relay.mend()
+        seen = []
+        while len(seen) < 2:
+            wire.ask(
+                "tools/call", {"name": "memory_store", "arguments": {"content": "On Mondays.", "importance": "high"}}
+            )
+            while (message := wire.next()).get("method") is not None:
+                if message["method"] == "notifications/resources/updated":
+                    seen.append(message["params"]["uri"])
+    assert set(seen) == {URI}
+
+
 def test_a_stream_of_news_waits_for_ever_and_keeps_nobody(machine: Machine, relay: RecordingRelay) -> None:
     """It has no deadline, ends with the link so that its client listens anew, and does not hold the session at its end."""
     with Wire(machine) as wire:
