@@ -32,6 +32,7 @@ BENCHES = (
     "upload",
     "hostile",
     "idle_callers",
+    "secrets",
 )
 
 

@@ -97,12 +97,10 @@ def scan(
         )
     else:
         _show(shown, passed.named)
-        let = (
-            f"; {len(seen) - len(held)} more are let through (--all shows them)"
-            if len(seen) > len(held) and not everything
-            else ""
+        more = 0 if everything else len(seen) - len(held)
+        err.print(
+            f"{_counted(held)} in {count:,} {'text' if count == 1 else 'texts'}{_let_through(more)}", markup=False
         )
-        err.print(f"{_counted(held)} in {count:,} {'text' if count == 1 else 'texts'}{let}", markup=False)
     if held:
         raise typer.Exit(FOUND)
 
@@ -162,6 +160,16 @@ def _show(sights: list[Sight], passed: list[tuple[str, str]]) -> None:
 
 def _counted(held: list[Sight]) -> str:
     return "no credentials" if not held else "1 credential" if len(held) == 1 else f"{len(held):,} credentials"
+
+
+def _let_through(more: int) -> str:
+    if not more:
+        return ""
+    return (
+        "; 1 more is let through (--all shows it)"
+        if more == 1
+        else f"; {more:,} more are let through (--all shows them)"
+    )
 
 
 def _plain(text: str) -> str:

@@ -33,7 +33,8 @@ _OPERATOR: Final = (
     r"|[ \t]{0,20}(?P<sign>=>|:=|\?=|\+=|===?|!==?|->|:[ \t]{0,4}[a-z&][a-z_.'\[\]|?<> ]{0,40}?[ \t]{0,4}=(?![=>])|::?|=|\|)"
     # What it is for may stand between: "password for staging is", "token (CI):".
     r"|(?P<spoken>(?:[ \t]\([^()\n]{1,40}+\)|[ \t](?:for|of|on|to|at)[ \t][\w.'-]{1,40}+(?:[ \t][\w.'-]{1,40}+){0,2}?)?"
-    r"(?::|[ \t]{1,3}(?:is|was|ist|lautet)(?:[ \t](?:now|set[ \t]to))?(?::|[ \t]{1,3})|[ \t]{1,3}[-–—][ \t]{1,3}))"
+    r"(?::|[ \t]{1,3}(?:(?:is|was|ist|lautet|has[ \t]been)(?:[ \t](?:now|(?:re)?set[ \t]to|changed[ \t]to))?|changed[ \t]to)"
+    r"(?::|[ \t]{1,3})|[ \t]{1,3}[-–—][ \t]{1,3}))"
     r"|(?P<xml>>)|(?P<attribute>[ \t]{1,4}value[ \t]{0,2}=)"
     r"|(?P<call>,)|(?P<option>[ \t]{1,4}(?=[^\s=-])))"
     r"[ \t]{0,20}[*]{0,2}[ \t]{0,2}"
@@ -50,9 +51,9 @@ _REVERSED: Final = (
     r"[ \t]as[ \t](?:the|my|our|your|its|an?)[ \t](?:\w{1,20}[ \t]){0,2}$"
 )
 _QUOTED: Final = (
-    # Quotes may be escaped, as in JSON inside of JSON; a backslash inside escapes what follows it, unless that is the end.
-    r"(?:[@$rbu]|br)?(?P<quote>\\{0,3}(?:\"|'|`))"
-    r"(?P<value>(?:(?!(?P=quote))[^\n\\]|\\(?!(?P=quote)).|\\(?=(?P=quote))(?!\"|'|`)){1,512}?)(?P=quote)"
+    # The quotes themselves may be escaped, as in JSON inside of JSON; in others a backslash escapes what follows it.
+    r"(?:[@$rbu]|br)?(?:(?P<outer>\\{1,3}[\"'`])(?P<escaped>(?:(?!(?P=outer))[^\n]){1,512}?)(?P=outer)"
+    r"|(?P<quote>[\"'`])(?P<value>(?:(?!(?P=quote))[^\n\\]|\\.){1,512}?)(?P=quote))"
 )
 _BARE: Final = r"[^\s\"'`<>]{1,512}+"
 _CUT: Final = r"[^,;&|(){}\[\]\\\"'`<>\s]{1,512}+"
@@ -60,6 +61,8 @@ _CODE: Final = r"^[A-Za-z_][\w.]{0,80}[(\[{]|^[(\[{]|[;,)]$|\\[nrt\"']"
 _LINE: Final = (
     r"^[ \t>+#*-]{0,40}(?:(?:export|set|setx|env|arg|let|const|var|val|declare(?: -\w)?)[ \t]{1,4})?[\w.$:-]{0,60}$"
 )
+_WORDS: Final = r"^[\w \t.,/>*+#-]{0,60}$"
+"""Before a name in a note: "- the new password: …"."""
 _COMPARED: Final = ("==", "===", "!=", "!==", "->")
 
 
@@ -130,38 +133,28 @@ def _reversed(text: str, begin: int) -> tuple[int, int, Place] | None:
 
 def _value(text: str, begin: int, told: re.Match[str]) -> tuple[int, int, Place] | None:
     """Where the value is, and how it was put there; None where there is none, or it is an expression."""
-    how = next(each for each in _HOWS if told[each] is not None)
-    is_parameter = told["sign"] == "=" and (
-        text.startswith("--", begin) or text[max(0, begin - 1) : begin] in (";", "&", "?")
-    )
-    if is_parameter:
-        how = "option"  # of a command, an address, a connection string
-    if not _is_told(text, begin, how, told["close"]):
+    how, sign, at = _how(text, begin, told), told["sign"] or "", told.end()
+    if how is None:
         return None
-    at = told.end()
-    if told["option"] is not None:
-        how = _joined(text, begin)
-    sign = told["sign"] or ""
     if (sign == ":" or how == "pair") and (line_end := _compiled(_NEXT_LINE).match(text, at)):
         at = line_end.end()
         how = "pair"
     if wrapper := _compiled(_WRAPPER).match(text, at):
         at = wrapper.end()
-    before = text[max(0, begin - 100) : begin]
-    line = before[before.rfind("\n") + 1 :]
-    is_line = how == "sign" and not told["close"].strip("*") and _insensitive(_LINE).search(line) is not None
     if quoted := _insensitive(_QUOTED).match(text, at):
-        return *quoted.span("value"), Place(how, is_quoted=True, is_line=False)
+        group = "value" if quoted["value"] is not None else "escaped"
+        return *quoted.span(group), Place(how, is_quoted=True, is_line=False)
     bare = _compiled(_BARE).match(text, at)
-    if bare is None or how in ("call", "attribute") or (sign in _COMPARED and not is_line):
+    if bare is None or how in ("call", "attribute") or (how == "sign" and sign in _COMPARED):
         return None
     stop = bare.end()
     is_whole = text[stop : stop + 1] in ("", "\n", "\r") or text[stop : stop + 2] == " #"
-    is_line = (is_line and is_whole and sign in (":", "=")) or (
-        how == "pair" and is_whole and not bare[0].endswith(":")
-    )
-    if how == "pair" and not is_line:
-        return None
+    if how == "pair":
+        if not is_whole or bare[0].endswith(":"):
+            return None
+        is_line = True
+    else:
+        is_line = is_whole and sign in (":", "=") and not told["close"].strip("*") and _begins_line(text, begin, sign)
     if how not in ("spoken", "said") and (not is_line or _compiled(_CODE).search(bare[0])):
         cut = _compiled(_CUT).match(text, at)
         if cut is None or text[cut.end() : cut.end() + 1] in ("(", "[", "{"):
@@ -172,16 +165,37 @@ def _value(text: str, begin: int, told: re.Match[str]) -> tuple[int, int, Place]
     return (at, stop, Place(how, is_quoted=False, is_line=is_line)) if stop > at else None
 
 
-def _is_told(text: str, begin: int, how: str, close: str) -> bool:
-    """Whether what stands before the name fits the operator: `<password>`, `--password`, "password" in quotes before a comma."""
-    if how == "xml":
-        return "<" in text[max(0, begin - 40) : begin]
-    return how != "call" or bool(close)
+def _how(text: str, begin: int, told: re.Match[str]) -> str | None:
+    """The kind of operator, by what stands before the name as well; None where that does not fit."""
+    how = next(each for each in _HOWS if told[each] is not None)
+    if how == "option":
+        return _joined(text, begin)
+    if told["sign"] == "=" and _is_parameter(text, begin):
+        return "option"
+    if told["sign"] == "->" and not told["close"] and told[0].startswith((" ", "\t")):
+        return "spoken"
+    is_unfit = (how == "xml" and "<" not in text[max(0, begin - 40) : begin]) or (how == "call" and not told["close"])
+    return None if is_unfit else how
+
+
+def _begins_line(text: str, begin: int, sign: str) -> bool:
+    before = text[max(0, begin - 100) : begin]
+    line = before[before.rfind("\n") + 1 :]
+    return _insensitive(_LINE).search(line) is not None or (sign == ":" and _compiled(_WORDS).search(line) is not None)
+
+
+def _is_parameter(text: str, begin: int) -> bool:
+    """Whether a name before an equals sign is one of a command, an address, a connection string, or in capitals before a command."""
+    if text.startswith("--", begin) or text[max(0, begin - 1) : begin] in (";", "&", "?"):
+        return True
+    before = text[max(0, begin - 60) : begin]
+    is_capital = text[begin : begin + 4].isupper() and not before.endswith(("(", ", "))
+    return is_capital or "user=" in before or "host=" in before or "dbname=" in before
 
 
 def _joined(text: str, begin: int) -> str:
-    """What a blank alone between a name and its value makes of it: `--token …`, `ENV TOKEN …`, a .netrc, or a sentence."""
+    """What a blank alone between a name and its value makes of it: `--token …`, `ENV TOKEN …`, .netrc, or a sentence."""
     before = text[max(0, begin - 80) : begin]
-    if text.startswith("-", begin) or before.endswith(("-", "ENV ", "setx ")):
+    if text.startswith("-", begin) or before.endswith(("-", "ENV ", "setx ", "#define ")):
         return "option"
     return "spoken" if "login " in before and "machine " in before else "said"

@@ -30,9 +30,7 @@ _COMMANDS: Final = {
 _CALL: Final = r"\(?[\"'][^\"'\n]{1,80}+[\"'],[ \t]{0,4}[\"'](?P<value>[^\"'\s]{5,200}+)[\"']"
 _CALLS: Final = ("auth=(", "Auth(", "Credential(", "Credentials(", ".login(")
 _SQL: Final = r"[\"'](?P<value>[^\"'\s]{5,200}+)[\"']"
-_SAID: Final = (
-    r"s?[ \t]{0,4}:[ \t]{0,4}[\"'`]?[\w.@+-]{1,60}+[\"'`]?[ \t]{0,3}[/|:][ \t]{0,3}(?P<value>[^\s\"'`/]{6,100}+)"
-)
+_SAID: Final = r"s?(?:[ \t]{0,4}:|[ \t]is)[ \t]{0,4}[\"'`]?[\w.@+-]{1,60}+[\"'`]?[ \t]{0,3}[/|:][ \t]{0,3}(?P<value>[^\s\"'`/]{6,100}+)"
 _SAYINGS: Final = ("creds", "credential", "login")
 _PGPASS: Final = r"^[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:(?P<value>\S{6,100})$"
 

@@ -48,6 +48,15 @@ def is_wordy(value: str) -> bool:
     return pairs >= _FEWEST_PAIRS and frequent >= _WORDY * pairs
 
 
+def _is_joined(value: str) -> bool:
+    """Whether it is words in lower case and small numbers with hyphens between them: `quartz-saddle-v2`."""
+    parts = value.replace("_", "-").replace(".", "-").split("-")
+    return len(parts) > 1 and all(
+        (len(part) >= 3 and part.isalpha() and part.islower()) or (len(part) <= 3 and part.lstrip("v").isdigit())
+        for part in parts
+    )
+
+
 def _changes(value: str) -> int:
     classes = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "-" for c in value]
     return sum(first != second and "-" not in first + second for first, second in pairwise(classes))
@@ -60,7 +69,7 @@ def is_random(value: str, least: int = 16) -> bool:
     Letters alone pass from 24 characters on, where both cases or the lack of words say enough.
     """
     size = len(value)
-    if size < least or len(set(value)) < min(8, size // 2) or is_wordy(value):
+    if size < least or len(set(value)) < min(8, size // 2) or is_wordy(value) or _is_joined(value):
         return False
     letters = sum(c.isalpha() for c in value)
     digits = sum(c.isdigit() for c in value)

@@ -1,0 +1,197 @@
+"""Finding credentials: those of a corpus made for it, at the place where they stand, and none in ordinary text."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.secret_corpus import TOKENS, Sample, negatives, positives
+
+from confide_proxy.secrets.detector import gives_reason, lower, scan
+from confide_proxy.secrets.finding import Finding, resolved
+from confide_proxy.secrets.patterns import MARKED, PREFIXED
+
+SURE = 0.75
+SAMPLES = list(positives(17, 10))
+ROOT = Path(__file__).parents[2]
+LEAST_RECALL = {"password": 0.93, "token": 0.9, "api-key": 0.9, "secret-key": 0.9, "secret": 0.9, "key": 0.9}
+"""Of the corpus; whatever has a form of its own is found nearly always."""
+UNSURE = {"secret", "key"}
+
+
+def found(text: str, least: float = SURE) -> list[tuple[str, str]]:
+    """(kind, value) of what is found."""
+    return [(each.kind, text[each.start : each.end]) for each in scan(text, least)]
+
+
+def is_found(sample: Sample) -> bool:
+    least = 0.5 if sample.kind in UNSURE else SURE
+    return any((each.start, each.end) == (sample.start, sample.end) for each in scan(sample.text, least))
+
+
+def test_credentials_of_every_kind_are_found_exactly_where_they_are() -> None:
+    """In code, configuration, chat, logs, diffs and notes: the value alone, without its name and its quotes."""
+    there: Counter[str] = Counter(sample.kind for sample in SAMPLES)
+    missed: Counter[str] = Counter(sample.kind for sample in SAMPLES if not is_found(sample))
+    assert len(there) > 45
+    for kind, count in there.items():
+        assert missed[kind] <= (1 - LEAST_RECALL.get(kind, 0.9)) * count, f"{kind}: {missed[kind]} of {count} missed"
+    assert missed.total() <= 0.02 * there.total()
+
+
+def test_a_token_is_called_by_its_kind() -> None:
+    """So that a person can see what leaked, wherever it stands."""
+    wrong = [
+        (sample.kind, each.kind)
+        for sample in SAMPLES
+        if sample.kind in TOKENS
+        for each in scan(sample.text, SURE)
+        if each.kind != sample.kind
+    ]
+    assert len(wrong) <= 0.01 * len(SAMPLES), wrong
+
+
+def test_what_looks_like_a_credential_is_none() -> None:
+    """Placeholders, templates, variables, ids, checksums, lock files, images, minified code, public keys and talk of passwords."""
+    told = Counter(what for what, text in negatives(23, 12) for _ in scan(text, SURE))
+    assert not told
+
+
+def test_ordinary_code_and_prose_hold_none() -> None:
+    """Less than one finding in 10,000 lines of the standard library and of this project's documents."""
+    files = [*sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-p]*.py")), *(ROOT / "docs").glob("*.md")]
+    lines = findings = 0
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        lines += text.count("\n")
+        findings += len(scan(text, SURE))
+    assert lines > 30_000
+    assert findings * 10_000 < lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password=changeme",
+        "password: <your-password>",
+        "API_KEY=${API_KEY}",
+        "token: {{ vault_token }}",
+        "aws_access_key_id = AKIA" + "IOSFODNN7EXAMPLE",
+        "TOKEN=gh" + "p_" + "x" * 36,
+        "password = settings.DATABASE_PASSWORD",
+        "password=hash_password(raw_password2)",
+        "commit 4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+        "the session is 0a6afc57-2f31-4cb4-8ff0-01247f50c64c",
+        "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "postgres://user:password@localhost/db",
+        "postgres://shop:${PASSWORD}@db/shop",
+        "https://user:hunter22x@example.com/",
+        "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
+        "Authorization: Bearer <token>",
+        "the token is expired, and the password is wrong",
+        "public_key = 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "max_tokens: 4096, token_type: oauth2",
+    ],
+)
+def test_examples_and_references_are_left_alone(text: str) -> None:
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("DB_PASSWORD=S3cr&t,x9\nPORT=1", "S3cr&t,x9"),
+        ('{"password": "Qu\\"ote7d"}', 'Qu\\"ote7d'),
+        ("the password is Tr0ub4dor&3.", "Tr0ub4dor&3"),
+        ("- **Password:** `hunter22x`", "hunter22x"),
+        ("postgres://shop:p%40ss9word@db:5432/shop?sslmode=on", "p%40ss9word"),
+        ("postgres://shop:p@ss9word@db/shop", "p@ss9word"),
+        ("İstanbul: the password is hunter22x", "hunter22x"),
+        ("🔑 parola\npassword=hunter22x\n", "hunter22x"),
+    ],
+)
+def test_the_place_is_the_value_alone(text: str, value: str) -> None:
+    assert [each for _, each in found(text)] == [value]
+
+
+def test_of_those_that_overlap_the_surest_counts() -> None:
+    """And of equally sure ones the longest; what touches does not overlap."""
+    weak, sure = Finding("secret", 0, 30, 0.65, "assignment"), Finding("github-token", 5, 25, 0.95, "token")
+    long, behind = Finding("github-token", 5, 28, 0.95, "token"), Finding("password", 28, 40, 0.8, "assignment")
+    assert resolved([weak, sure, long, behind]) == [long, behind]
+    token = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    assert found(f"TOKEN={token}") == [("github-token", token)]
+
+
+def test_a_finding_shows_nothing_of_the_value() -> None:
+    """Not in its repr, and no exception can carry what it does not hold."""
+    for sample in SAMPLES[:200]:
+        value = sample.text[sample.start : sample.end]
+        for each in scan(sample.text):
+            rest = value.removeprefix(each.prefix)
+            assert not any(rest[at : at + 8] in repr(each) for at in range(0, max(1, len(rest) - 7), 4))
+
+
+def test_the_cheap_look_passes_over_nothing() -> None:
+    """Whatever is found, the words that make a text worth a closer look are in it."""
+    for sample in SAMPLES:
+        assert not scan(sample.text) or gives_reason(lower(sample.text))
+
+
+def test_lower_case_keeps_every_character_in_its_place() -> None:
+    """Of all of Unicode: offsets into one text are offsets into the other."""
+    every = "".join(map(chr, range(0x110000)))
+    assert len(lower(every)) == len(every)
+    assert lower("PASSWORD") == "password"
+
+
+def test_ordinary_messages_load_no_detector() -> None:
+    """Most tool calls hold nothing that could be one, and `confide mcp` pays nothing for them."""
+    script = (
+        "import json, sys\n"
+        "from confide_proxy import stdio\n"
+        "assert 'confide_proxy.secrets.detector' not in sys.modules\n"
+        "from confide_proxy.secrets.detector import scan\n"
+        "assert scan('We moved the deploy to Friday, because the gateway was busy. See memory/deploy.md.') == []\n"
+        "print(json.dumps([name for name in sys.modules if name.startswith('confide_proxy.secrets.')]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) <= {"confide_proxy.secrets.detector", "confide_proxy.secrets.policy"}
+
+
+HOSTILE = (
+    *("password=", "password: ", "password is ", '"password",', "pass pass ", 'token="a', "password='\\a", "://a:b", "://a:bb@", "a:"),
+    *("eyJ", "eyJ.", "bearer ", "basic QUJD", "curl ", "mysql ", "login ", "creds: a/"),
+    *("AZDO", "Q~", ":AA", "$2", "otpauth://", "discord M", "a1B2", "x.", "İ", "password {", "key,\n"),
+    *("-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----\nAAAA", "PuTTY-User-Key-File-2: x\n"),
+    *("password for a b c ", "password as the ", "key: a_", "password: aaaa = "),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_hostile_text_costs_no_more_than_its_length(part: str) -> None:
+    """A quarter of a megabyte of beginnings that lead nowhere. What went back over the text for each would run into the time limit."""
+    scan(part * (256 * 1024 // len(part)))
+
+
+def test_every_pattern_has_a_bound_and_a_name() -> None:
+    """No expression of the table may run over the whole text, however it is written."""
+    for expression in [each.rest for each in PREFIXED] + [each.expression for each in MARKED]:
+        assert not unbounded(re._parser.parse(expression)), expression  # type: ignore[attr-defined]
+    assert unbounded(re._parser.parse("a(?:b[c]+)?"))  # type: ignore[attr-defined]
+    assert all(each.kind == each.kind.lower() and " " not in each.kind for each in (*PREFIXED, *MARKED))
+
+
+def unbounded(tree: Any) -> bool:
+    """Whether a parsed expression holds a repetition without a limit."""
+    if isinstance(tree, tuple) and len(tree) == 3 and tree[1] == re._constants.MAXREPEAT:  # type: ignore[attr-defined]
+        return True
+    parts = getattr(tree, "data", tree)  # a part that is in a group
+    return isinstance(parts, list | tuple) and any(unbounded(each) for each in parts)
