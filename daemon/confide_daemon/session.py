@@ -195,7 +195,10 @@ class Session:
                 log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))
                 data = _too_large(item.message)
             if data:
-                await self.connection.send_message(data)
+                try:
+                    await self.connection.send_message(data)
+                except ConnectionLost:
+                    return  # with a goodbye or without one: the reader, which meets the end as well, says which
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         await self._rate.pass_request()
