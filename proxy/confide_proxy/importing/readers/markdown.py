@@ -148,9 +148,12 @@ def _decided(file: _File, found: list[Section]) -> _Decided:
 
 def _related(decisions: dict[str, _Decided]) -> Iterator[Record]:
     """The decision records with what they say of each other, said by the later one; what is not among them is kept as metadata."""
+    succeeding: dict[str, set[str]] = {}
+    for other, (_, of_other) in decisions.items():
+        for name in of_other.superseded_by:
+            succeeding.setdefault(name, set()).add(other)
     for name, (record, said) in decisions.items():
-        earlier = {other for other in said.supersedes if other in decisions}
-        earlier |= {other for other, (_, of_other) in decisions.items() if name in of_other.superseded_by}
+        earlier = {other for other in said.supersedes if other in decisions} | succeeding.get(name, set())
         unknown = {
             "supersedes": [other for other in said.supersedes if other not in decisions],
             "supersededBy": [other for other in said.superseded_by if other not in decisions],
