@@ -121,6 +121,20 @@ def test_the_place_is_the_value_alone(text: str, value: str) -> None:
     assert [each for _, each in found(text)] == [value]
 
 
+def test_what_is_used_again_is_found_again() -> None:
+    """The same value where nothing says what it is, as a word of its own."""
+    text = "password = 'Fj3kd8Lw'\n\nrun: deploy Fj3kd8Lw now; Fj3kd8Lwx is something else\n"
+    assert found(text) == [("password", "Fj3kd8Lw")] * 2
+
+
+def test_a_key_that_is_cut_off_is_found_as_far_as_it_goes() -> None:
+    """A message may end, or go on with other text, in the middle of a key."""
+    key = next(sample for sample in SAMPLES if sample.kind == "private-key" and sample.context == "shell")
+    lines = key.text[key.start : key.end].splitlines()[:-1]
+    text = "\n".join([*lines, "", "That is all I have."])
+    assert found(text) == [("private-key", "\n".join(lines))]
+
+
 def test_of_those_that_overlap_the_surest_counts() -> None:
     """And of equally sure ones the longest; what touches does not overlap."""
     weak, sure = Finding("secret", 0, 30, 0.65, "assignment"), Finding("github-token", 5, 25, 0.95, "token")

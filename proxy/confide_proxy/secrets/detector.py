@@ -9,8 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from confide_proxy.secrets.finding import Finding
 
+REPEATED_FROM = 0.75
+REPEATED_CHARS = 8
+"""A shorter password may be a word that stands elsewhere for something else."""
+MOST_REPEATED = 64
 SHORTEST_TOKEN = 20
 """An AWS access key id; no other token of a known form is shorter."""
 REASONS = (
@@ -72,7 +78,28 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
     ]
     if least <= lone_strings.CONFIDENCE:
         found += lone_strings.find(text)
-    return resolved([each for each in found if each.confidence >= least])
+    found = [each for each in found if each.confidence >= least]
+    return resolved([*found, *_repeated(text, found)])
+
+
+def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
+    """The same values where nothing says what they are: a password that is set in one line and used in another."""
+    from confide_proxy.secrets.finding import Finding
+    from confide_proxy.secrets.tokens import starts_word
+
+    values: dict[str, Finding] = {}
+    for each in found:
+        if each.confidence >= REPEATED_FROM and REPEATED_CHARS <= each.length <= 4096:
+            values.setdefault(text[each.start : each.end], each)
+        if len(values) == MOST_REPEATED:
+            break  # each is one more walk over the text
+    for value, first in values.items():
+        at = text.find(value)
+        while at >= 0:
+            end = at + len(value)
+            if starts_word(text, at) and not text[end : end + 1].isalnum():
+                yield Finding(first.kind, at, end, first.confidence, "repeated", first.prefix)
+            at = text.find(value, end)
 
 
 def gives_reason(lowered: str) -> bool:

@@ -117,9 +117,13 @@ def _is_password(value: str, place: Place) -> bool:
     inside = _MARKS & set(value[1:-1])
     is_cased = not value.islower() and not value.isupper()
     is_odd = has_digit or (inside and is_cased) or _is_mixed(value)
-    if place.how in ("call", "spoken") and (len(value) < 8 or not is_odd):
+    if place.how in ("call", "spoken", "said") and (len(value) < 8 or not is_odd):
         return False
-    if place.how == "said" and not (_is_mixed(value) or (has_digit and _signs(value) and is_cased and len(value) >= 8)):
+    if (
+        place.how == "said"
+        and not place.is_quoted
+        and not (_is_mixed(value) or (has_digit and _signs(value) and is_cased and len(value) >= 8))
+    ):
         return False
     if has_digit:
         # `user_password_1`, `oauth2-token`, `v1/secrets`: words that are joined name a thing.

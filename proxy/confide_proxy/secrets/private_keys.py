@@ -19,9 +19,10 @@ _FEWEST_BODY_CHARS: Final = 40
 """An Ed25519 key in PKCS #8 has 64."""
 _BEGIN: Final = r"-----BEGIN ([A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?)-----"
 _BODY: Final = (
+    # Words have fewer than 16 letters; a last line that is shorter is told by its padding.
     # Line ends may be escaped, lines quoted, indented or marked by a diff; PEM and PGP have headers, as `Proc-Type: 4,ENCRYPTED`.
     r"(?:(?:\\+[nr]|\r?\n|[ \t]){1,40}+(?:[>+|#*-]{1,3}+(?=[ \t\w=/+])|[\"'][ \t]{0,4}\+?)?[ \t]{0,40}+[\"']?"
-    r"(?:[A-Z][A-Za-z-]{2,30}: [^\r\n\\]{0,200}+|[A-Za-z0-9+/=]{1,100}+[\"',\\]{0,2}+))+"
+    r"(?:[A-Z][A-Za-z-]{2,30}: [^\r\n\\]{0,200}+|(?:[A-Za-z0-9+/=]{16,100}+|[A-Za-z0-9+/]{1,15}={1,2})[\"',\\]{0,2}+))+"
 )
 _NOT_BODY: Final = r"[A-Z][A-Za-z-]{2,30}: [^\r\n\\]*|\\+[nrt]|[^A-Za-z0-9+/=]"
 _PUTTY: Final = "PuTTY-User-Key-File-"
