@@ -12,31 +12,24 @@ that could not be read now, projects that were not asked for and transcripts sta
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from confide_crypto.errors import RequestError
 from confide_crypto.texts import Asks
+from confide_proxy import export_manifest as manifest
 from confide_proxy.answers import printable
 from confide_proxy.errors import ExportError, FolderError, UnfitAnswerError
+from confide_proxy.export_manifest import MANIFEST, NOTES, Part
 from confide_proxy.folder import Folder
 
-MANIFEST = "confide.json"
-NOTES = "notes.jsonl"
-FORMAT = 1
-MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 BATCH_FILES = 200
 BATCH_BYTES = 1024 * 1024
 _DEADLINE_S = 60.0
-_MAX_FOLDER = 200
-"""Bytes of a folder's name; file systems take 255."""
 Progress = Callable[[int, str], None]
 
 
@@ -55,35 +48,6 @@ class Report:
         self.skipped.append({"project": project, "path": printable(path), "reason": printable(why)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A project in a tree."""
-
-    name: str
-    folder: str
-    files: tuple[str, ...]
-
-
-def folder_name(project: str, *, is_apart: bool = False) -> str:
-    """The folder of a project: its name with everything encoded that some file system would not take.
-
-    Names that are too long end in a hash, and with `is_apart` those that some file system would not tell from another.
-    """
-    name = quote(project, safe=" ").replace("~", "%7E")
-    if name.startswith("."):
-        name = f"%2E{name[1:]}"
-    if name.endswith("."):
-        name = f"{name[:-1]}%2E"
-    elif name.endswith(" "):
-        name = f"{name[:-1]}%20"
-    if name.lower() in (MANIFEST, NOTES):
-        name = name.replace(".", "%2E")
-    if is_apart or len(name) > _MAX_FOLDER:
-        digest = hashlib.blake2b(project.encode(), digest_size=8).hexdigest()
-        name = f"{name[: _MAX_FOLDER - len(digest) - 1]}~{digest}"
-    return name
-
-
 async def write(
     link: Asks, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool, progress: Progress
 ) -> Report:
@@ -96,9 +60,9 @@ async def write(
         ExportError: the folder holds something else, or cannot be written.
         RequestError, ConnectionLost, TimeoutError: from the link; to export again finishes it.
     """
-    former = {part.name: part for part in _begin(into)}
+    former = {part.name: part for part in manifest.begin(into)}
     others = [] if is_whole else [part for part in former.values() if part.name not in projects]
-    folders = _folders(projects, {} if is_whole else {part.name: part.folder for part in former.values()})
+    folders = manifest.folders_of(projects, {} if is_whole else {part.name: part.folder for part in former.values()})
     report = Report(projects=len(projects))
     parts = list(others)
     lines: dict[tuple[str, str], str] = {}
@@ -122,17 +86,18 @@ async def write(
                 continue
             files.append(path)
             if isinstance(note := document.get("note"), dict):
-                lines[project, path] = _json({"project": project, "path": path, **note})
+                lines[project, path] = manifest.as_json({"project": project, "path": path, **note})
             progress(report.files + len(files), project)
         report.files += len(files)
         staying |= {(project, path) for path in stay}
-        parts.append(_Part(project, folders[project], tuple(sorted({*files, *stay}))))
+        parts.append(Part(project, folders[project], tuple(sorted({*files, *stay}))))
     report.notes = len(lines)
     if staying:
         lines |= {place: line for place, line in _former_lines(into).items() if place in staying}
-    _put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
-    _put_manifest(into, parts)
+    manifest.put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
+    # Before the manifest, which after a crash in between still names what is to go.
     _sweep(into, list(former.values()), parts, report)
+    manifest.write(into, parts)
     return report
 
 
@@ -145,25 +110,6 @@ def _keep(folder: Folder, path: str, document: dict[str, Any]) -> None:
         folder.write(path, text, over=before)
 
 
-def _folders(projects: Sequence[str], used: dict[str, str]) -> dict[str, str]:
-    """The folder of each; some disks do not tell upper from lower case, so no two differ by that alone."""
-    found = {project: used[project] for project in projects if project in used}
-    taken = {folder.lower() for folder in used.values()}
-    for project in sorted(set(projects) - found.keys()):
-        name = folder_name(project)
-        found[project] = folder_name(project, is_apart=True) if name.lower() in taken else name
-        taken.add(name.lower())
-    return found
-
-
-def is_tree(path: Path) -> bool:
-    """Whether a folder is one that `write` made, be it broken or of a newer version: it is no plain folder of markdown then."""
-    try:
-        return _manifest(path) is not None
-    except ExportError:
-        return True
-
-
 async def fill(link: Asks, tree: Path, *, is_dry: bool, progress: Progress) -> Report:
     """Brings a tree's documents into a space: those that are not there; what is there stays as it is.
 
@@ -173,12 +119,12 @@ async def fill(link: Asks, tree: Path, *, is_dry: bool, progress: Progress) -> R
         ExportError: it is no tree, or cannot be read.
         RequestError, ConnectionLost, TimeoutError: from the link.
     """
-    manifest = _manifest(tree)
-    if manifest is None:
+    parts = manifest.read(tree)
+    if parts is None:
         raise ExportError(f"{tree} holds no {MANIFEST}", hint="a folder that confide export has made")
-    report = Report(projects=len(manifest))
-    for project, name in ((part.name, part.folder) for part in manifest):
-        root = tree / name
+    report = Report(projects=len(parts))
+    for part in parts:
+        project, root = part.name, tree / part.folder
         if root.is_symlink() or not root.is_dir():
             report.skip(project, "", "has no folder in the tree")
             continue
@@ -246,57 +192,6 @@ async def _documents(link: Asks, project: str) -> Any:
             raise UnfitAnswerError
 
 
-def _begin(into: Path) -> list[_Part]:
-    """What an export that is there holds; the place is made where it is not."""
-    try:
-        if not into.is_dir():
-            into.parent.mkdir(parents=True, exist_ok=True)
-            into.mkdir(mode=0o700)
-        is_empty = next(into.iterdir(), None) is None
-    except OSError as error:
-        raise ExportError(f"{into} cannot be written: {error.strerror}", hint="name another folder") from None
-    if is_empty:
-        # First of all, so that one that is cut short can be begun again.
-        _put_manifest(into, [])
-        return []
-    found = _manifest(into)
-    if found is None:
-        raise ExportError(f"{into} is not empty", hint="name a new folder, or one that an earlier export is in")
-    return found
-
-
-def _manifest(tree: Path) -> list[_Part] | None:
-    """What the tree says that it holds; None where there is no manifest."""
-    place = tree / MANIFEST
-    try:
-        if place.is_symlink() or not place.is_file():
-            return None
-        if place.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ExportError(f"{place} is too large to be a manifest")
-        data = json.loads(place.read_text(encoding="utf-8"))
-        if data["format"] != FORMAT:
-            raise ExportError(f"{place} is of another format", hint="update confide, which knows newer ones")
-        found = [
-            _Part(str(one["name"]), str(one["folder"]), tuple(str(path) for path in one.get("files", [])))
-            for one in data["projects"]
-        ]
-    except OSError as error:
-        raise ExportError(f"{place} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ExportError(f"{place} is not one that confide export has written") from None
-    if any(part.folder not in (folder_name(part.name), folder_name(part.name, is_apart=True)) for part in found):
-        raise ExportError(f"{place} names folders that are not those of its projects")
-    return found
-
-
-def _put_manifest(into: Path, parts: Sequence[_Part]) -> None:
-    kept = [
-        {"name": part.name, "folder": part.folder, "files": list(part.files)}
-        for part in sorted(parts, key=lambda part: part.name)
-    ]
-    _put(into / MANIFEST, _json({"format": FORMAT, "projects": kept}, indent=1) + "\n")
-
-
 def _former_lines(into: Path) -> dict[tuple[str, str], str]:
     """The lines of the notes that are there, by project and path; those that are understood."""
     found: dict[tuple[str, str], str] = {}
@@ -326,7 +221,7 @@ def _folder(into: Path, project: str, name: str) -> Folder:
     return folder
 
 
-def _sweep(into: Path, former: Sequence[_Part], parts: Sequence[_Part], report: Report) -> None:
+def _sweep(into: Path, former: Sequence[Part], parts: Sequence[Part], report: Report) -> None:
     """Removes files of the export before this one that are in memory no more."""
     present = {(part.folder, path) for part in parts for path in part.files}
     for part in former:
@@ -343,22 +238,3 @@ def _sweep(into: Path, former: Sequence[_Part], parts: Sequence[_Part], report: 
                     folder.delete(path, over=content)
             except FolderError as error:
                 report.skip(part.name, path, f"in memory no more, but {error}")
-
-
-def _put(place: Path, text: str) -> None:
-    part = place.with_name(f".{place.name}.part")
-    try:
-        # What a crash has left, or a link that somebody has put there, is not written through.
-        part.unlink(missing_ok=True)
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        with open(fd, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(place)
-    except OSError as error:
-        raise ExportError(f"{place} cannot be written: {error.strerror}", hint="is the disk full?") from None
-
-
-def _json(value: Any, *, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent)

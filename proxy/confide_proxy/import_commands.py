@@ -54,12 +54,12 @@ def import_memories(
     as_json: AsJson = False,
 ) -> None:
     """Turn other memories into notes: a look at what there is first, and nothing twice."""
-    from confide_proxy import export_tree
+    from confide_proxy import export_manifest
     from confide_proxy.importing.plan import Plan
 
     here: Here = context.obj
     this = projects.identify(folder_of(project))
-    if paths and system is None and any(export_tree.is_tree(path) for path in paths):
+    if paths and system is None and any(export_manifest.is_tree(path) for path in paths):
         export_commands.bring_back(here, this, paths, is_sure=False if dry_run else yes or None, as_json=as_json)
         return
     plan = Plan(_stores(paths or [], system, this), this, here.config)

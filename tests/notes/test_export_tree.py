@@ -10,7 +10,7 @@ import pytest
 from tests.support.notes import Agent
 from tests.support.serving import Machine, Serving
 
-from confide_proxy import export_tree
+from confide_proxy import export_manifest, export_tree
 from confide_proxy.errors import ExportError
 from confide_proxy.export_tree import Report
 
@@ -90,6 +90,8 @@ async def test_an_export_that_was_cut_short_is_begun_again(laptop: Machine, into
     def cut(_done: int, _project: str) -> None:
         raise CutError
 
+    into.mkdir()
+    (into / ".confide.json.part").write_text("{")
     await laptop.put("memory/a.md", "one\n")
     await laptop.put("memory/b.md", "two\n")
     with pytest.raises(CutError):
@@ -171,6 +173,6 @@ async def test_a_file_that_fits_no_message_costs_only_itself(laptop: Machine, in
 async def test_a_broken_tree_is_no_folder_of_markdown(into: Path) -> None:
     into.mkdir()
     (into / "confide.json").write_text('{"format": 2, "projects": []}')
-    assert export_tree.is_tree(into)
+    assert export_manifest.is_tree(into)
     with pytest.raises(ExportError, match="another format"):
         await export_tree.fill(None, into, is_dry=True, progress=_nobody)  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""What the tree of an export is: its projects with their folders and files (`confide.json`), and how its own files are written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from confide_proxy.errors import ExportError
+
+MANIFEST = "confide.json"
+NOTES = "notes.jsonl"
+FORMAT = 1
+MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+_MAX_FOLDER = 200
+"""Bytes of a folder's name; file systems take 255."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A project in a tree; `files` are the paths of what an export has written."""
+
+    name: str
+    folder: str
+    files: tuple[str, ...]
+
+
+def folder_name(project: str, *, is_apart: bool = False) -> str:
+    """The folder of a project: its name with everything encoded that some file system would not take.
+
+    Names that are too long end in a hash, and with `is_apart` those that some file system would not tell from another.
+    """
+    name = quote(project, safe=" ").replace("~", "%7E")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if name.endswith("."):
+        name = f"{name[:-1]}%2E"
+    elif name.endswith(" "):
+        name = f"{name[:-1]}%20"
+    if name.lower() in (MANIFEST, NOTES):
+        name = name.replace(".", "%2E")
+    if is_apart or len(name) > _MAX_FOLDER:
+        digest = hashlib.blake2b(project.encode(), digest_size=8).hexdigest()
+        name = f"{name[: _MAX_FOLDER - len(digest) - 1]}~{digest}"
+    return name
+
+
+def folders_of(projects: Sequence[str], used: dict[str, str]) -> dict[str, str]:
+    """The folder of each; some disks do not tell upper from lower case, so no two differ by that alone."""
+    found = {project: used[project] for project in projects if project in used}
+    taken = {folder.lower() for folder in used.values()}
+    for project in sorted(set(projects) - found.keys()):
+        name = folder_name(project)
+        found[project] = folder_name(project, is_apart=True) if name.lower() in taken else name
+        taken.add(name.lower())
+    return found
+
+
+def is_tree(path: Path) -> bool:
+    """Whether an export is in a folder, be it broken or of a newer version: it is no plain folder of markdown then."""
+    try:
+        return read(path) is not None
+    except ExportError:
+        return True
+
+
+def begin(into: Path) -> list[Part]:
+    """What an export that is there holds; the place is made where it is not. Raises ExportError."""
+    try:
+        if not into.is_dir():
+            into.parent.mkdir(parents=True, exist_ok=True)
+            into.mkdir(mode=0o700)
+        is_empty = all(path.name == f".{MANIFEST}.part" for path in into.iterdir())
+    except OSError as error:
+        raise ExportError(f"{into} cannot be written: {error.strerror}", hint="name another folder") from None
+    if is_empty:
+        # First of all, so that one that is cut short can be begun again.
+        write(into, [])
+        return []
+    found = read(into)
+    if found is None:
+        raise ExportError(f"{into} is not empty", hint="name a new folder, or one that an earlier export is in")
+    return found
+
+
+def read(tree: Path) -> list[Part] | None:
+    """What the tree says that it holds; None where there is no manifest. Raises ExportError."""
+    place = tree / MANIFEST
+    try:
+        if place.is_symlink() or not place.is_file():
+            return None
+        if place.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ExportError(f"{place} is too large to be a manifest")
+        data = json.loads(place.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise ExportError(f"{place} is of another format", hint="update confide, which knows newer ones")
+        found = [
+            Part(str(one["name"]), str(one["folder"]), tuple(str(path) for path in one.get("files", [])))
+            for one in data["projects"]
+        ]
+    except OSError as error:
+        raise ExportError(f"{place} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ExportError(f"{place} is not one that confide export has written") from None
+    if any(part.folder not in (folder_name(part.name), folder_name(part.name, is_apart=True)) for part in found):
+        raise ExportError(f"{place} names folders that are not those of its projects")
+    return found
+
+
+def write(into: Path, parts: Sequence[Part]) -> None:
+    """Say what the tree holds. Raises ExportError."""
+    kept = [
+        {"name": part.name, "folder": part.folder, "files": list(part.files)}
+        for part in sorted(parts, key=lambda part: part.name)
+    ]
+    put(into / MANIFEST, as_json({"format": FORMAT, "projects": kept}, indent=1) + "\n")
+
+
+def put(place: Path, text: str) -> None:
+    """Write one of the tree's own files, at once. Raises ExportError."""
+    part = place.with_name(f".{place.name}.part")
+    try:
+        # What a crash has left, or a link that somebody has put there, is not written through.
+        part.unlink(missing_ok=True)
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with open(fd, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(place)
+    except OSError as error:
+        raise ExportError(f"{place} cannot be written: {error.strerror}", hint="is the disk full?") from None
+
+
+def as_json(value: Any, *, indent: int | None = None) -> str:
+    """The same text for the same value."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent)
