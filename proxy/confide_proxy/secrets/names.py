@@ -33,11 +33,11 @@ _CLIENT_SECRET: Final = Promise("secret-key", 0.8, Demand.RANDOM)
 _SECRET: Final = Promise("secret", 0.65, Demand.PASSWORD)
 _KEY: Final = Promise("key", 0.6, Demand.LONG)
 
-_AS_PASSWORDS: Final = """
+_CALLED: Final = """
 password passwd passphrase passcode pwd passw dbpass dbpassword dbpasswd pgpassword rootpassword adminpassword userpassword
 smtppassword mysqlpwd contraseña contrasena passwort kennwort motdepasse senha wachtwoord
 """
-_PASSWORDS: Final = frozenset(_AS_PASSWORDS.split())
+PASSWORDS: Final = frozenset(_CALLED.split())
 _SHORT: Final = frozenset({"pass", "pw"})
 """Passwords too, but only as a word of a longer name or in front of `=`: "pass: 3 of 4"."""
 _TOKENS: Final = frozenset(
@@ -141,7 +141,7 @@ def _of_parts(parts: list[str]) -> tuple[Promise, tuple[int, int] | None] | None
         part, before = parts[at], parts[at - 1] if at else ""
         span = (at, at + 1)
         wide = (at - 1, at + 1)
-        if part in _PASSWORDS or part.endswith(("password", "passwd", "passphrase")):
+        if part in PASSWORDS or part.endswith(("password", "passwd", "passphrase")):
             return _PASSWORD, span
         if part == "word" and before == "pass":
             return _PASSWORD, wide

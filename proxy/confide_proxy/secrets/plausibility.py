@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-from confide_proxy.secrets.names import Demand, Promise
+from confide_proxy.secrets.names import PASSWORDS, Demand, Promise
 from confide_proxy.secrets.placeholders import is_placeholder
 from confide_proxy.secrets.randomness import is_random, is_wordy
 
@@ -27,7 +27,7 @@ _TECHNICAL: Final = (
 )
 """Numbers, dates, versions, names of types and algorithms. Passwords of digits alone are lost with them."""
 _MARKS: Final = frozenset("!@#$%^&*?~+=")
-_JOINTS: Final = frozenset("_-./:")
+_JOINTS: Final = frozenset("_-./:|")
 MAX_PASSWORD_CHARS: Final = 128
 
 
@@ -53,7 +53,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 def judged(value: str, name: str, promise: Promise, place: Place) -> tuple[str, float] | None:
     """Its kind and how sure that is; None where it is no credential."""
-    if len(value) < 5 or any(c.isspace() for c in value) or is_placeholder(value) or value.lower() == name.lower():
+    if len(value) < 5 or any(c.isspace() for c in value) or is_placeholder(value) or _is_name(value, name):
         return None
     if _compiled(_ADDRESS).search(value) or (_compiled(_PATH).search(value) and not is_random(value, 24)):
         return None
@@ -74,6 +74,12 @@ def judged(value: str, name: str, promise: Promise, place: Place) -> tuple[str, 
     if promise.kind == "secret":
         return "secret", promise.confidence if is_machine_made else 0.6
     return promise.kind, 0.8 if place.is_quoted or place.is_line else 0.75
+
+
+def _is_name(value: str, name: str) -> bool:
+    """Whether it only says again what it is: `password: "Passwort2"`."""
+    told = value.lower().rstrip("0123456789!?")
+    return value.lower() == name.lower() or told in PASSWORDS
 
 
 def _random(value: str, promise: Promise, place: Place, *, is_machine_made: bool) -> tuple[str, float] | None:
