@@ -111,7 +111,10 @@ def _check_outside(here: Here, project: Project, into: Path) -> None:
     """Refuse a folder that is sent up as memory: each export would hold all those before it."""
     from confide_proxy.folder import Folder
 
-    place = into.resolve()
+    try:
+        place = into.resolve()
+    except RuntimeError:
+        raise ExportError(f"{into} is a symlink in a circle", hint="name another folder") from None
     watched = (
         Folder(project.name, project.root, here.config.extra),
         Folder(projects.GLOBAL, here.paths.global_folder, ()),

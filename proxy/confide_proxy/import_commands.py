@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_proxy import export_commands, projects
+from confide_proxy.errors import UnreadableError
 from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _stores(paths: list[Path], system: str | None, this: Project) -> list[Store]
     from confide_proxy.importing.plan import stores_at
 
     if paths:
-        return stores_at([_existing(path) for path in paths], system)
+        return stores_at(list(dict.fromkeys(map(_existing, paths))), system)
     if system is not None:
         stores_at([], system)
         return [one for one in detection.in_project(this) if one.reader.name == system] + detection.in_home(
@@ -109,7 +110,10 @@ def _stores(paths: list[Path], system: str | None, this: Project) -> list[Store]
 
 def _existing(path: Path) -> Path:
     # A link that somebody has typed is followed; those inside a folder are not.
-    return path.expanduser().resolve()
+    try:
+        return path.expanduser().resolve()
+    except RuntimeError as error:  # no such user, or links in a circle
+        raise UnreadableError(path, f"leads nowhere ({error})") from None
 
 
 async def _carry_out(

@@ -170,6 +170,18 @@ def test_names_of_files_may_be_any_bytes(laptop: Machine) -> None:
         assert "\x1b" not in laptop.run("import", os.fsdecode(b"notes/" + name), "--yes", code=code)
 
 
+async def test_paths_that_lead_nowhere_are_told(laptop: Machine) -> None:
+    (laptop.project / "loop.md").symlink_to("loop.md")
+    laptop.write("one.md", "# One\n\nA fact.\n")
+    for path in ("~nobody-of-that-name/x.md", "loop.md"):
+        assert path.split("/")[0] in laptop.run("import", path, "--yes", code=7)
+        async with session(laptop) as client:
+            refused = await client.call_tool("memory_import", {"paths": [path]})
+            assert path in text_of(refused)
+    assert "loop.md" in laptop.run("export", "loop.md", code=7)
+    assert laptop.json("import", "one.md", "./one.md", "--dry-run")["results"]["new"] == 1
+
+
 def test_setting_up_a_client_tells_what_is_there(laptop: Machine) -> None:
     """Once, and only where there is something."""
     assert "confide import" not in laptop.run("setup", "claude-code", "--write")

@@ -22,7 +22,10 @@ def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
     """
     if "\0" in text:
         raise FolderError("the path", "holds NUL characters")
-    named = Path(os.path.normpath(base / Path(text).expanduser()))
+    try:
+        named = Path(os.path.normpath(base / Path(text).expanduser()))
+    except RuntimeError:
+        raise FolderError(text, "is in the home folder of nobody") from None
     for root in (project.root, home):
         for spelling in dict.fromkeys((root, root.resolve())):
             if named == spelling and root == home and project.root != home:
