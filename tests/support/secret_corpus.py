@@ -408,6 +408,7 @@ def negatives(seed: int, count: int) -> Iterator[tuple[str, str]]:
             "prose",
             (
                 f"The password is stored in the {word} vault. Token: the {other} service issues one every 15 minutes. The secret is patience.\n"
+                f"You can pass `strict_{word}=False` or pass mode={word}2 to it; request.Password{word.title()}Mgr takes a token.\n"
                 f"Key: {word.title()} comes before {other}. Our API key is rotated quarterly; the key is in 1Password under {word.title()}.\n"
                 f"- **Password:** ask {other.title()}\n- token is expired\n- passed: 41, failed: 2\n- key: value\n"
             ),

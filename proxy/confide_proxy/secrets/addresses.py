@@ -19,6 +19,7 @@ _AUTHORITY: Final = (
 )
 _LONE_USER: Final = r"([A-Za-z0-9_-]{20,255}+)@[A-Za-z0-9.-]{4,200}"
 """In place of the user, as GitHub and others take it."""
+_HEX: Final = r"[0-9a-f]+$"
 _WEB: Final = frozenset({"http", "https", "ftp", "git", "svn", "ws", "wss", "git+https", "ftps", "ssh", "sftp"})
 _EXAMPLES: Final = ("example.com", "example.org", "example.net", ".example", "foo.com", "bar.com")
 """Reserved for documents (RFC 2606, 3), or used as if they were."""
@@ -41,7 +42,14 @@ def find(text: str) -> Iterator[Finding]:
 
 
 def _found(text: str, at: int, begin: int) -> Finding | None:
-    if (lone := _compiled(_LONE_USER).match(text, begin)) and is_random(lone[1], 20):
+    lone = _compiled(_LONE_USER).match(text, begin)
+    # Of other schemes the user is a name, and hex digits are an id.
+    if (
+        lone
+        and text.startswith("http", max(0, at - 5))
+        and is_random(lone[1], 20)
+        and not _compiled(_HEX).match(lone[1])
+    ):
         return Finding("url-password", lone.start(1), lone.end(1), 0.85, "address")
     match = _compiled(_AUTHORITY).match(text, begin)
     scheme = _compiled(_SCHEME).search(text[max(0, at - 32) : at])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 REPEATED_FROM = 0.75
 REPEATED_CHARS = 8
 """A shorter password may be a word that stands elsewhere for something else."""
+LONGEST_REPEATED = 4096
 MOST_REPEATED = 64
 SHORTEST_TOKEN = 20
 """An AWS access key id; no other token of a known form is shorter."""
@@ -85,12 +86,15 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
 def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
     """The same values where nothing says what they are: a password that is set in one line and used in another."""
     from confide_proxy.secrets.finding import Finding
+    from confide_proxy.secrets.plausibility import is_unmistakable
     from confide_proxy.secrets.tokens import starts_word
 
     values: dict[str, Finding] = {}
     for each in found:
-        if each.confidence >= REPEATED_FROM and REPEATED_CHARS <= each.length <= 4096:
-            values.setdefault(text[each.start : each.end], each)
+        value = text[each.start : each.end]
+        is_long = REPEATED_CHARS <= each.length <= LONGEST_REPEATED
+        if each.confidence >= REPEATED_FROM and is_long and is_unmistakable(value):
+            values.setdefault(value, each)
         if len(values) == MOST_REPEATED:
             break  # each is one more walk over the text
     for value, first in values.items():

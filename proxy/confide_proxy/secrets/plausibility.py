@@ -26,6 +26,8 @@ _TECHNICAL: Final = (
     r"|float|str|i|u|f|p|h)-?_?\d{1,5}\w{0,4})$"
 )
 """Numbers, dates, versions, names of types and algorithms. Passwords of digits alone are lost with them."""
+_NAMING: Final = ("password", "passwd", "apikey", "api_key", "secret", "token", "credential")
+"""In an identifier they say that it is the name of such a thing: `HTTPPasswordMgr`."""
 _MARKS: Final = frozenset("!@#$%^&*?~+=")
 _JOINTS: Final = frozenset("_-./:|")
 MAX_PASSWORD_CHARS: Final = 128
@@ -55,6 +57,8 @@ def judged(value: str, name: str, promise: Promise, place: Place) -> tuple[str, 
     """Its kind and how sure that is; None where it is no credential."""
     if len(value) < 5 or any(c.isspace() for c in value) or is_placeholder(value) or _is_name(value, name):
         return None
+    if place.how in ("said", "spoken", "pair") and _is_talk(value, name):
+        return None
     if _compiled(_ADDRESS).search(value) or (_compiled(_PATH).search(value) and not is_random(value, 24)):
         return None
     if not place.is_quoted and _compiled(_IDENTIFIER).search(value) and not _is_chosen(value, promise, place):
@@ -76,10 +80,23 @@ def judged(value: str, name: str, promise: Promise, place: Place) -> tuple[str, 
     return promise.kind, 0.8 if place.is_quoted or place.is_line else 0.75
 
 
+def is_unmistakable(value: str) -> bool:
+    """Whether the same value elsewhere can hardly be anything else: made by chance, or with digits and signs in it."""
+    return is_random(value, 16) or _is_mixed(value) or (any(c.isdigit() for c in value) and bool(_signs(value)))
+
+
+def _is_talk(value: str, name: str) -> bool:
+    """Whether a sentence goes on: "pass `mode=2`", "the password \\r\\n" of a protocol."""
+    return name.lower() == "pass" or "\\" in value or _compiled(r"^[A-Za-z_]\w*=").search(value) is not None
+
+
 def _is_name(value: str, name: str) -> bool:
     """Whether it only says again what it is: `password: "Passwort2"`."""
-    told = value.lower().rstrip("0123456789!?")
-    return value.lower() == name.lower() or told in PASSWORDS
+    lowered = value.lower()
+    is_identifier = _compiled(_IDENTIFIER).search(value) is not None
+    if is_identifier and any(word in lowered for word in _NAMING):
+        return True
+    return lowered == name.lower() or lowered.rstrip("0123456789!?") in PASSWORDS
 
 
 def _random(value: str, promise: Promise, place: Place, *, is_machine_made: bool) -> tuple[str, float] | None:
