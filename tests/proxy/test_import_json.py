@@ -82,6 +82,24 @@ def test_ids_are_of_their_file_and_texts_of_themselves(tmp_path: Path) -> None:
     assert one[1].note_id == two[2].note_id
 
 
+def test_a_short_id_is_of_the_place_of_its_file_and_of_one_text(tmp_path: Path) -> None:
+    """Files of one name, and keys that are no ids, cost no memory."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    items = [{"id": 1, "text": "one"}, {"id": 1, "text": "two"}, {"id": 1, "text": "one"}]
+    first = read(written(tmp_path / "a" / "m.json", items))
+    (second,) = read(written(tmp_path / "b" / "m.json", [{"id": 1, "text": "other"}]))
+    assert len({record.note_id for record in (*first, second)}) == 3
+    assert first[0].note_id == first[2].note_id
+    assert [record.note_id for record in read(tmp_path / "a" / "m.json")] == [record.note_id for record in first]
+
+
+def test_relations_name_records_by_the_ids_that_they_have(tmp_path: Path) -> None:
+    items = [{"id": 1, "text": "new", "relations": [{"relation": "supersedes", "id": "2"}]}, {"id": 2, "text": "old"}]
+    new, old = read(written(tmp_path / "m.json", items))
+    assert new.relations == (("supersedes", old.origin),)
+
+
 def test_what_is_broken_is_left_out_and_told(tmp_path: Path) -> None:
     good = json.dumps({"text": "good"}).encode()
     lines = [

@@ -1,7 +1,8 @@
 """JSON and JSONL of memories: an array, an object with an array of them, or an object a line.
 
 The text of one is its `content`, `text`, `memory`, `value`, `body` or `note`; its other fields are those of a note, in either spelling, and
-what is none of them is kept in the metadata. One that has an id keeps it as its origin; others are known again by their text.
+what is none of them is kept in the metadata. One that has an id keeps it as its origin, a short one with the place of its file, which
+alone makes it unique; others are known again by their text, and so are those that share an id.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import UnreadableError
 from confide_proxy.importing.fields import as_json, record_of
 from confide_proxy.importing.opening import head, open_plain, read_text
+from confide_proxy.importing.place import name_of
 from confide_proxy.importing.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses
 from confide_proxy.importing.record import NOTE_ID, Record
 
@@ -47,11 +50,13 @@ class JsonReader:
         """See `Reader.read`."""
         is_lines = path.suffix.lower() in _LINES
         found = False
+        place = name_of(path)
+        seen: dict[str, str] = {}
         for number, item in enumerate(_lines(path, losses) if is_lines else _array(path), 1):
-            record = _record(path.name, number, item, losses)
+            record = _record(place, number, item, losses)
             if record is not None:
                 found = True
-                yield record
+                yield _told_apart(record, seen)
         if not found:
             raise UnreadableError(path, "holds no memories", hint=_FORMS)
 
@@ -120,9 +125,25 @@ def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
         origin = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     else:
         identity = str(as_json(str(item[name])))
-        origin = identity if len(identity) >= _UNIQUE_CHARS else f"{file}#{identity}"
+        origin = _origin(file, identity)
     fields = {field: value for field, value in item.items() if field not in (key, name)}
-    return record_of("json", origin, text, fields, id=origin if NOTE_ID.fullmatch(origin) else None)
+    record = record_of("json", origin, text, fields, id=origin if NOTE_ID.fullmatch(origin) else None)
+    if not origin.startswith(f"{file}#"):
+        return record
+    # Where its own id is short, so are those of the records that it names.
+    return replace(record, relations=tuple((kind, _origin(file, other)) for kind, other in record.relations))
+
+
+def _origin(file: str, identity: str) -> str:
+    return identity if len(identity) >= _UNIQUE_CHARS else f"{file}#{identity}"
+
+
+def _told_apart(record: Record, seen: dict[str, str]) -> Record:
+    """The record, with an origin of its own where another text of the file has the same: a key, say, that is no id."""
+    digest = hashlib.sha256(record.content.encode()).hexdigest()[:16]
+    if seen.setdefault(record.origin, digest) == digest:
+        return record
+    return replace(record, origin=f"{record.origin}#{digest}", id=None)
 
 
 def _is_text(value: Any) -> bool:

@@ -12,16 +12,15 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confide_proxy import projects
 from confide_proxy.errors import UnreadableError
 from confide_proxy.importing import front_matter
 from confide_proxy.importing.decision import Decision, decision_of, is_decision, is_template
 from confide_proxy.importing.fields import record_of
 from confide_proxy.importing.opening import files_below, is_folder, read_text
+from confide_proxy.importing.place import name_of
 from confide_proxy.importing.reader import MAX_CONTENT_BYTES, Losses
 from confide_proxy.importing.record import NOTE_ID, Record, slug
 from confide_proxy.importing.sections import Section, sections, title_of
@@ -102,7 +101,7 @@ class MarkdownReader:
 def _records(path: Path, decisions: dict[str, _Decided], losses: Losses) -> Iterator[Record]:
     """The notes of a file; a decision record goes to `decisions`."""
     text = read_text(path, limit=MAX_FILE_BYTES).replace("\r\n", "\n")
-    name = _name_of(path)
+    name = name_of(path)
     fields, body, problem = front_matter.split(text)
     if problem:
         losses.add(path.name, f"{problem}; its text is imported without its fields")
@@ -239,21 +238,6 @@ def _numbered(origin: str, seen: dict[str, int]) -> str:
     """The origin with its number where it is not the first of that name."""
     seen[origin] = seen.get(origin, 0) + 1
     return origin if seen[origin] == 1 else f"{origin} ({seen[origin]})"
-
-
-def _name_of(path: Path) -> str:
-    """Where the file is: below its repository's project, or below the home folder, or from the root."""
-    file = path.parent.resolve() / path.name
-    for folder in file.parents:
-        if (folder / ".git").exists():
-            return f"{_project_name(folder)}/{file.relative_to(folder).as_posix()}"
-    home = Path.home().resolve()
-    return f"~/{file.relative_to(home).as_posix()}" if home in file.parents else file.as_posix()
-
-
-@cache
-def _project_name(folder: Path) -> str:
-    return projects.identify(folder).name
 
 
 READER = MarkdownReader()
