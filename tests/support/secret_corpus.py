@@ -415,7 +415,7 @@ def negatives(seed: int, count: int) -> Iterator[tuple[str, str]]:
         )
         yield (
             "logs",
-            f'2026-11-20T10:41:07Z request_id={sha[:32]} trace={sha[32:48]} token_count={len(sha)} etag="{sha[:32]}" path=/v1/tokens/{word}\n',
+            f'2026-11-20T10:41:07Z request_id={sha[:32]} trace={sha[32:48]} token_count={len(sha)} --- PASS: Test{word.title()}/big#01 (0.0s) etag="{sha[:32]}" path=/v1/tokens/{word}\n',
         )
         yield (
             "public keys",
