@@ -120,3 +120,17 @@ async def test_what_a_caller_does_not_reach_supersedes_nothing_for_it(
     assert "supersededBy" not in str(result)
     assert "Hidden" not in str(result)
     assert new not in str(result)
+
+
+async def test_a_long_line_of_notes_is_followed_to_its_newest(agent: Agent, laptop: Machine) -> None:
+    """As many as an agent writes that keeps a state by superseding the last one; each by hand, so that the test is quick."""
+    for number in range(40):
+        text = f"The kettle of room {number} is green." if number else "The kettle descales itself by ultrasound."
+        stated = f"relations:\n  supersedes: mem_k_1_{number - 1:08x}\n" if number else ""
+        await laptop.put(f"memory/notes/k{number}.md", f"---\nid: mem_k_1_{number:08x}\n{stated}---\n\n{text}\n")
+    found = await agent.call("memory_search", query="kettle descales by ultrasound", maxResults=2)
+    assert [one["id"] for one in found["results"]] == ["mem_k_1_00000027", "mem_k_1_00000000"]
+    assert "supersededBy" not in found["results"][0]
+    assert [one["id"] for one in found["results"][1]["supersededBy"]] == ["mem_k_1_00000001"]
+    (alone,) = (await agent.call("memory_search", query="kettle descales by ultrasound", maxResults=1))["results"]
+    assert alone["id"] == "mem_k_1_00000027"

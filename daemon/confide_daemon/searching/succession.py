@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from confide_daemon.store.protocol import NoteRow, Store, Supersession
 
-# Links of a chain that are followed: notes that supersede each other further than that are told of by the next search.
-MOST_LINKS = 16
+# Notes that a hit is said to be superseded by, the newest first; `memory_get` names all.
+MOST_TOLD = 5
 # Relations of one hit that are shown.
 MOST_RELATED = 32
 
@@ -29,41 +29,41 @@ class Succession:
         self._newer: dict[int, list[Supersession]] = {}
         for link in links:
             self._newer.setdefault(link.older, []).append(link)
+        # Notes of a circle supersede nothing in it: it is one, and these are put in order, what is newer first.
+        self._circles = _circles({older: [link.newer for link in newer] for older, newer in self._newer.items()})
+        self._circle_of = {document: number for number, circle in enumerate(self._circles) for document in circle}
 
     @classmethod
     def of(cls, store: Store, documents: Sequence[int], projects: frozenset[str] | None) -> Succession:
         """As far as notes of these projects tell."""
-        links: list[Supersession] = []
-        seen: set[int] = set()
-        ahead = set(documents)
-        for _ in range(MOST_LINKS):
-            if not ahead:
-                break
-            found = store.supersessions(sorted(ahead), projects)
-            links += found
-            seen |= ahead
-            ahead = {link.newer for link in found} - seen
-        return cls(links)
+        return cls(store.succession(documents, projects))
 
     def __bool__(self) -> bool:
         return bool(self._newer)
 
     def by(self, document: int) -> tuple[Supersession, ...]:
         """What says of itself that it supersedes the document."""
-        return tuple(self._newer.get(document, ()))
+        return tuple(self._newer.get(document, ())[:MOST_TOLD])
 
     def above(self, document: int) -> list[int]:
-        """What has to stand above the document: all that supersede it, the nearest first. Notes of a circle supersede nothing in it."""
-        return [newer for newer in self._reached(document) if document not in self._reached(newer)]
+        """What has to stand above the document: all that supersede it, the nearest first."""
+        own = self._circle_of.get(document)
+        return [newer for newer in self._reached(document) if self._circle_of[newer] != own]
 
     def ahead_of(self, documents: Sequence[int]) -> list[int]:
         """What supersedes any of the documents and is not among them."""
-        return list(dict.fromkeys(newer for one in documents for newer in self.above(one) if newer not in documents))
+        present = set(documents)
+        return list(dict.fromkeys(newer for one in documents for newer in self.above(one) if newer not in present))
 
     def newest(self, documents: Sequence[int], beside: Sequence[int]) -> list[int]:
         """Those of the documents that nothing of them, nor of what stands beside them, supersedes."""
         present = {*documents, *beside}
-        return [one for one in documents if present.isdisjoint(self.above(one))]
+        # What is newer comes first, so that each circle is known before those below it.
+        is_below: list[bool] = []
+        for number, circle in enumerate(self._circles):
+            others = {self._circle_of[link.newer] for one in circle for link in self._newer.get(one, ())} - {number}
+            is_below.append(any(is_below[other] or not present.isdisjoint(self._circles[other]) for other in others))
+        return [one for one in documents if one not in self._circle_of or not is_below[self._circle_of[one]]]
 
     def arranged(self, documents: Sequence[int]) -> list[int]:
         """The places of the documents, some of which may come again: in their order, but all that supersedes one directly before it."""
@@ -87,9 +87,43 @@ class Succession:
         found: dict[int, None] = {}
         ahead = [document]
         while ahead:
-            ahead = [link.newer for one in ahead for link in self._newer.get(one, ()) if link.newer not in found]
+            nearest = dict.fromkeys(link.newer for one in ahead for link in self._newer.get(one, ()))
+            ahead = [one for one in nearest if one not in found]
             found.update(dict.fromkeys(ahead))
         return list(found)
+
+
+def _circles(newer: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """The strongly connected components of a graph, each behind those that it leads to (Tarjan, SIAM J. Comput. 1 (2), 1972)."""
+    found: list[list[int]] = []
+    order: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    waiting: dict[int, None] = {}
+    for start in newer:
+        if start in order:
+            continue
+        order[start] = lowest[start] = len(order)
+        waiting[start] = None
+        path = [(start, iter(newer[start]))]
+        while path:
+            at, ahead = path[-1]
+            following = next(ahead, None)
+            if following is None:
+                path.pop()
+                if path:
+                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[at])
+                if lowest[at] == order[at]:
+                    circle: list[int] = []
+                    while not circle or circle[-1] != at:
+                        circle.append(waiting.popitem()[0])
+                    found.append(circle)
+            elif following not in order:
+                order[following] = lowest[following] = len(order)
+                waiting[following] = None
+                path.append((following, iter(newer.get(following, ()))))
+            elif following in waiting:
+                lowest[at] = min(lowest[at], order[following])
+    return found
 
 
 def relatives(
