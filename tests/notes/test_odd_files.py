@@ -67,3 +67,12 @@ async def test_of_two_copies_one_has_the_id_and_the_other_one_gets_it_when_the_f
     # And back: whoever has it keeps it.
     await laptop.put("memory/notes/one.md", text, base=2)
     assert (await agent.call("memory_get", id="mem_a_1_abcdef12"))["path"] == "memory/notes/two.md"
+
+
+async def test_what_is_wrong_with_each_entry_of_a_long_list_is_said_once(agent: Agent, laptop: Machine) -> None:
+    entries = ", ".join(["nothing"] * 5000)
+    await laptop.put("memory/notes/odd.md", f"---\nrelations: [{entries}]\ncreated: soon\n---\n\nText.\n")
+    problems = (await agent.call("memory_get", id=ODD))["problems"]
+    assert [problem.split()[0] for problem in problems] == ["'relations'", "'created'"]
+    (listed,) = (await agent.call("memory_list"))["memories"]
+    assert listed["problems"] == 2

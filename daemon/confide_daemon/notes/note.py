@@ -209,7 +209,9 @@ class _Reading:
         )
 
     def _problem(self, sentence: str) -> None:
-        self._problems.append(sentence)
+        # A long list may have the same wrong with it at each of its entries.
+        if sentence not in self._problems:
+            self._problems.append(sentence)
 
     def _take(self, name: str, understand: Callable[[Any], Any], problem: str) -> Any:
         value = self._fields.get(name)
