@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving
 
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.errors import ProviderDownError
+from confide_daemon.index import IndexSettings
+from confide_daemon.space import Space
 
 
 @pytest.fixture
@@ -195,3 +198,29 @@ async def test_a_budget_that_is_used_up_leaves_the_words(tmp_path: Path, model: 
             assert "budget" in warning
             assert [one["by"] for one in again["duplicates"]] == ["text"]
             assert sum(model.embedded.values()) == 1
+
+
+async def test_others_are_answered_while_a_long_note_is_cut(tmp_path: Path, model: LikenessEmbedder) -> None:
+    """They have many turns in the daemon's loop meanwhile."""
+    space = await Space.open(
+        tmp_path / "a.db",
+        os.urandom(32),
+        space_id="a",
+        settings=IndexSettings(),
+        embedder=EmbedderHandle.ready(model),
+    )
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.001)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    try:
+        async with space.duplicates.looking("All of it is one long text. " * 30_000):
+            assert turns > 3
+    finally:
+        counting.cancel()
+        await space.close()

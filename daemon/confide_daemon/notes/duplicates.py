@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 DEADLINE_S = 1.5
 # Notes being embedded at once, those included that nobody waits for any more; one more is compared by its words.
 MOST_AT_ONCE = 16
+# A text of so many is cut where it is, in 10 ms.
+LONG_CHARACTERS = 16_000
 BY_TEXT = "duplicates were looked for by text alone"
 
 
@@ -88,7 +90,9 @@ class Duplicates:
     @asynccontextmanager
     async def looking(self, body: str) -> AsyncIterator[Look]:
         """Around the storing of a note with this text, which begins to be embedded at once."""
-        look = self._begin(body)
+        # A long text takes most of a second, in which nobody else would be answered.
+        texts = self._first(body) if len(body) <= LONG_CHARACTERS else await asyncio.to_thread(self._first, body)
+        look = self._begin(texts)
         try:
             # Its task has its turn first: what takes longest is to begin before the write, which keeps the interpreter busy.
             await asyncio.sleep(0)
@@ -96,8 +100,10 @@ class Duplicates:
         finally:
             look.leave()
 
-    def _begin(self, body: str) -> Look:
-        texts = [piece.text for piece in cut(body.strip("\n"), self._chunks)[:FIRST]]
+    def _first(self, body: str) -> list[str]:
+        return [piece.text for piece in cut(body.strip("\n"), self._chunks)[:FIRST]]
+
+    def _begin(self, texts: Sequence[str]) -> Look:
         look = Look(self, texts)
         if len(self._tasks) < MOST_AT_ONCE:
             task = asyncio.create_task(self._follow(look), name="confide-look")
