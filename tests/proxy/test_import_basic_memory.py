@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support import imported
 from tests.support.imported import FIXTURES, ids
+from tests.support.imported import read_placed as read
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.reader import Losses, Reader
 from confide_proxy.importing.readers.basic_memory import READER
-from confide_proxy.importing.record import Record
 
 TREE = FIXTURES / "basic-memory" / "notes-project"
-
-
-def read(reader: Reader, path: Path) -> tuple[dict[str, Record], Losses]:
-    """The records by their permalinks; the place of the project, which comes before them, is left out."""
-    records, losses = imported.read(reader, path)
-    found = {}
-    for origin, record in records.items():
-        place, _, permalink = origin.partition("#")
-        assert place.endswith(path.name)
-        relations = tuple((kind, other.removeprefix(f"{place}#")) for kind, other in record.relations)
-        found[permalink] = replace(record, relations=relations)
-    return found, losses
 
 
 def note(folder: Path, name: str, text: str | bytes) -> None:

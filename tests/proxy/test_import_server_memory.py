@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.imported import FIXTURES, ids, read
+from tests.support.imported import FIXTURES, ids
+from tests.support.imported import read_placed as read
 
 from confide_proxy.errors import UnreadableError
 from confide_proxy.importing import opening
@@ -40,10 +41,12 @@ def test_relations_under_our_names() -> None:
 
 
 def test_the_same_ids_again(tmp_path: Path) -> None:
-    """Also from another place, and after the server appended to the file."""
+    """Also after the server appended to the file."""
     other = tmp_path / "other.jsonl"
+    other.write_text(FILE.read_text())
+    before = ids(READER, other)
     other.write_text(FILE.read_text() + '\n{"type":"entity","name":"New","entityType":"","observations":["x"]}')
-    assert ids(READER, other)[:4] == ids(READER, FILE) == ids(READER, FILE)
+    assert ids(READER, other)[:4] == before
 
 
 def test_what_is_broken_is_told(tmp_path: Path) -> None:
@@ -103,3 +106,15 @@ def test_where_it_is(tmp_path: Path) -> None:
     cached.parent.mkdir(parents=True)
     cached.write_bytes(FILE.read_bytes())
     assert READER.places(tmp_path) == [tmp_path / "memory.jsonl", cached]
+
+
+def test_a_user_of_each_file(tmp_path: Path) -> None:
+    """Projects have files of their own, and the same names in them; npx changes the name of its folder at each update."""
+    line = json.dumps({"type": "entity", "name": "user", "entityType": "person", "observations": ["likes tea"]})
+    files = [tmp_path / name / "memory.jsonl" for name in ("a", "b", "_npx/1", "_npx/2")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text(line + "\n")
+    found = [ids(READER, file)[0] for file in files]
+    assert len(set(found)) == 3
+    assert found[2] == found[3]

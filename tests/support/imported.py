@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 from confide_proxy.importing.reader import Losses, Reader
@@ -17,6 +18,18 @@ def read(reader: Reader, path: Path) -> tuple[dict[str, Record], Losses]:
     records = list(reader.read(path, losses))
     found = {record.origin: record for record in records}
     assert len(found) == len(records), "two records have one origin"
+    return found, losses
+
+
+def read_placed(reader: Reader, path: Path) -> tuple[dict[str, Record], Losses]:
+    """The same, of a store whose place comes before its names for the records: by these names, in relations too."""
+    records, losses = read(reader, path)
+    found = {}
+    for origin, record in records.items():
+        place, _, name = origin.partition("#")
+        assert place.endswith(path.name)
+        relations = tuple((kind, other.removeprefix(f"{place}#")) for kind, other in record.relations)
+        found[name] = replace(record, relations=relations)
     return found, losses
 
 

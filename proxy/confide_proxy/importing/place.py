@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from confide_proxy import projects
+from confide_proxy.importing.record import NOTE_ID, Record
+
+
+def placed(records: Iterator[Record], place: str) -> Iterator[Record]:
+    """The records of a store whose names for them other stores of the system have as well, such as `index` or `user`."""
+    for record in records:
+        named = ((kind, other if NOTE_ID.fullmatch(other) else f"{place}#{other}") for kind, other in record.relations)
+        yield replace(record, origin=f"{place}#{record.origin}", relations=tuple(named))
 
 
 def name_of(path: Path) -> str:

@@ -17,9 +17,9 @@ from confide_proxy.errors import UnreadableError
 from confide_proxy.importing import front_matter
 from confide_proxy.importing.fields import record_of
 from confide_proxy.importing.opening import files_below, head, is_folder, read_text
-from confide_proxy.importing.place import name_of
+from confide_proxy.importing.place import name_of, placed
 from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import NOTE_ID, Record
+from confide_proxy.importing.record import Record
 from confide_proxy.importing.relation_kinds import kind_of
 from confide_proxy.importing.screening import screened
 
@@ -81,13 +81,7 @@ class BasicMemory:
         """Folder by folder, in the order of the names."""
         if not is_folder(path):
             raise UnreadableError(path, "is no folder", hint="name the folder of a basic-memory project")
-        # Projects have permalinks in common: each may have its own index or todo.
-        place = name_of(path)
-        for record in screened(_records(path, losses), losses):
-            named = (
-                (kind, other if NOTE_ID.fullmatch(other) else f"{place}#{other}") for kind, other in record.relations
-            )
-            yield replace(record, origin=f"{place}#{record.origin}", relations=tuple(named))
+        yield from placed(screened(_records(path, losses), losses), name_of(path))
 
 
 def _is_markdown(name: str) -> bool:

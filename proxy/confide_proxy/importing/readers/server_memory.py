@@ -16,6 +16,7 @@ from typing import Any
 from confide_proxy.errors import UnreadableError
 from confide_proxy.importing.fields import as_json
 from confide_proxy.importing.opening import head, read_text
+from confide_proxy.importing.place import name_of, placed
 from confide_proxy.importing.reader import Losses
 from confide_proxy.importing.record import Record
 from confide_proxy.importing.relation_kinds import kind_of
@@ -78,7 +79,9 @@ class ServerMemory:
                 entities[start].relations.append((kind, end))
             else:
                 losses.add(f"line {number}", "is a relation of an entity that is not there")
-        yield from screened((_record(entity) for entity in entities.values()), losses)
+        # Each project may have a file of its own, and in it a "user"; but that in the cache of npx is one, whatever npx calls its folder.
+        place = "npx" if "_npx" in path.parts else name_of(path)
+        yield from placed(screened((_record(entity) for entity in entities.values()), losses), place)
 
 
 def _parsed(line: str) -> Any:
