@@ -214,6 +214,9 @@ _PASSWORDS: dict[str, str] = {
     "for": "Password for staging: {}",
     "reversed": 'Use "{}" as the admin password from now on.',
     "pair": "creds: shop / {}\n",
+    "setter": 'server.setPassword("{}");',
+    "fenced": "Password:\n```\n{}\n```\n",
+    "nested option": "helm install shop --set auth.password={}",
     "netrc": "machine git.internal login shop password {}\n",
 }
 
@@ -263,7 +266,7 @@ def positives(seed: int, count: int) -> Iterator[Sample]:
             yield _made(kind, context, template.format("\0"), make(chance))
     for context, template in _spread(chance, _PASSWORDS, 4 * count):
         made = _password(chance)
-        if context in ("option", "login"):
+        if context in ("option", "login", "nested option"):
             made = made.replace("&", "+").replace("#", "+").replace("*", "+")  # a shell's own
         yield _made("password", context, template.format("\0"), made)
     for kind, names in _NAMES.items():

@@ -16,7 +16,7 @@ from confide_proxy.secrets.names import promise_of
 from confide_proxy.secrets.plausibility import Place, judged
 
 MARKS: Final = (
-    *("pass", "pwd", "token", "secret", "key", "credential", "pw", "jwt", "_pat"),
+    *("pass", "pwd", "token", "secret", "key", "credential", "pw", "jwt", "_pat", "psk"),
     *("contrase", "kennwort", "senha", "wachtwoord", "motdepasse"),
 )
 """Of names, in lower case."""
@@ -36,11 +36,11 @@ _OPERATOR: Final = (
     r"(?::|[ \t]{1,3}(?:(?:is|was|ist|lautet|has[ \t]been)(?:[ \t](?:now|(?:re)?set[ \t]to|changed[ \t]to))?|changed[ \t]to)"
     r"(?::|[ \t]{1,3})|[ \t]{1,3}[-–—][ \t]{1,3}))"
     r"|(?P<xml>>)|(?P<attribute>[ \t]{1,4}value[ \t]{0,2}=)"
-    r"|(?P<call>,)|(?P<option>[ \t]{1,4}(?=[^\s=-])))"
+    r"|(?P<call>,|\((?=[\"'`]))|(?P<option>[ \t]{1,4}(?=[^\s=-])))"
     r"[ \t]{0,20}[*]{0,2}[ \t]{0,2}"
 )
 _HOWS: Final = ("pair", "sign", "spoken", "xml", "attribute", "call", "option")
-_NEXT_LINE: Final = r"(?:[|>][+-]?)?[ \t]{0,4}\r?\n[ \t]{1,40}"
+_NEXT_LINE: Final = r"(?:[|>][+-]?)?[ \t]{0,4}(?:\r?\n){1,2}(?:[ \t]{0,40}```\w{0,10}\r?\n)?[ \t]{0,40}"
 _WRAPPER: Final = (
     r"(?:(?:String::from|Some|SecretStr|SecretString::new|Secret|Buffer\.from|str|bytes|to_secret)\(|\{)(?=[\"'`])"
 )
@@ -57,12 +57,14 @@ _QUOTED: Final = (
 )
 _BARE: Final = r"[^\s\"'`<>]{1,512}+"
 _CUT: Final = r"[^,;&|(){}\[\]\\\"'`<>\s]{1,512}+"
-_CODE: Final = r"^[A-Za-z_][\w.]{0,80}[(\[{]|^[(\[{]|[;,)]$|\\[nrt\"']"
+_CODE: Final = r"^[A-Za-z_][\w.]{0,80}[(\[{]|^[(\[{]|[;,)]$|\\[nrt\"']|&[\w.]{1,40}="
 _LINE: Final = (
     r"^[ \t>+#*-]{0,40}(?:(?:export|set|setx|env|arg|let|const|var|val|declare(?: -\w)?)[ \t]{1,4})?[\w.$:-]{0,60}$"
 )
 _WORDS: Final = r"^[\w \t.,/>*+#-]{0,60}$"
 """Before a name in a note: "- the new password: …"."""
+_NESTED: Final = r"--[a-z-]{2,20}[ =][\w.,=-]{0,30}$"
+"""`--set auth.password=…`"""
 _COMPARED: Final = ("==", "===", "!=", "!==", "->")
 
 
@@ -174,7 +176,9 @@ def _how(text: str, begin: int, told: re.Match[str]) -> str | None:
         return "option"
     if told["sign"] == "->" and not told["close"] and told[0].startswith((" ", "\t")):
         return "spoken"
-    is_unfit = (how == "xml" and "<" not in text[max(0, begin - 40) : begin]) or (how == "call" and not told["close"])
+    is_unfit = (how == "xml" and "<" not in text[max(0, begin - 40) : begin]) or (
+        told["call"] == "," and not told["close"]
+    )
     return None if is_unfit else how
 
 
@@ -189,6 +193,8 @@ def _is_parameter(text: str, begin: int) -> bool:
     if text.startswith("--", begin) or text[max(0, begin - 1) : begin] in (";", "&", "?"):
         return True
     before = text[max(0, begin - 60) : begin]
+    if _compiled(_NESTED).search(before):
+        return True
     is_capital = text[begin : begin + 4].isupper() and not before.endswith(("(", ", "))
     return is_capital or "user=" in before or "host=" in before or "dbname=" in before
 

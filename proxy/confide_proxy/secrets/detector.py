@@ -31,6 +31,7 @@ REASONS = (
         "pw",
         "jwt",
         "_pat",
+        "psk",
         "contrase",
         "kennwort",
         "senha",

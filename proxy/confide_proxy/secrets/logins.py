@@ -31,7 +31,7 @@ _CALL: Final = r"\(?[\"'][^\"'\n]{1,80}+[\"'],[ \t]{0,4}[\"'](?P<value>[^\"'\s]{
 _CALLS: Final = ("auth=(", "Auth(", "Credential(", "Credentials(", ".login(")
 _SQL: Final = r"[\"'](?P<value>[^\"'\s]{5,200}+)[\"']"
 _SAID: Final = r"s?(?:[ \t]{0,4}:|[ \t]is)[ \t]{0,4}[\"'`]?[\w.@+-]{1,60}+[\"'`]?[ \t]{0,3}[/|:][ \t]{0,3}(?P<value>[^\s\"'`/]{6,100}+)"
-_SAYINGS: Final = ("creds", "credential", "login")
+_SAYINGS: Final = ("creds", "credential", "login", "/password", "/pass", "/pw")
 _PGPASS: Final = r"^[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:(?P<value>\S{6,100})$"
 
 

@@ -105,7 +105,7 @@ error errors message required reset min max num number total budget usage used h
 format class provider manager strength rule rules validator validation public pub cache primary foreign sort partition
 object index map row column event routing idempotency input output button link page form text placeholder description title
 help docs doc kind scope scopes version status created updated date time timestamp at age rotation history
-storage_type ref reference arn env var variable parser stream list array dict set enabled disabled needed confirm
+storage_type ref reference arn env variable parser stream list array dict set enabled disabled needed confirm
 confirmation mask masked visible show hide toggle is has no not without eos bos pad unk cls sep start end next prev previous
 first last begin csrf xsrf checksum integrity sha sha1 sha256 md5 etag lookup ring board word words stroke frame val code
 codes mode state level group keyid
@@ -131,7 +131,7 @@ def promise_of(name: str) -> Promise | None:
     if found is None or not found[1]:
         return found[0] if found else None
     begin, end = found[1]
-    others = {*parts[:begin], *parts[end:]}
+    others = {*parts[int(parts[0] == "set") : begin], *parts[end:]}  # `setPassword("…")`
     return None if others & _NEUTRAL else found[0]
 
 
@@ -145,6 +145,8 @@ def _of_parts(parts: list[str]) -> tuple[Promise, tuple[int, int] | None] | None
             return _PASSWORD, span
         if part == "word" and before == "pass":
             return _PASSWORD, wide
+        if part == "psk":
+            return _CLIENT_SECRET, span
         if part in _SHORT and at == len(parts) - 1:
             return _PASSWORD, span
         if part in _API_KEYS:
