@@ -207,5 +207,5 @@ def _flag(body: dict[str, Any], key: str) -> bool:
 
 
 def _answer(taken: Taken) -> dict[str, Any]:
-    said = {"state": taken.state, "id": taken.id, "why": taken.why}
+    said = {"state": taken.state, "id": taken.id, "why": taken.why, "project": taken.project}
     return {name: value for name, value in said.items() if value is not None}

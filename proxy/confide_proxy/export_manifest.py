@@ -106,7 +106,8 @@ def read(tree: Path) -> list[Part] | None:
     except OSError as error:
         raise ExportError(f"{place} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ExportError(f"{place} is not one that confide export has written") from None
+        hint = "export into another folder, or name the files in this one to import them as markdown"
+        raise ExportError(f"{place} is not one that confide export has written", hint=hint) from None
     if any(part.folder not in (folder_name(part.name), folder_name(part.name, is_apart=True)) for part in found):
         raise ExportError(f"{place} names folders that are not those of its projects")
     return found

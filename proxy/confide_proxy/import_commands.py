@@ -188,7 +188,8 @@ def _notes(count: int) -> str:
 
 
 def _counts(outcome: Outcome) -> str:
-    told = [f"{outcome.states[state]:,} {words}" for state, words in _TOLD.items() if outcome.states[state]]
+    words = _TOLD | {"known": _TOLD["known"] + outcome.known_elsewhere}
+    told = [f"{outcome.states[state]:,} {what}" for state, what in words.items() if outcome.states[state]]
     return f"{_notes(outcome.done)}: {', '.join(told)}"
 
 

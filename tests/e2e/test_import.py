@@ -95,6 +95,16 @@ def test_what_was_deleted_stays_so_until_it_is_asked_for(laptop: Machine) -> Non
     assert note_files(laptop) == [note]
 
 
+async def test_what_was_imported_into_another_project_is_told_so(laptop: Machine) -> None:
+    """Where it is asked for now it is not to be found."""
+    file = laptop.write("facts.jsonl", json.dumps({"id": 7, "text": "The office closes at six."}) + "\n")
+    laptop.run("import", str(file), "--yes")
+    (other := laptop.project.parent / "other").mkdir()
+    told = laptop.run("import", str(file), "--yes", "--project", str(other))
+    assert "1 imported before, into project 1" in told
+    assert "into project" not in laptop.run("import", str(file), "--yes")
+
+
 def test_hostile_inputs_are_told_and_skipped(laptop: Machine, tmp_path: Path) -> None:
     """In a tree they cost only themselves; named by themselves they are errors with a way out."""
     tree = laptop.project / "notes"

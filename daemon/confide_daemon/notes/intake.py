@@ -28,6 +28,7 @@ class Taken:
             deleted: it was here, and somebody deleted it; refused.
         id: of the note that is there.
         why: it was refused, for people.
+        project: where a known one is, if it is not the one that it comes for.
         path, text, result: of the document that is written; the text as it was to be.
     """
 
@@ -37,6 +38,7 @@ class Taken:
     path: str = ""
     text: str = field(default="", repr=False)
     result: PutResult | None = None
+    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ class Intake:
 
     def _looked_up(self, store: Store, draft: Draft, gone: frozenset[str]) -> Taken:
         identity, path = draft.named(b"")
-        if store.note(identity, self.projects) is not None:
-            return Taken("known", identity)
+        if (known := store.note(identity, self.projects)) is not None:
+            return Taken("known", identity, project=known.project if known.project != self.project else None)
         document = store.document(self.project, path)
         if document is not None and not document.deleted:
             return Taken("known", identity)  # whoever edited the file took its id away

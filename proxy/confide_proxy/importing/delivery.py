@@ -31,16 +31,24 @@ class Request(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the notes: how many in each of `STATES`, why the first refused ones were, and which projects got some."""
+    """What became of the notes: how many in each of `STATES`, why the first refused ones were, which projects got some, and how many of
+    the known ones are in others than these came for."""
 
     states: Counter[str] = field(default_factory=Counter)
     refused: list[Skipped] = field(default_factory=list)
     projects: set[str] = field(default_factory=set)
+    elsewhere: Counter[str] = field(default_factory=Counter)
 
     @property
     def done(self) -> int:
         """How many notes have been gone through."""
         return self.states.total()
+
+    @property
+    def known_elsewhere(self) -> str:
+        """As a part of a sentence; empty if there are none."""
+        named = ", ".join(f"{project} {count}" for project, count in self.elsewhere.most_common(4))
+        return f", into {named}" if named else ""
 
     def as_json(self) -> dict[str, Any]:
         """For programs, and for an agent."""
@@ -112,5 +120,7 @@ def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:
             outcome.refuse(origin, printable(str(told.get("why", "")))[:300])
         else:
             outcome.states[one["state"]] += 1
+        if one["state"] == "known" and isinstance(project := told.get("project"), str):
+            outcome.elsewhere[printable(project)] += 1
         if one["state"] == "new":
             outcome.projects.add(batch.project)

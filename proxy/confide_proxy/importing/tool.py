@@ -82,7 +82,11 @@ class Import:
 
 
 def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
-    told = ", ".join(f"{count} {state}" for state, count in outcome.as_json().items() if count) or "nothing"
+    where = {"known": outcome.known_elsewhere}
+    told = (
+        ", ".join(f"{count} {state}{where.get(state, '')}" for state, count in outcome.as_json().items() if count)
+        or "nothing"
+    )
     head = f"Imported: {told}." if not is_dry else f"Preview, nothing is stored yet: {told}."
     lines = [head, *(_line(survey) for survey in plan.surveys)]
     lines += [f"refused {one.origin}: {one.reason}" for one in outcome.refused[:5]]
