@@ -99,6 +99,39 @@ async def test_what_ids_tell_is_put_right_by_itself(path: Path, what: str) -> No
     damaging.sound(path)
 
 
+NOTE = "---\nid: mem_a_1_abcdef12\ntags: [a, B]\nrelations:\n  supersedes: mem_b_1_abcdef12\n---\n\nThe pool is full.\n"
+OTHER = "---\nid: mem_b_1_abcdef12\ntags: [a]\n---\n\nThe pool is empty.\n"
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        ("DELETE FROM note_tag WHERE tag = 'b'", health.NOTES_PARTIAL),
+        ("DELETE FROM note_relation", health.NOTES_PARTIAL),
+        ("DELETE FROM note_tag; DELETE FROM note_relation; DELETE FROM note", health.NOTES_MISSING),
+        ("UPDATE note_tag SET document = document + 700", health.NOTES_PARTIAL),
+        ("UPDATE note_tag SET document = document + 700", health.NOTES_SURPLUS),
+    ],
+)
+async def test_what_is_missing_of_notes_is_read_from_their_files_again(path: Path, damage: str, what: str) -> None:
+    """A search by a tag, and what supersedes what, would otherwise go wrong unnoticed."""
+    space = await open_space(path)
+    for name, text in (("a", NOTE), ("b", OTHER)):
+        await space.put("p", f"memory/notes/{name}.md", text, base=0, author="a")
+    await space.close()
+    run(path, *damage.split(";"))
+    space = await open_space(path)
+    await healed(space)
+    assert await space.wait_indexed(timeout_s=60)
+    assert what in await healed_breaches(space)
+    found = (await space.search(SearchQuery("pool", min_score=0.0, tags=frozenset({"b"})))).hits
+    assert [hit.path for hit in found] == ["memory/notes/a.md"]
+    older = await space.notes.get("mem_b_1_abcdef12", None)
+    assert [(one.note, one.kind) for one in older.relations] == [("mem_a_1_abcdef12", "supersedes")]
+    await space.close()
+    damaging.sound(path)
+
+
 FOUND_BY_READING = {
     health.KEYWORD_BROKEN: "UPDATE keyword_data SET block = zeroblob(40) WHERE id > 10",
     health.VECTOR_UNUSABLE

@@ -42,6 +42,7 @@ PIECES_STALE: Final = "documents whose pieces are of another text"
 PIECES_DAMAGED: Final = "damaged pieces"
 PARTS_SURPLUS: Final = "transcript parts without documents"
 NOTES_MISSING: Final = "notes that are not listed"
+NOTES_PARTIAL: Final = "notes that lack tags or relations"
 NOTES_SURPLUS: Final = "listed notes without documents"
 INDEX_BROKEN: Final = "table indexes that disagree with their tables"
 NAMES_LOST: Final = "rows whose document or project is lost"
@@ -141,7 +142,15 @@ _FIXED: Final = {
     PIECES_STALE: "SELECT id FROM document WHERE NOT deleted AND hash <> '' AND cut_hash <> hash AND chunking IS NOT NULL",
     NOTES_MISSING: """SELECT id FROM document d WHERE NOT deleted AND chunking IS NOT NULL AND hash <> ''
                       AND (path GLOB 'memory/notes/?*' OR path GLOB 'memory/tasks/?*/?*') AND id NOT IN (SELECT document FROM note)""",
-    NOTES_SURPLUS: "SELECT document AS id FROM note WHERE document NOT IN (SELECT id FROM document WHERE NOT deleted)",
+    NOTES_PARTIAL: """SELECT d.id FROM note n JOIN document d ON d.id = n.document
+                      LEFT JOIN (SELECT document, count(*) AS present FROM note_tag INDEXED BY note_tags_of GROUP BY document) t
+                      ON t.document = n.document
+                      LEFT JOIN (SELECT document, count(*) AS present FROM note_relation INDEXED BY note_relations GROUP BY document) r
+                      ON r.document = n.document
+                      WHERE NOT d.deleted AND d.chunking IS NOT NULL AND n.parts <> coalesce(t.present, 0) + coalesce(r.present, 0)""",
+    NOTES_SURPLUS: """SELECT document AS id FROM note WHERE document NOT IN (SELECT id FROM document WHERE NOT deleted)
+                      UNION SELECT document FROM note_tag WHERE document NOT IN (SELECT document FROM note)
+                      UNION SELECT document FROM note_relation WHERE document NOT IN (SELECT document FROM note)""",
     PARTS_SURPLUS: """SELECT document AS id FROM transcript_part WHERE document NOT IN (SELECT id FROM document)
                       OR transcript NOT IN (SELECT id FROM transcript)""",
     NAMES_LOST: """SELECT id FROM document WHERE project NOT IN (SELECT id FROM project)

@@ -171,6 +171,12 @@ def _mend_notes_missing(rows: Rows, _remove: Remove, limit: int) -> int:
     return len(found)
 
 
+def _mend_notes_partial(rows: Rows, _remove: Remove, limit: int) -> int:
+    found = _found(rows, health.NOTES_PARTIAL, limit)
+    _cut_again(rows, found)
+    return len(found)
+
+
 def _mend_notes_surplus(rows: Rows, _remove: Remove, limit: int) -> int:
     found = _found(rows, health.NOTES_SURPLUS, limit)
     for table in ("note_relation", "note_tag", "note"):
@@ -232,6 +238,7 @@ _MENDERS: Final[dict[str, Callable[[Rows, Remove, int], int]]] = {
     health.PIECES_STALE: _mend_stale,
     health.PIECES_DAMAGED: _mend_pieces,
     health.NOTES_MISSING: _mend_notes_missing,
+    health.NOTES_PARTIAL: _mend_notes_partial,
     health.NOTES_SURPLUS: _mend_notes_surplus,
     health.PARTS_SURPLUS: _mend_parts,
     health.INDEX_BROKEN: _mend_indexes,

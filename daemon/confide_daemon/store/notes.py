@@ -55,8 +55,8 @@ def _add(rows: Rows, document: DocumentRow, note: Note, before: Any, *, now: flo
     created, updated = _moments(note, before, document.updated_at or now)
     rows(
         """INSERT INTO note (document, id, claimed, project, path, task, title, type, category, entity, entity_key, status, source,
-           tags, tag_keys, importance, created_at, updated_at, stated_at, digest, problems, uses)
-           SELECT id, ?, ?, project, path, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+           tags, tag_keys, importance, created_at, updated_at, stated_at, digest, problems, parts, uses)
+           SELECT id, ?, ?, project, path, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
            coalesce((SELECT uses FROM document_use u WHERE u.document = document.id), 0) FROM document WHERE id = ?""",
         (
             identity,
@@ -77,6 +77,7 @@ def _add(rows: Rows, document: DocumentRow, note: Note, before: Any, *, now: flo
             note.updated,
             note.digest,
             len(note.problems) + (identity != note.id),
+            len(tags) + len(note.relations),
             document.id,
         ),
     )

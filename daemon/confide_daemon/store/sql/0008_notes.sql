@@ -22,6 +22,7 @@ CREATE TABLE note (
     stated_at  REAL,                         -- what the file says of its last change; NULL: nothing
     digest     BLOB    NOT NULL,             -- of its text: notes that share it say the same
     problems   INTEGER NOT NULL,             -- how many things in its front matter were not understood
+    parts      INTEGER NOT NULL,             -- rows that it has in note_tag and note_relation
     uses       INTEGER NOT NULL DEFAULT 0    -- as document_use has it
 );
 CREATE UNIQUE INDEX note_id ON note (id);
