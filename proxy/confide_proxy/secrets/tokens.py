@@ -57,7 +57,7 @@ def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Find
             start, end, prefix = at, match.end(), mark
         rest = text[begin:end]
         # Digits enough are no words; where a form has few or none, names that begin alike (`npm_package_config`) are told by their letters.
-        is_name = sum(c.isdigit() for c in rest) * 10 < len(rest) and is_wordy(rest)
+        is_name = not rest.isupper() and sum(c.isdigit() for c in rest) * 10 < len(rest) and is_wordy(rest)
         if not is_sample(rest) and not is_name:
             yield Finding(pattern.kind, start, end, pattern.confidence, "token", prefix)
         at = text.find(mark, match.end())
