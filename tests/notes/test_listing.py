@@ -163,3 +163,25 @@ async def test_a_caller_lists_what_it_reaches(daemon: Serving, laptop: Machine, 
         await box.attach("proj", toolsets=["all"])
         async with acting(box) as ear:
             assert "no grant for the source 'memory'" in await ear.refused("memory_list")
+
+
+async def test_lists_searches_and_entities_compare_words_alike(agent: Agent, laptop: Machine) -> None:
+    """However they are written, in any script."""
+    text = by_hand("a", body="Kettle.", type="Ärger", category="Größe", status="Übel", tags="[Käse]", entity="Zoë")
+    await laptop.put("memory/notes/a.md", text)
+    await laptop.put("memory/notes/b.md", by_hand("b", body="Kettle.", type="Episodic", entity="Bo"))
+    asked: list[dict[str, Any]] = [
+        {"type": ["ärger"]},
+        {"type": [" ÄRGER ", "nobody"]},
+        {"category": "GRÖSSE"},
+        {"tags": ["#käse"]},
+        {"entity": "ZOË"},
+    ]
+    for arguments in asked:
+        assert await titles(agent, **arguments) == ["a"], arguments
+        hits = (await agent.call("memory_search", query="kettle", minScore=0, **arguments))["results"]
+        assert [hit["title"] for hit in hits] == ["a"], arguments
+    assert await titles(agent, status="übel") == ["a"]
+    for kind, entity in (("ärger", "Zoë"), ("EPISODIC", "Bo")):
+        (found,) = (await agent.call("entity_list", type=kind))["entities"]
+        assert found["entity"] == entity

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from confide_daemon.store.filters import spellings
 from confide_daemon.store.protocol import EntityRow, NoteCounts
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
@@ -29,8 +30,8 @@ def listed(rows: Rows, projects: frozenset[str] | None, *, tasks: bool | None, t
     names = _names(rows, projects)
     where, values = _within(projects, names)
     if type is not None:
-        where += " AND n.type = ? COLLATE NOCASE"
-        values.append(type)
+        where += " AND n.type COLLATE NOCASE IN (SELECT value FROM json_each(?))"
+        values.append(json.dumps(spellings(rows, "type", [type])))
     found: list[EntityRow] = []
     for is_of_tasks in (False, True) if tasks is None else (tasks,):
         # SQLite takes the first column from the row that has the maximum: the newest spelling counts. Grouped by what the index is in

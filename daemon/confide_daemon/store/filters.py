@@ -100,11 +100,16 @@ def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
     return found
 
 
-def _one_of(rows: Rows, column: str, words: Iterable[str]) -> tuple[str, list[Any]]:
-    """The condition that a note says one of the words; NOCASE folds ASCII alone, so others are looked up as they are written."""
+def spellings(rows: Rows, column: str, words: Iterable[str]) -> list[str]:
+    """What to compare a column of notes with, NOCASE, for one of the words; that folds ASCII alone, so others are looked up as written."""
     wanted = {folded(word) for word in words}
     if not all(word.isascii() for word in wanted):
         written = rows(f"SELECT DISTINCT {column} FROM note WHERE {column} IS NOT NULL", ())
         wanted |= {row[0] for row in written if folded(row[0]) in wanted}
+    return sorted(wanted)
+
+
+def _one_of(rows: Rows, column: str, words: Iterable[str]) -> tuple[str, list[Any]]:
+    """The condition that a note says one of the words."""
     sql = f"d.id IN (SELECT document FROM note WHERE {column} COLLATE NOCASE IN (SELECT value FROM json_each(?)))"
-    return sql, [json.dumps(sorted(wanted))]
+    return sql, [json.dumps(spellings(rows, column, words))]

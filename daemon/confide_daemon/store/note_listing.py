@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from confide_daemon.notes import naming
-from confide_daemon.store.filters import GLOB_MARKS
+from confide_daemon.store.filters import GLOB_MARKS, spellings
 from confide_daemon.store.notes import SELECT, TAG_MARK, folded, row_of
 from confide_daemon.store.protocol import NoteFilter, NoteList, NoteRow
 
@@ -99,12 +99,11 @@ def _conditions(rows: Rows, wanted: NoteFilter) -> tuple[str, list[Any]]:
         add(f"(n.task IS NULL OR n.task = ? AND {place})", wanted.task_id, _numbers(rows, wanted.task_projects))
     else:
         add("TRUE")
-    if wanted.types:
-        # Not IN: a list of more than two becomes a table, and is looked up in at each note.
-        add(f"({' OR '.join(['n.type = ? COLLATE NOCASE'] * len(wanted.types))})", *wanted.types)
-    for column in ("category", "status"):
-        if (word := getattr(wanted, column)) is not None:
-            add(f"n.{column} = ? COLLATE NOCASE", word)
+    for column, words in (("type", wanted.types), ("category", [wanted.category]), ("status", [wanted.status])):
+        if asked := [word for word in words if word is not None]:
+            said = spellings(rows, column, asked)
+            # Not IN: a list of more than two becomes a table, and is looked up in at each note.
+            add(f"({' OR '.join([f'n.{column} = ? COLLATE NOCASE'] * len(said))})", *said)
     if wanted.entity is not None:
         add("n.entity_key = ?", folded(wanted.entity))
     for tag in wanted.tags:

@@ -135,7 +135,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         max_tokens=arguments.get("maxTokens"),
         project=context.project,
         explain=arguments.get("explain", False),
-        tags=frozenset(arguments.get("tags", ())),
+        tags=frozenset(tag.lstrip("#") for tag in arguments.get("tags", ())),
         types=frozenset(arguments["type"]) if arguments.get("type") else None,
         category=arguments.get("category"),
         entity=arguments.get("entity"),
