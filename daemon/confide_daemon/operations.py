@@ -89,5 +89,6 @@ async def call_again(
     result = await calls.run(tool, arguments, origin.within(surroundings(project)), ("all",))
     if result.is_error:
         text = "\n".join(part.text for part in result.content if part.type == "text")
-        raise RequestError(str((result.meta or {}).get("confide/code", "internal")), text)
+        problem, _, hint = text.partition("\nhint: ")
+        raise RequestError(str((result.meta or {}).get("confide/code", "internal")), problem, hint or None)
     return {"result": result.structured_content}

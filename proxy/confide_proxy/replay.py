@@ -73,7 +73,8 @@ class Replay:
             except RequestError as error:
                 if error.code in LATER:
                     return Outcome(sent, refused, str(error))
-                await asyncio.to_thread(self._journal.bury, entry, error.code, str(error))
+                why = f"{error}; {error.hint}" if error.hint else str(error)
+                await asyncio.to_thread(self._journal.bury, entry, error.code, why)
                 refused += 1
                 continue
             await asyncio.to_thread(self._journal.done, entry.id)
