@@ -201,3 +201,19 @@ async def test_rights(agent: Agent, daemon: Serving) -> None:
             assert "cannot write to project 'proj'" in await second.refused("memory_update", id=note, status="x")
             assert "cannot write to project 'proj'" in await second.refused("memory_delete", id=note)
     assert (await agent.call("memory_get", id=note))["revision"] == 1
+
+
+@pytest.mark.parametrize("before", ["Old.\n", "\ufeffOld.\r\n", ""])
+async def test_a_text_that_looks_like_front_matter_is_text(agent: Agent, laptop: Machine, before: str) -> None:
+    """Else the note would be another one: its id and its fields would be those of its text."""
+    await laptop.put("memory/notes/coffee.md", before)
+    content = "---\nid: mem_other_1_abcdef12\ntags: [a]\n---\n\nA template."
+    for status in ("open", "done"):
+        note = await agent.call("memory_update", id=COFFEE, content=content, status=status)
+        assert (note["id"], note["content"].replace("\r", ""), note["tags"]) == (COFFEE, content, [])
+        assert (note["status"], note["problems"]) == (status, [])
+    plain = await agent.call("memory_update", id=COFFEE, content="A text.")
+    assert plain["content"] == "A text."
+    await laptop.put("memory/notes/bare.md", before)
+    bare = await agent.call("memory_update", id=id_of_path("proj", "memory/notes/bare.md"), content=content)
+    assert (bare["content"].replace("\r", ""), bare["tags"]) == (content, [])

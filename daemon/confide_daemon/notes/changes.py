@@ -80,6 +80,9 @@ def _with_content(text: str, content: str | None) -> str:
     if head and not head.endswith(("\n", MARK)):
         head += ends
     plain = content.replace("\r\n", "\n").strip("\n") + "\n"
+    if head in ("", MARK) and front_matter.split(plain)[0]:
+        # A text that begins like front matter would be taken for it, and the note for another one.
+        head, above = head + (front_matter.FENCE * 2).replace("\n", ends), ends
     return head + above + plain.replace("\n", ends)
 
 
