@@ -225,7 +225,9 @@ class Folder:
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
         *folders, name = PurePosixPath(path).parts
         # The root is never made here: in the place of a disk that is not mounted, an empty one would look like everything deleted.
-        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # A project's folder may be a link that its owner made; that of a tree is made by us.
+        links = os.O_NOFOLLOW if self.is_tree else 0
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | links)
         try:
             for folder in folders:
                 if create:

@@ -204,3 +204,17 @@ def test_what_a_crash_left_is_swept_up_and_nothing_else(folder: Folder) -> None:
     folder.sweep()
     assert not any((folder.root / name).exists() for name in gone)
     assert all((folder.root / name).exists() for name in kept)
+
+
+def test_the_root_of_a_tree_is_no_symlink_either(tmp_path: Path) -> None:
+    """An export looks at each of its folders once, and somebody may put a link there afterwards."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "MEMORY.md").write_text("precious\n")
+    (tmp_path / "shop").symlink_to(mine)
+    folder = Folder("shop", tmp_path / "shop", ("*.md",), is_tree=True)
+    with pytest.raises(FolderError, match="symlink"):
+        folder.read("MEMORY.md")
+    with pytest.raises(FolderError, match="symlink"):
+        folder.write("memory/a.md", "text\n", over=None)
+    assert [path.name for path in mine.iterdir()] == ["MEMORY.md"]
