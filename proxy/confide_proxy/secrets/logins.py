@@ -45,7 +45,8 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
     for command, expression in _COMMANDS.items():
         for match in _behind(text, command, expression):
             user = match["user"] if "user" in match.re.groupindex else ""
-            if not is_placeholder(match["value"]) and match["value"] != user:
+            # Digits alone are rather a port: `ssh -p 2222`.
+            if not is_placeholder(match["value"]) and match["value"] != user and not match["value"].isdecimal():
                 yield Finding("password", *match.span("value"), 0.85, "login")
     for call in _CALLS:
         yield from _plausible(_behind(text, call, _CALL), "call")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 
 _PUBLISHED: Final = """
@@ -49,7 +49,6 @@ def is_template(value: str) -> bool:
     return _compiled(_TEMPLATE).search(value) is not None
 
 
-@lru_cache(maxsize=256)
 def is_placeholder(value: str) -> bool:
     """Whether it is a template, an example, a published default, or one character again and again."""
     lowered = value.lower()

@@ -1,10 +1,9 @@
-"""Whether a string looks as if a machine had made it by chance, or a person of words."""
+"""Whether a string looks as if a machine had made it by chance, or a person of words. Nothing is cached: it would be values."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -62,7 +61,6 @@ def _changes(value: str) -> int:
     return sum(first != second and "-" not in first + second for first, second in pairwise(classes))
 
 
-@lru_cache(maxsize=256)
 def is_random(value: str, least: int = 16) -> bool:
     """Whether it has at least so many characters, digits among letters, few repetitions, and does not read like words.
 
