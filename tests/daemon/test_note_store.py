@@ -238,3 +238,16 @@ def test_entities_are_counted_once_while_nobody_writes(store: SqliteStore) -> No
     put(store, replace(a_note(1), entity="Ann"))
     with store.reading():
         assert [one.written for one in store.entities(None, tasks=False, type=None)] == [2]
+
+
+def test_a_note_that_came_back_was_made_when_it_was_made(store: SqliteStore) -> None:
+    """Its file says nothing of it."""
+    note = a_note(0, created=None, updated=None)
+    put(store, note)
+    with store.writing():
+        row = store.save("proj", "memory/notes/n0.md", None, author="ann", now=NOW + 10)
+        store.replace_note(row, None, now=NOW + 10)
+        row = store.save("proj", "memory/notes/n0.md", "y", author="ann", now=NOW + 20)
+        store.replace_note(row, note, now=NOW + 20)
+    ((found, _),) = store.note_list(NoteFilter(), sort="created", limit=1, offset=0).notes
+    assert (found.created_at, found.updated_at) == (NOW, NOW + 20)

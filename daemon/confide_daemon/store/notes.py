@@ -52,7 +52,13 @@ def _add(rows: Rows, document: DocumentRow, note: Note, before: Any, *, now: flo
     names = (note.id, note.path_id, f"{note.path_id}{document.id:x}")
     identity = next(name for name in names if not rows("SELECT 1 FROM note WHERE id = ?", (name,)))
     tags = list(dict.fromkeys(folded(tag) for tag in note.tags))
-    created, updated = _moments(note, before, document.updated_at or now)
+    changed = document.updated_at or now
+    first = before[2] if before else changed
+    if before is None and note.created is None:
+        # Of a note that was deleted, or was none that anybody knew, and came back.
+        sql = "SELECT created_at FROM revision WHERE document = ? ORDER BY number LIMIT 1"
+        first = next((row[0] for row in rows(sql, (document.id,))), changed)
+    created, updated = _moments(note, before, first, changed)
     rows(
         """INSERT INTO note (document, id, claimed, project, path, task, title, type, category, entity, entity_key, status, source,
            tags, tag_keys, importance, created_at, updated_at, stated_at, digest, problems, parts, uses)
@@ -103,9 +109,8 @@ def _pass_on(rows: Rows, identity: str) -> None:
         freed = heir[0][1] if heir else None
 
 
-def _moments(note: Note, before: Any, changed_at: float) -> tuple[float, float]:
+def _moments(note: Note, before: Any, first: float, changed_at: float) -> tuple[float, float]:
     """(created, updated). A person who edits the text seldom changes what the file says of its last change."""
-    first = before[2] if before else changed_at
     created = first if note.created is None else note.created
     if note.updated is None:
         is_same = before is not None and before[0] == note.digest
