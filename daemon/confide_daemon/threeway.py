@@ -56,7 +56,7 @@ def merge_texts(
     heads = [front_matter_lines(lines) for lines in parts]
     tops = [lines[:n] for lines, n in zip(parts, heads, strict=True)]
     head, head_clash = _merge_head(*tops, name=names[0])
-    head, head_clash = field_merge.by_fields(head, *tops, name=names[0]) or (head, head_clash)
+    head, head_clash = field_merge.by_fields(head, *tops, is_clash=head_clash, name=names[0]) or (head, head_clash)
     rest = (lines[n:] for lines, n in zip(parts, heads, strict=True))
     body, body_clash = _merge_body(*rest, names=names, is_known=is_known)
     return Merge(style.apply("".join(head + body)), head_clash or body_clash)

@@ -271,3 +271,24 @@ def test_what_each_side_changed_alone_is_kept_where_lines_cannot_be_put_together
         found = front_matter.parse(merge_texts(base, ours, theirs).text)
         assert found.problem is None
         assert found.body == "Text.\n"
+
+
+def test_two_times_of_the_last_change_are_no_clash() -> None:
+    """Every tool that changes a note writes it."""
+    times = ("2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z")
+    for first, second in (times, times[::-1]):
+        ours = front_matter.edit(LINKED, {"status": "done", "updated": first})
+        theirs = front_matter.edit(LINKED, {"tags": ["hot", "green"], "updated": second})
+        merged = merge_texts(LINKED, ours, theirs)
+        assert not merged.clash
+        assert front_matter.parse(merged.text).fields["updated"] == max(times)
+        assert front_matter.parse(merged.text).fields["status"] == "done"
+        assert not has_clash(merged.text)
+    commented = LINKED.replace("tags:", "# mine\ntags:")
+    merged = merge_texts(
+        commented,
+        front_matter.edit(commented.replace("mine", "ours"), {"updated": times[0]}),
+        front_matter.edit(commented.replace("mine", "theirs"), {"updated": times[1]}),
+    )
+    assert "# theirs\n" in merged.text
+    assert "# ours\n" in merged.text

@@ -15,12 +15,13 @@ from confide_daemon.notes import front_matter
 
 
 def by_fields(
-    merged: Sequence[str], base: Sequence[str], ours: Sequence[str], theirs: Sequence[str], *, name: str
+    merged: Sequence[str], base: Sequence[str], ours: Sequence[str], theirs: Sequence[str], *, is_clash: bool, name: str
 ) -> tuple[list[str], bool] | None:
-    """Theirs with what ours alone changed, and as comments what gave way.
+    """Theirs with what ours alone changed, and as comments what gave way. Of two times of the last change the later one is right.
 
     Args:
         merged: what came of their lines; like the others lines of front matter with both fences, "\\n" at the end of each, or none at all.
+        is_clash: something gave way in it.
         name: what the comments call ours.
 
     Returns:
@@ -37,13 +38,19 @@ def by_fields(
     clashing: list[str] = []
     for field in known | one.fields | other.fields:
         before, mine, incoming = (fields.get(field) for fields in (known, one.fields, other.fields))
-        if before not in (mine, incoming) and mine != incoming:
+        if field == "updated" and isinstance(mine, str) and isinstance(incoming, str):
+            wanted[field] = max(mine, incoming)
+        elif before not in (mine, incoming) and mine != incoming:
             clashing.append(field)
             # Two lists that were both added to.
             wanted[field] = incoming if found.problem else found.fields.get(field)
         else:
             wanted[field] = mine if incoming == before else incoming
-    if not found.problem and all(found.fields.get(field) == value for field, value in wanted.items()):
+    if (
+        (clashing or not is_clash)
+        and not found.problem
+        and all(found.fields.get(field) == value for field, value in wanted.items())
+    ):
         return None
     has_lost = any(wanted[field] != one.fields.get(field) for field in clashing)
     try:
@@ -51,7 +58,10 @@ def by_fields(
     except (front_matter.UnreadableError, InvalidTextError):
         head, has_lost = "".join(theirs), True
     lines = split_keeping_ends(head)
-    comments = as_comments([line for line in ours if line not in lines], name) if has_lost else []
+    gone = [line for line in ours if line not in lines]
+    if not has_lost:  # but what a person says to others beside the fields
+        gone = [line for line in gone if line not in base and line.lstrip().startswith("#")]
+    comments = as_comments(gone, name)
     explained = [*lines[:-1], *comments, lines[-1]]
     is_right = front_matter.parse("".join(explained)).fields == front_matter.parse(head).fields
-    return (explained if is_right else lines), has_lost
+    return (explained if is_right else lines), has_lost or bool(comments)
