@@ -15,7 +15,7 @@ _NUMBERED_VARIABLE: Final = (
     r"^(?:[a-z]{0,20}(?:pass|pwd|pw|token|key|secret|value|val|arg|var|str|tmp|temp|match|group|opt|user|name|type|test"
     r"|int|uint|utf|sha|md|rsa|aes)[a-z]{0,20})\d{1,3}$"
 )
-_ADDRESS: Final = r"^[a-zA-Z][\w+.-]{1,20}://|^[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}$|^www\."
+_ADDRESS: Final = r"https?://|^[a-zA-Z][\w+.-]{1,20}://|^[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}$|^www\."
 _PATH: Final = r"^(?:~?/|\.{1,2}/|[A-Za-z]:\\)[\w.@ /\\-]{1,200}$"
 _UUID: Final = r"^\{?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\}?$"
 _HEX: Final = r"^[0-9a-fA-F]+$"
@@ -26,7 +26,9 @@ _TECHNICAL: Final = (
     r"|float|str|i|u|f|p|h)-?_?\d{1,5}\w{0,4})$"
 )
 """Numbers, dates, versions, names of types and algorithms. Passwords of digits alone are lost with them."""
-_NAMING: Final = ("password", "passwd", "apikey", "api_key", "secret", "token", "credential")
+_CONTINUED: Final = r"^[A-Za-z_]\w*[=(\[]|\]\(|^[(\[]"
+"""An argument, a call, a link of markdown."""
+_NAMING: Final = ("password", "passwd", "psk", "apikey", "api_key", "secret", "token", "credential")
 """In an identifier they say that it is the name of such a thing: `HTTPPasswordMgr`."""
 _MARKS: Final = frozenset("!@#$%^&*?~+=")
 _JOINTS: Final = frozenset("_-./:|")
@@ -89,7 +91,7 @@ def is_unmistakable(value: str) -> bool:
 
 def _is_talk(value: str, name: str) -> bool:
     """Whether a sentence goes on: "pass `mode=2`", "the password \\r\\n" of a protocol."""
-    return name.lower() == "pass" or "\\" in value or _compiled(r"^[A-Za-z_]\w*=").search(value) is not None
+    return name.lower() == "pass" or "\\" in value or _compiled(_CONTINUED).search(value) is not None
 
 
 def _is_name(value: str, name: str) -> bool:
@@ -120,7 +122,7 @@ def _is_chosen(value: str, promise: Promise, place: Place) -> bool:
     """Whether what could be a variable's name is rather a credential."""
     has_digit = any(c.isdigit() for c in value)
     if is_random(value, 16):
-        return True
+        return has_digit  # of random names of 24 characters one in a hundred has none; names of code have none mostly
     if promise.demand is not Demand.PASSWORD:
         return False
     is_told = place.is_line or place.how in ("option", "xml", "spoken", "pair", "said")
@@ -147,7 +149,7 @@ def _is_password(value: str, place: Place) -> bool:
     if (
         place.how == "said"
         and not place.is_quoted
-        and not (_is_mixed(value) or (has_digit and _signs(value) and is_cased and len(value) >= 8))
+        and not ((has_digit and _is_mixed(value)) or (has_digit and _signs(value) and is_cased and len(value) >= 8))
     ):
         return False
     if has_digit:
