@@ -18,6 +18,7 @@ BENCHES = (
     "hybrid",
     "search_while_indexing",
     "notes_listing",
+    "entities",
     "index_size",
     "saved",
     "note_store",
