@@ -76,3 +76,36 @@ async def test_what_is_wrong_with_each_entry_of_a_long_list_is_said_once(agent: 
     assert [problem.split()[0] for problem in problems] == ["'relations'", "'created'"]
     (listed,) = (await agent.call("memory_list"))["memories"]
     assert listed["problems"] == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("title: Tea\n", "title: Tea: how to brew it\n"),
+        ("title: Tea\n", "title: [Tea\n"),
+        ("status: open\n", "<<<<<<< HEAD\nstatus: open\n=======\nstatus: done\n>>>>>>> theirs\n"),
+        ("status: open\n", "status: open\nstatus: done\n"),
+        ("status: open\n", "status: *open\n"),
+        ("status: open\n", "status: open\n\tindented: x\n"),
+        ("status: open\n", "this is no field\nstatus: open\n"),
+    ],
+)
+async def test_front_matter_that_is_no_yaml_keeps_what_can_be_read_of_it(
+    agent: Agent, laptop: Machine, before: str, after: str
+) -> None:
+    """A colon too many, or a merge of git's, does not make it another note; what is wrong is said, and nothing is changed by a tool."""
+    text = "---\nid: mem_tea_1_abcdef12\ntitle: Tea\nstatus: open\ntags:\n  - hot\n  - green\nimportance: high\n---\n\nTea.\n"
+    other = await agent.note("Coffee.")
+    await laptop.put("memory/notes/odd.md", text)
+    await agent.call("memory_link", id=other, relatedId="mem_tea_1_abcdef12", relation="contradicts")
+    odd = text.replace(before, after)
+    await laptop.put("memory/notes/odd.md", odd, base=1)
+    note = await agent.call("memory_get", id="mem_tea_1_abcdef12")
+    assert (note["tags"], note["level"], note["content"]) == (["hot", "green"], "high", "Tea.")
+    assert (len(note["problems"]), len(note["relations"])) == (1, 1)
+    assert "cannot be changed field by field" in await agent.refused("memory_update", id=note["id"], tags=["cold"])
+    assert laptop.files["proj", "memory/notes/odd.md"] == odd
+    repaired = await agent.call("memory_store", content=text, path="memory/notes/odd.md", mode="replace")
+    assert repaired["path"] == "memory/notes/odd.md"
+    note = await agent.call("memory_get", id="mem_tea_1_abcdef12")
+    assert (note["title"], note["status"], note["problems"]) == ("Tea", "open", [])

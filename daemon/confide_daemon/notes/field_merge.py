@@ -63,5 +63,6 @@ def by_fields(
         gone = [line for line in gone if line not in base and line.lstrip().startswith("#")]
     comments = as_comments(gone, name)
     explained = [*lines[:-1], *comments, lines[-1]]
-    is_right = front_matter.parse("".join(explained)).fields == front_matter.parse(head).fields
+    again = front_matter.parse("".join(explained))
+    is_right = again.problem is None and again.fields == front_matter.parse(head).fields
     return (explained if is_right else lines), has_lost or bool(comments)

@@ -13,14 +13,19 @@ from typing import Any, ClassVar
 
 import yaml
 
-from confide_daemon.documents import front_matter_lines
+from confide_daemon.documents import front_matter_lines, split_keeping_ends
 from confide_daemon.errors import InvalidTextError
 from confide_daemon.line_ends import MARK
 from confide_daemon.notes import patches
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
+MOST_FIELDS = 200  # that are read one by one
 FENCE = "---\n"
+
+
+# How a line begins that begins a field.
+_FIELD = re.compile(r"[^\s#'\"\[\]{}?&*!|>%@`<=,-][^:]*:(?=\s|$)")
 
 
 class UnreadableError(ValueError):
@@ -32,7 +37,7 @@ class FrontMatter:
     """The parts of a document: `head` with both fences ("" without any), `body` after it, and the fields of the head.
 
     Attributes:
-        problem: why the fields could not be read; there are none then.
+        problem: why the whole could not be read; `fields` are those that can be read by themselves then.
     """
 
     head: str
@@ -55,10 +60,11 @@ def split(text: str) -> tuple[str, str]:
 def parse(text: str) -> FrontMatter:
     """The document's parts; never raises."""
     head, body = split(text)
+    inside = _parts(head)[1]
     try:
-        return FrontMatter(head, body, _fields_of(_composed(_parts(head)[1])))
+        return FrontMatter(head, body, _fields_of(_composed(inside)))
     except UnreadableError as error:
-        return FrontMatter(head, body, {}, str(error))
+        return FrontMatter(head, body, _readable(inside), str(error))
 
 
 def edit(text: str, changes: Mapping[str, Any]) -> str:
@@ -179,6 +185,31 @@ def _composed(inside: str) -> yaml.MappingNode | None:
     if twice:
         raise UnreadableError("its front matter has a field twice")
     return node
+
+
+def _readable(inside: str) -> dict[str, Any]:
+    """What can be read of front matter that is no YAML as a whole, field by field: a colon too many in a title, or the marks of a merge
+    of git's, must not take the id from a note."""
+    if len(inside.encode(errors="replace")) > MAX_BYTES:
+        return {}
+    blocks: list[str] = []
+    is_within = False
+    for line in split_keeping_ends(inside):
+        if _FIELD.match(line):
+            blocks.append(line)
+            is_within = True
+        elif is_within and (line[:1] in " \t-#" or not line.strip()):
+            blocks[-1] += line
+        else:
+            is_within = False
+    found: dict[str, Any] = {}
+    for block in blocks[:MOST_FIELDS]:
+        try:
+            fields = _fields_of(_composed(block))
+        except UnreadableError:
+            continue
+        found = fields | found  # the first of two of one name counts
+    return found
 
 
 _PLAIN: tuple[tuple[re.Pattern[str], Any], ...] = (
