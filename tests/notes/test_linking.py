@@ -101,3 +101,18 @@ async def test_a_note_states_so_many_relations(agent: Agent, laptop: Machine) ->
     note = id_of_path("proj", "memory/notes/a.md")
     text = await agent.refused("memory_link", id=note, relatedId=other, relation="see_also")
     assert "at most 64 relations" in text
+
+
+async def test_of_a_note_that_many_are_part_of_some_relations_are_told_and_all_counted(
+    agent: Agent, laptop: Machine
+) -> None:
+    other = await agent.note("What it builds upon.")
+    hub = await agent.note("The plan.", relatedTo=[other], relation="depends_on")
+    for number in range(105):
+        text = f"---\nrelations:\n  part_of: {hub}\n---\n\nPart {number}.\n"
+        await laptop.put(f"memory/notes/part{number}.md", text)
+    note = await agent.call("memory_get", id=hub)
+    assert (len(note["relations"]), note["relationCount"]) == (100, 106)
+    assert (note["relations"][0]["id"], note["relations"][0]["direction"]) == (other, "to")
+    part = id_of_path("proj", "memory/notes/part104.md")
+    assert [one["id"] for one in (await agent.call("memory_get", id=part))["relations"]] == [hub]

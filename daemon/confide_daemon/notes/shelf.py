@@ -235,7 +235,7 @@ def _full(store: Store, row: NoteRow, projects: frozenset[str] | None) -> FullNo
             raise NotFoundError("there is no note of that id", hint="it may have been deleted just now")
         relations = store.note_relations([row.id], projects)
         others = {end for one in relations for end in (one.note, one.other) if end != row.id}
-        related = {other: found for other in sorted(others) if (found := store.note(other, projects))}
+        related = store.notes_named(sorted(others), projects)
     return FullNote(row, notes.read(row.project, row.path, revision.text), revision.text, relations, related)
 
 
