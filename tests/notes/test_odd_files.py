@@ -109,3 +109,9 @@ async def test_front_matter_that_is_no_yaml_keeps_what_can_be_read_of_it(
     assert repaired["path"] == "memory/notes/odd.md"
     note = await agent.call("memory_get", id="mem_tea_1_abcdef12")
     assert (note["title"], note["status"], note["problems"]) == ("Tea", "open", [])
+
+
+async def test_only_tags_have_a_mark(agent: Agent) -> None:
+    note = await agent.note("Headers.", tags=["#c"], keywords=["#include", "#define"])
+    whole = await agent.call("memory_get", id=note)
+    assert (whole["tags"], whole["keywords"]) == (["c"], ["#include", "#define"])

@@ -243,7 +243,9 @@ class _Reading:
         # People write one tag, or several with commas between.
         items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
         found = [_plain(item) for item in items]
-        kept = list(dict.fromkeys(word.lstrip("#") for word in found if word and len(word) <= MAX_WORD))
+        # `#tag` is how people write a tag; a keyword such as `#include` is what it is.
+        mark = "#" if name == "tags" else ""
+        kept = list(dict.fromkeys(word.lstrip(mark) for word in found if word and len(word) <= MAX_WORD))
         if None in found or any(word and len(word) > MAX_WORD for word in found):
             self._problem(f"'{name}' holds something that is no word of at most {MAX_WORD} characters")
         if len(kept) > most:
