@@ -142,3 +142,17 @@ async def test_a_file_by_hand_is_a_note_and_stays_as_it_is(agent: Agent, laptop:
     assert len(note["problems"]) == 2
     assert laptop.files["proj", "memory/notes/coffee.md"] == odd
     assert laptop.files["proj", "memory/notes/tea.md"] == text
+
+
+async def test_a_note_that_is_sent_again_is_there_though_what_it_names_is_not(agent: Agent) -> None:
+    """A link broke before the answer came, and somebody deleted the other note meanwhile."""
+    other = await agent.note("Other.")
+    arguments = {"content": "Text.", "title": "T", "relatedTo": [other]}
+    again: Any = {"confide/operation": "ab" * 16}
+    first = await agent.client.call_tool("memory_store", arguments, meta=again)
+    await agent.call("memory_delete", id=other)
+    second = await agent.client.call_tool("memory_store", arguments, meta=again)
+    assert first.structured_content is not None
+    assert second.structured_content is not None
+    assert second.structured_content["id"] == first.structured_content["id"]
+    assert "no note of that id" in await agent.refused("memory_store", **(arguments | {"content": "More."}))

@@ -98,6 +98,12 @@ class Notes:
 
         return await (self._written(work) if look is None else self._threads.write(work))
 
+    async def was_made(self, operation: Operation | None) -> bool:
+        """Whether a change under this id was made before."""
+        if operation is None:
+            return False
+        return await self._threads.read(lambda store: store.operation(operation.id) is not None)
+
     async def take(self, drafts: Sequence[Draft], intake: Intake, *, is_dry: bool = False) -> list[Taken]:
         """Takes in notes from elsewhere, which bring their ids, in one transaction; a dry run writes nothing.
 

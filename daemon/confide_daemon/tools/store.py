@@ -137,10 +137,12 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     draft = note_form.draft(context, arguments, task_id)
     grants = context.grants
     grants.require_write(project, naming.folder_of(task_id))
-    for relation in draft.relations:
-        await context.space.notes.row(relation.other, grants.projects_among(None))
     asked = json.dumps([DEFINITION.name, project, arguments], sort_keys=True, default=str)
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
+    # What was stored stays stored, whatever has become of the others since.
+    if draft.relations and not await context.space.notes.was_made(operation):
+        for relation in draft.relations:
+            await context.space.notes.row(relation.other, grants.projects_among(None))
     said = f"{draft.title or ''}\n{draft.body}"
     words = [] if draft.tags else suggestions.words_of(said)
     async with context.space.duplicates.looking(draft.body) as look:
