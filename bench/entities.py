@@ -3,7 +3,7 @@
     python -m bench.entities [--notes 30000] [--entities 10000]
 
 In process, through the store as the tools ask it. `warm` while nobody writes; `cold` is the first call after a write, which has to list
-the entities again. Times are the CPU's of the calling thread. The budget: p95 of 20 ms for a warm search among 10,000 entities.
+the names again. Times are the CPU's of the calling thread. The budget: p95 of 20 ms for a search among 10,000 entities, cold too.
 """
 
 from __future__ import annotations
@@ -89,9 +89,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         fill(store, options.notes, called)
 
         def search() -> None:
-            with store.reading():
-                found = store.entities(here, tasks=False, type=None)
-            entities.matches(rng.choice(called)[1:-2], found, limit=5)
+            entities.search(store, rng.choice(called)[1:-2], here, tasks=False, limit=5)
 
         def counts() -> None:
             with store.reading():
@@ -104,7 +102,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             "project_summary counts": times(counts, store._remembered.forget),
         }
         store.close()
-    is_met = told["entity_search warm"]["p95_ms"] <= BUDGET_MS
+    is_met = told["entity_search cold"]["p95_ms"] <= BUDGET_MS
     print(json.dumps({"notes": options.notes, "entities": options.entities, **told, "ok": is_met}, indent=1))
     return 0 if is_met else 1
 

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from confide_daemon.documents import check_path, check_text
 from confide_daemon.errors import NotFoundError
-from confide_daemon.notes import front_matter, past
+from confide_daemon.notes import entities, front_matter, past
 from confide_daemon.notes import note as notes
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Look
@@ -180,6 +180,12 @@ class Notes:
                 return store.entities(projects, tasks=tasks, type=type)
 
         return await self._threads.read(work)
+
+    async def entities_like(
+        self, query: str, projects: frozenset[str] | None, *, tasks: bool, limit: int
+    ) -> list[tuple[EntityRow, float]]:
+        """(entity, similarity in 0 to 1) of those whose names are like the query; see `entities.search`."""
+        return await self._threads.read(lambda store: entities.search(store, query, projects, tasks=tasks, limit=limit))
 
     async def counts(self, projects: frozenset[str] | None) -> NoteCounts:
         """How many notes there are in the projects."""

@@ -20,18 +20,37 @@ TOP = 10
 MOST_KINDS = 50
 
 
-def listed(rows: Rows, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
+def keys(rows: Rows, projects: frozenset[str] | None, *, tasks: bool) -> list[str]:
+    """The names of all entities as they are compared (folded), each once; of notes that belong to tasks, or of others."""
+    where, values = _within(projects, _names(rows, projects))
+    sql = f"""SELECT DISTINCT n.entity_key FROM note n INDEXED BY note_entities
+              WHERE n.entity_key IS NOT NULL AND {where} AND n.task IS {"NOT " if tasks else ""}NULL"""
+    return [key for (key,) in rows(sql, values)]
+
+
+def listed(
+    rows: Rows,
+    projects: frozenset[str] | None,
+    *,
+    tasks: bool | None,
+    type: str | None,
+    among: Sequence[str] | None = None,
+) -> list[EntityRow]:
     """Every entity with its notes; those of one name in several projects are several. The most written about first.
 
     Args:
         tasks: only of notes that belong to tasks (True), only of others (False), or of all (None).
         type: only of notes of this type.
+        among: only these, by their names as they are compared.
     """
     names = _names(rows, projects)
     where, values = _within(projects, names)
     if type is not None:
         where += " AND n.type COLLATE NOCASE IN (SELECT value FROM json_each(?))"
         values.append(json.dumps(spellings(rows, "type", [type])))
+    if among is not None:
+        where += " AND n.entity_key IN (SELECT value FROM json_each(?))"
+        values.append(json.dumps(list(among)))
     found: list[EntityRow] = []
     for is_of_tasks in (False, True) if tasks is None else (tasks,):
         # SQLite takes the first column from the row that has the maximum: the newest spelling counts. Grouped by what the index is in

@@ -506,6 +506,12 @@ class Store(Protocol):
     def entities(self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
         """What the notes are about, the most written about first."""
 
+    def entity_keys(self, projects: frozenset[str] | None, *, tasks: bool) -> list[str]:
+        """The names of what notes are about, folded, each once; of notes that belong to tasks, or of others."""
+
+    def entities_among(self, keys: Sequence[str], projects: frozenset[str] | None, *, tasks: bool) -> list[EntityRow]:
+        """What is about these names, the most written about first."""
+
     def note_counts(self, projects: frozenset[str] | None) -> NoteCounts:
         """How many notes there are."""
 

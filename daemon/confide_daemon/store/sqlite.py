@@ -465,6 +465,15 @@ class SqliteStore(SqliteUpkeep):
         key = ("entities", projects, tasks)
         return self._remembered.get(key, lambda: entities.listed(self._rows, projects, tasks=tasks, type=None))
 
+    def entity_keys(self, projects: frozenset[str] | None, *, tasks: bool) -> list[str]:
+        """The names of all entities."""
+        key = ("entity keys", projects, tasks)
+        return self._remembered.get(key, lambda: entities.keys(self._rows, projects, tasks=tasks))
+
+    def entities_among(self, keys: Sequence[str], projects: frozenset[str] | None, *, tasks: bool) -> list[EntityRow]:
+        """Those of some names."""
+        return entities.listed(self._rows, projects, tasks=tasks, type=None, among=keys)
+
     def note_counts(self, projects: frozenset[str] | None) -> NoteCounts:
         """How many notes there are."""
         return entities.counts(self._rows, projects)

@@ -45,7 +45,8 @@ DEFINITION = Definition(
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """List the entities of the notes that the caller reaches. Raises GrantError and ToolError as `memory_search`."""
-    found = await reached(context, arguments, type=arguments.get("type"))
+    projects, tasks = reached(context, arguments)
+    found = await context.space.notes.entities(projects, tasks=tasks, type=arguments.get("type"))
     structured = {"entities": [wire(one) for one in found[:MOST]], "total": len(found)}
     lines = [
         f"{one.name} [{one.project}] {one.written} notes, last {iso(one.last_updated)[:10]}" for one in found[:MOST]
@@ -53,13 +54,13 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return ToolResult(structured, "\n".join(lines) or "No note says what it is about.")
 
 
-async def reached(context: ToolContext, arguments: dict[str, Any], *, type: str | None = None) -> list[EntityRow]:
-    """The entities of the notes asked for; of notes that belong to tasks only where those are asked for."""
+def reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset[str] | None, bool]:
+    """(projects, whether tasks are asked for): those of tasks are looked at only where they are asked for."""
     grants = context.grants
     grants.require_source("memory")
     scope = arguments["scope"]
     wanted = reach.projects(context, arguments.get("project"), "project" if scope == "task" else scope)
-    return await context.space.notes.entities(grants.projects_among(wanted), tasks=scope == "task", type=type)
+    return grants.projects_among(wanted), scope == "task"
 
 
 def wire(one: EntityRow) -> dict[str, Any]:

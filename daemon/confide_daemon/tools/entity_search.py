@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from confide_daemon.notes import entities
 from confide_daemon.notes.note import MAX_WORD
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import NUMBER, Definition, record
@@ -29,8 +27,9 @@ DEFINITION = Definition(
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Find entities by their names. Raises GrantError as `memory_search`."""
-    found = await reached(context, arguments)
-    near = await asyncio.to_thread(entities.matches, arguments["query"], found, limit=arguments["limit"])
+    projects, tasks = reached(context, arguments)
+    find = context.space.notes.entities_like
+    near = await find(arguments["query"], projects, tasks=tasks, limit=arguments["limit"])
     structured = {"matches": [{**wire(one), "score": score} for one, score in near]}
     lines = [f"{one.name} [{one.project}] {score:.2f}, {one.written} notes" for one, score in near]
     return ToolResult(structured, "\n".join(lines) or "No entity has a name like this.")
