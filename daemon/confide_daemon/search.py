@@ -36,7 +36,8 @@ from confide_daemon.searching.snippets import Candidate, Group, Grouping
 from confide_daemon.searching.succession import Succession, relatives
 from confide_daemon.searching.words import MOST_TERMS, Question, of_days, question
 from confide_daemon.store.pieces import piece_header
-from confide_daemon.store.protocol import Filter, Generation, HitRow, Place, Store
+from confide_daemon.store.protocol import Store
+from confide_daemon.store.rows import Filter, Generation, HitRow, Place
 
 if TYPE_CHECKING:
     from confide_daemon.embed.rerank import Reranker

@@ -18,7 +18,7 @@ from confide_daemon.errors import StorageError
 from confide_daemon.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store import salvage
 from confide_daemon.store.connection import connect, storage_errors
-from confide_daemon.store.protocol import RevisionRow
+from confide_daemon.store.rows import RevisionRow
 from confide_daemon.store.sqlite import SqliteStore
 
 KEY = os.urandom(32)

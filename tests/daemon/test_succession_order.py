@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from confide_daemon.searching.succession import Succession
-from confide_daemon.store.protocol import Supersession
+from confide_daemon.store.rows import Supersession
 
 
 def links_of(pairs: set[tuple[int, int]]) -> list[Supersession]:

@@ -61,7 +61,7 @@ def test_a_person_and_an_agent_work_on_one_note(tmp_path: Path) -> None:
             assert kept["queued"] is True
             assert call("memory_update", id=kept["id"], status="planned")["queued"] is True
             assert call("memory_delete", id=stored["id"])["queued"] is True
-            assert "status: \"planned\"" in machine.run("queue", "--show")
+            assert 'status: "planned"' in machine.run("queue", "--show")
             relay.mend()
             wait_until("the queue to be empty", lambda: machine.json("queue")["queuedOffline"] == 0)
             assert machine.json("queue")["deadLetters"] == 0

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from confide_daemon.searching.snippets import Group, snippet
 from confide_daemon.searching.succession import Relative, Succession
-from confide_daemon.store.protocol import HitRow, NoteRow, Supersession
+from confide_daemon.store.rows import HitRow, NoteRow, Supersession
 
 
 @dataclass(frozen=True, slots=True)

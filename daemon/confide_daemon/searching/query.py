@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from confide_daemon.store.protocol import Filter
+from confide_daemon.store.rows import Filter
 
 
 @dataclass(frozen=True, slots=True)

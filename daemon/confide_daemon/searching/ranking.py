@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from confide_daemon.searching.calibration import SATURATION
-from confide_daemon.store.protocol import Place
+from confide_daemon.store.rows import Place
 
 RANKS = ("relevance", "balanced", "importance", "recency")
 RANKINGS = ("confide", "original")

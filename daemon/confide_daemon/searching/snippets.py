@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from confide_daemon.store.protocol import HitRow, Place
+from confide_daemon.store.rows import HitRow, Place
 
 # Two pieces say the same when they share so much of their words and all of their numbers: "budget 5,000" and "budget 6,000" differ.
 ALIKE = 0.9

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from confide_daemon.store.protocol import NoteRow, Store, Supersession
+from confide_daemon.store.protocol import Store
+from confide_daemon.store.rows import NoteRow, Supersession
 
 # Notes that a hit is said to be superseded by, the newest first; `memory_get` names all.
 MOST_TOLD = 5

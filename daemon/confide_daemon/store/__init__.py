@@ -1,6 +1,7 @@
 """Where a space is kept. `Store` says what a backend must do; `sqlite` is the one that ships."""
 
-from confide_daemon.store.protocol import (
+from confide_daemon.store.protocol import Store
+from confide_daemon.store.rows import (
     Breach,
     DocumentRow,
     EntityRow,
@@ -22,7 +23,6 @@ from confide_daemon.store.protocol import (
     RevisionEntry,
     RevisionRow,
     SourceCount,
-    Store,
     Supersession,
     TranscriptRow,
     Waiting,

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from confide_daemon.store.filters import spellings
-from confide_daemon.store.protocol import EntityRow, NoteCounts
+from confide_daemon.store.rows import EntityRow, NoteCounts
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

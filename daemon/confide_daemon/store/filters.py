@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from confide_daemon.store.notes import folded
-from confide_daemon.store.protocol import Filter
+from confide_daemon.store.rows import Filter
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

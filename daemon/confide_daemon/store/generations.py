@@ -17,7 +17,7 @@ import numpy as np
 
 from confide_daemon.embed.protocol import Vectors
 from confide_daemon.store.connection import carried
-from confide_daemon.store.protocol import Generation, Waiting, model_name
+from confide_daemon.store.rows import Generation, Waiting, model_name
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

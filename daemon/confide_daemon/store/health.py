@@ -23,7 +23,7 @@ from confide_daemon.documents import text_hash
 from confide_daemon.errors import DamagedError
 from confide_daemon.store import keyword
 from confide_daemon.store.pieces import piece_hash
-from confide_daemon.store.protocol import Breach
+from confide_daemon.store.rows import Breach
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

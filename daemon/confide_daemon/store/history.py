@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confide_daemon.store.protocol import RevisionEntry
+from confide_daemon.store.rows import RevisionEntry
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

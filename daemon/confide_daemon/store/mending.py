@@ -17,7 +17,7 @@ from confide_daemon.errors import DamagedError
 from confide_daemon.store import health, recovery
 from confide_daemon.store.connection import migrations
 from confide_daemon.store.health import MIRRORS, SLICE, TEXTS
-from confide_daemon.store.protocol import Healed
+from confide_daemon.store.rows import Healed
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 Remove = Callable[[Sequence[int]], None]

@@ -14,7 +14,7 @@ from typing import Any
 from confide_daemon.notes import naming
 from confide_daemon.store.filters import GLOB_MARKS, spellings
 from confide_daemon.store.notes import SELECT, TAG_MARK, folded, row_of
-from confide_daemon.store.protocol import NoteFilter, NoteList, NoteRow
+from confide_daemon.store.rows import NoteFilter, NoteList, NoteRow
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.embed.protocol import Vectors
-from confide_daemon.store.protocol import NotePiece, NotePlace
+from confide_daemon.store.rows import NotePiece, NotePlace
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confide_daemon.notes.note import Note
-from confide_daemon.store.protocol import DocumentRow, NoteRow, RelationRow, Supersession
+from confide_daemon.store.rows import DocumentRow, NoteRow, RelationRow, Supersession
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confide_daemon.store.protocol import OperationRow
+from confide_daemon.store.rows import OperationRow
 
 KEPT_S = 90 * 86400.0
 """How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confide_daemon.store.protocol import ProjectRow
+from confide_daemon.store.rows import ProjectRow
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

@@ -14,8 +14,8 @@ import apsw
 
 from confide_daemon.store import disk, health, mending, salvage, space_return
 from confide_daemon.store.connection import connect, migrate, storage_errors
-from confide_daemon.store.protocol import Breach, Healed
 from confide_daemon.store.remembered import Remembered
+from confide_daemon.store.rows import Breach, Healed
 
 
 class SqliteUpkeep:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from confide_daemon.store.protocol import TranscriptRow
+from confide_daemon.store.rows import TranscriptRow
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

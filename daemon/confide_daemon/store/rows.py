@@ -1,0 +1,334 @@
+"""The rows that a store speaks in: what it is given and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """A document at its newest revision."""
+
+    id: int
+    project: str
+    path: str
+    revision: int
+    hash: str
+    deleted: bool
+    author: str
+    updated_at: float  # seconds since 1970
+    source: str
+    day: str  # ISO
+    chunking: str | None
+    clash: bool = False  # its text holds two versions of some lines
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionRow:
+    """One revision; `text` is None where it deleted the document."""
+
+    number: int
+    hash: str
+    text: str | None
+    author: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionEntry:
+    """One revision without its text."""
+
+    number: int
+    hash: str
+    author: str
+    created_at: float
+    deleted: bool
+    clash: bool
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    """A project with what it holds."""
+
+    name: str
+    files: int
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    """A change that was made under an id; `previous` is the hash of the document before it, None if there was none."""
+
+    id: str
+    asked: str  # a hash of what was asked
+    revision: int
+    hash: str
+    previous: str | None
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptRow:
+    """How far one session's transcript has come; see `store/sql/0004_transcripts.sql`."""
+
+    id: int  # 0: not stored yet
+    project: str
+    agent: str
+    session: str
+    version: int
+    offset: int
+    head: str
+    mark: str
+    forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRow:
+    """A living note with its document; times are seconds since 1970, `importance` is 0 to 1."""
+
+    document: int
+    id: str
+    project: str
+    path: str
+    revision: int
+    task_id: str | None
+    title: str
+    type: str | None
+    category: str | None
+    entity: str | None
+    status: str | None
+    source: str | None
+    tags: tuple[str, ...]
+    importance: float
+    created_at: float
+    updated_at: float
+    author: str
+    uses: int  # how often it was read, or shown among what a search found
+    problems: int  # how many things in its front matter were not understood
+
+
+class EntityRow(NamedTuple):
+    """Something that notes are about, in one project; times are seconds since 1970."""
+
+    name: str
+    project: str
+    is_of_tasks: bool
+    written: int  # notes about it
+    first_seen: float
+    last_updated: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoteCounts:
+    """How many notes there are, by type and category ("" for none); times are seconds since 1970, None without any note."""
+
+    total: int
+    with_problems: int
+    by_type: dict[str, int]
+    by_category: dict[str, int]
+    created_at: float | None
+    updated_at: float | None
+
+
+class NotePiece(NamedTuple):
+    """One of the first pieces of a note."""
+
+    id: int
+    document: int
+    position: int
+    hash: bytes
+    tokens: int
+    text: str
+
+
+class NotePlace(NamedTuple):
+    """Where a note lies; `updated_at` is seconds since 1970."""
+
+    document: int
+    project: str
+    task_id: str | None
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoteFilter:
+    """Which notes are listed. None, or nothing: no limit. Words are compared without regard to case; times are seconds since 1970.
+
+    Attributes:
+        without_tasks: notes of tasks are left out, those of `task_id` in `task_projects` (None: any of the projects) excepted.
+        tags: all must be there.
+        path: a file, a folder, or a glob.
+        since, until: of the last change; the first is included, the second is not.
+    """
+
+    projects: frozenset[str] | None = None
+    without_tasks: bool = True
+    task_id: str | None = None
+    task_projects: frozenset[str] | None = None
+    types: tuple[str, ...] = ()
+    category: str | None = None
+    entity: str | None = None
+    status: str | None = None
+    tags: tuple[str, ...] = ()
+    path: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoteList:
+    """A page of a list of notes.
+
+    Attributes:
+        notes: each with the text of its first piece, "" where it has none.
+        total: how many there are on all pages.
+    """
+
+    notes: list[tuple[NoteRow, str]]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRow:
+    """What one note states of another, by their ids."""
+
+    note: str
+    kind: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The vectors of one model. The live one serves searches; others are being built beside it, or stand by."""
+
+    id: int
+    provider: str
+    model: str
+    dimensions: int
+    live: bool
+
+    @property
+    def name(self) -> str:
+        """What vectors must share to be compared."""
+        return model_name(self.provider, self.model, self.dimensions)
+
+
+def model_name(provider: str, model: str, dimensions: int) -> str:
+    """provider/model/dimensions: what vectors must share to be compared."""
+    return f"{provider}/{model}/{dimensions}"
+
+
+@dataclass(frozen=True, slots=True)
+class PieceChanges:
+    """What cutting a document again changed."""
+
+    added: int
+    kept: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A piece without a vector."""
+
+    id: int
+    hash: bytes
+    text: str
+    added_at: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a search may see. None: no limit."""
+
+    projects: frozenset[str] | None = None
+    sources: frozenset[str] | None = None
+    path: str | None = None  # a file, a folder, or a glob
+    since: str | None = None  # ISO days, both included
+    until: str | None = None
+    # What notes say of themselves, compared without regard to case; documents that are none do not pass.
+    tags: frozenset[str] = frozenset()  # all of them
+    types: frozenset[str] | None = None  # one of them
+    category: str | None = None
+    entity: str | None = None
+    # Notes of tasks are left out, but those of this task in these projects (None: in any).
+    without_tasks: bool = False
+    task: str | None = None
+    task_projects: frozenset[str] | None = None
+
+
+class Place(NamedTuple):
+    """Where a piece stands in its document, and what ranks need to know of the document; a search makes hundreds."""
+
+    id: int
+    document: int
+    position: int
+    day: str
+    project: str
+    source: str
+    pieces: int | None = None  # of its document; None: nobody has counted
+
+
+class HitRow(NamedTuple):
+    """A piece with its document, as it is shown; a search makes dozens."""
+
+    id: int
+    document: int
+    position: int
+    start_line: int
+    end_line: int
+    heading: str
+    tokens: int
+    text: str
+    project: str
+    path: str
+    source: str
+    author: str
+    updated_at: float
+    words: str = ""
+    importance: float | None = None  # 0 to 1; None: the document says nothing of it
+    uses: int = 0  # how often the document was read, or shown among what a search found
+
+
+@dataclass(frozen=True, slots=True)
+class Supersession:
+    """A note that says it supersedes another one; both by their documents."""
+
+    older: int
+    newer: int
+    id: str  # of the newer one, as all that follows
+    title: str
+    path: str
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCount:
+    """How much of one source there is."""
+
+    files: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What the check at opening found and put right; all zero is the normal case."""
+
+    keyword_rows: int = 0
+    orphan_vectors: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.keyword_rows or self.orphan_vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """Something that does not hold; `what` is one of the words of `store.health`, never content."""
+
+    what: str
+    rows: int
+    found_at: float = 0.0  # seconds since 1970
+    healed_at: float | None = None
