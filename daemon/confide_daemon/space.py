@@ -110,6 +110,7 @@ class Space:
             self._budget,
             settings.chunks,
             self._indexer.wake,
+            self._searcher.warm,
             similarity=settings.duplicate_similarity,
         )
         self.notes = Notes(threads, writer, self._change)

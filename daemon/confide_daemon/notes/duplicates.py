@@ -69,16 +69,19 @@ class Duplicates:
         budget: Budget,
         chunks: ChunkSettings,
         wake: Callable[[], None],
+        warm: Callable[[Generation], None],
         *,
         similarity: float,
     ) -> None:
-        """`wake` tells the indexer that there is something to do; `similarity` is the least of a duplicate."""
+        """`wake` tells the indexer that there is something to do, `warm` that a generation is being searched; `similarity`: the least of a
+        duplicate."""
         self.threads = threads
         self.similarity = similarity
         self._providers = providers
         self._budget = budget
         self._chunks = chunks
         self._wake = wake
+        self._warm = warm
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -122,6 +125,8 @@ class Duplicates:
         try:
             embedded = await self._embed(look.texts)
             look.embedded.set_result(embedded)
+            # Who stores and never searches is compared as quickly.
+            self._warm(embedded.generation)
             await self._keep(embedded, await look.document)
         except ConfideError as error:
             look.give_up(str(error))  # once it has its vectors, the indexer, which does the rest again, tells of it

@@ -71,7 +71,7 @@ class Searcher:
         if self._former is not None:
             self._providers.append(Provider(self._former, self._budget))
         await self._threads.read(self._serving.look)
-        self._warm(live)
+        self.warm(live)
 
     async def close(self) -> None:
         """Ends what goes on in the background, and writes down what questions have cost."""
@@ -113,7 +113,7 @@ class Searcher:
         assert result is not None
         if not self._budget.is_written and self._counting is None:
             self._counting = asyncio.create_task(self._count_later(), name="confide-count")
-        self._warm(live)
+        self.warm(live)
         self._yardsticks.begin(asked.name)
         total = (time.perf_counter() - started) * 1e3
         self._latencies_ms.append(total)
@@ -164,8 +164,8 @@ class Searcher:
         except ConfideError as error:
             log.warning("tokens could not be counted: %s", type(error).__name__)
 
-    def _warm(self, live: Generation | None) -> None:
-        """Brings a generation that went live into memory, in the background; until then the database is searched."""
+    def warm(self, live: Generation | None) -> None:
+        """Brings a generation that went live into memory, in the background; until then the database is searched, which takes longer."""
         if live is None or live.id == self._warmed or (self._warming is not None and not self._warming.done()):
             return
         self._warmed = live.id
