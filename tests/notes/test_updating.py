@@ -177,7 +177,7 @@ async def test_rights(agent: Agent, daemon: Serving) -> None:
             assert "may read the memory but not write" in await reader.refused("memory_update", id=note, status="x")
             assert "may read the memory but not write" in await reader.refused("memory_delete", id=note)
             assert "may read the memory but not write" in await reader.refused(
-                "memory_link", id=note, relatedId=note[:-1] + "0", relation="see_also"
+                "memory_link", id=note, relatedId="mem_nobody_1_abcdef12", relation="see_also"
             )
     async with machine(daemon, "guest", space="laptop", projects={"other"}) as box:
         await box.attach("other", toolsets=["all"])
