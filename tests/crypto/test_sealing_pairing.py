@@ -12,7 +12,7 @@ from confide_crypto.bech32m import decode, encode
 from confide_crypto.enroll import Invite
 from confide_crypto.errors import InviteError
 from confide_crypto.sealing.entries import Card, Device
-from confide_crypto.sealing.errors import ForkedRoster, PairingError, WithheldRoster
+from confide_crypto.sealing.errors import ForkedRosterError, PairingError, WithheldRosterError
 from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH, DeviceInvite, Pair, parse_invite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.wraps import WrapKey
@@ -137,9 +137,9 @@ def test_the_daemon_cannot_show_another_space() -> None:
     answer = PAIR.answer(CARD, PAIRED)
     theirs, keys = Roster.found(STRANGER, "laptop", now=NOW, keys=KEYS)
     theirs = theirs.add(STRANGER, device(DESKTOP), keys, now=NOW)
-    with pytest.raises(ForkedRoster):
+    with pytest.raises(ForkedRosterError):
         PAIR.accept(answer, DESKTOP, theirs)
-    with pytest.raises(WithheldRoster):
+    with pytest.raises(WithheldRosterError):
         PAIR.accept(answer, DESKTOP, ALONE)
     with pytest.raises(PairingError):
         PAIR.accept(Pair(PAIR.invite_id, bytes(16)).answer(CARD, theirs), DESKTOP, theirs)

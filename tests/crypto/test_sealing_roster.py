@@ -118,9 +118,9 @@ def test_an_entry_has_one_form() -> None:
     for data in encoded(REMOVED):
         assert Entry.parse(data).encode() == data
         for cut in (0, 1, 57, len(data) // 2, len(data) - 1):
-            with pytest.raises(errors.MalformedEntry):
+            with pytest.raises(errors.MalformedEntryError):
                 Entry.parse(data[:cut])
-        with pytest.raises(errors.MalformedEntry):
+        with pytest.raises(errors.MalformedEntryError):
             Entry.parse(data + b"\0")
 
 
@@ -156,32 +156,32 @@ def refused(kind: type[errors.RosterError], *entries: bytes, by: Roster = SHARED
 
 def test_replays_gaps_and_forks_are_told_apart() -> None:
     newest = encoded(REMOVED)
-    refused(errors.ReplayedEntry, newest[2])
-    refused(errors.ReplayedEntry, newest[3], newest[3])
-    refused(errors.MissingEntry, newest[4])
+    refused(errors.ReplayedEntryError, newest[2])
+    refused(errors.ReplayedEntryError, newest[3], newest[3])
+    refused(errors.MissingEntryError, newest[4])
     other, _ = SHARED.rotate(LAPTOP, SHARED_KEYS, now=NOW)
-    refused(errors.ForkedRoster, newest[3], encoded(other)[3])
-    refused(errors.ForkedRoster, encoded(other)[3], newest[4])
-    refused(errors.ForkedRoster, resigned(ADDED.entries[-1], DESKTOP, previous=SHARED.hashes[1]))
-    refused(errors.ForeignEntry, resigned(ADDED.entries[-1], DESKTOP, space=bytes(16)))
-    with pytest.raises(errors.MissingEntry):
+    refused(errors.ForkedRosterError, newest[3], encoded(other)[3])
+    refused(errors.ForkedRosterError, encoded(other)[3], newest[4])
+    refused(errors.ForkedRosterError, resigned(ADDED.entries[-1], DESKTOP, previous=SHARED.hashes[1]))
+    refused(errors.ForeignEntryError, resigned(ADDED.entries[-1], DESKTOP, space=bytes(16)))
+    with pytest.raises(errors.MissingEntryError):
         Roster.read([])
-    with pytest.raises(errors.MissingEntry):
+    with pytest.raises(errors.MissingEntryError):
         Roster.read(newest[1:])
 
 
 def test_only_a_device_signs() -> None:
     added = ADDED.entries[-1]
-    refused(errors.UnknownSigner, resigned(added, STRANGER, signer=STRANGER.public_key))
-    refused(errors.UnknownSigner, resigned(added, PHONE, signer=PHONE.public_key))
-    refused(errors.BadSignature, resigned(added, STRANGER))
-    refused(errors.BadSignature, replace(added, signature=bytes(64)).encode())
+    refused(errors.UnknownSignerError, resigned(added, STRANGER, signer=STRANGER.public_key))
+    refused(errors.UnknownSignerError, resigned(added, PHONE, signer=PHONE.public_key))
+    refused(errors.BadSignatureError, resigned(added, STRANGER))
+    refused(errors.BadSignatureError, replace(added, signature=bytes(64)).encode())
     stolen = replace(added, number=len(REMOVED.entries), previous=REMOVED.head)
-    refused(errors.RemovedSigner, resigned(stolen, LAPTOP, signer=LAPTOP.public_key), by=REMOVED)
+    refused(errors.RemovedSignerError, resigned(stolen, LAPTOP, signer=LAPTOP.public_key), by=REMOVED)
     genesis = SHARED.entries[0]
-    with pytest.raises(errors.UnknownSigner):
+    with pytest.raises(errors.UnknownSignerError):
         Roster.read([resigned(genesis, STRANGER, signer=STRANGER.public_key)])
-    with pytest.raises(errors.BadSignature):
+    with pytest.raises(errors.BadSignatureError):
         Roster.read([resigned(genesis, STRANGER)])
 
 
@@ -189,9 +189,9 @@ def test_a_removed_device_that_starts_again_before_its_removal_makes_a_fork() ->
     """It may sign there, so a newcomer could be shown that history: who has seen the other one, or pairs, is not taken in."""
     fake, _ = ADDED.rotate(LAPTOP, SHARED_KEYS, now=NOW)
     assert Roster.read(encoded(fake)) == fake
-    with pytest.raises(errors.ForkedRoster):
+    with pytest.raises(errors.ForkedRosterError):
         REMOVED.extend(encoded(fake)[4:])
-    with pytest.raises(errors.ForkedRoster):
+    with pytest.raises(errors.ForkedRosterError):
         Roster.read(encoded(fake), pin=REMOVED.pin)
 
 
@@ -200,11 +200,11 @@ def test_the_pin_refuses_less_and_other_histories() -> None:
     assert Pin.parse(f" {pin.to_line()}\n") == pin
     assert Roster.read(encoded(REMOVED), pin=pin).pin == REMOVED.pin
     assert Roster.read(encoded(SHARED), pin=pin) == SHARED
-    with pytest.raises(errors.WithheldRoster):
+    with pytest.raises(errors.WithheldRosterError):
         Roster.read(encoded(SHARED)[:2], pin=pin)
-    with pytest.raises(errors.ForkedRoster):
+    with pytest.raises(errors.ForkedRosterError):
         Roster.read(encoded(shared()[0]), pin=pin)
-    with pytest.raises(errors.ForeignEntry):
+    with pytest.raises(errors.ForeignEntryError):
         Roster.read(encoded(Roster.found(LAPTOP, "laptop", now=NOW)[0]), pin=pin)
     for bad in (
         pin.to_line()[:-1],
@@ -224,18 +224,18 @@ def test_who_can_be_added() -> None:
         return resigned(added, DESKTOP, device=Device(card, name), wraps=wraps)
 
     SHARED.extend([adding(Card.of(PHONE))])
-    refused(errors.WrongDevice, adding(Card.of(LAPTOP)))
+    refused(errors.WrongDeviceError, adding(Card.of(LAPTOP)))
     phone, other = Card.of(PHONE), Card.of(STRANGER)
-    refused(errors.BadSignature, adding(replace(phone, wrap_key=other.wrap_key)))
-    refused(errors.BadSignature, adding(replace(phone, key=other.key)))
+    refused(errors.BadSignatureError, adding(replace(phone, wrap_key=other.wrap_key)))
+    refused(errors.BadSignatureError, adding(replace(phone, key=other.key)))
     lent = LAPTOP_WRAP_KEY_AS(PHONE)
-    refused(errors.WrongDevice, adding(lent))
+    refused(errors.WrongDeviceError, adding(lent))
     unusable = WRAPPED[PHONE].public[:1184] + bytes(32)
     signed = PHONE.sign(b"confide/device-card/1", unusable)
-    refused(errors.WrongDevice, adding(Card(PHONE.public_key, unusable, signed)))
-    with pytest.raises(errors.WrongDevice, match="is, or was"):
+    refused(errors.WrongDeviceError, adding(Card(PHONE.public_key, unusable, signed)))
+    with pytest.raises(errors.WrongDeviceError, match="is, or was"):
         REMOVED.add(PHONE, device(LAPTOP), REMOVED_KEYS, now=NOW)
-    with pytest.raises(errors.UnknownSigner):
+    with pytest.raises(errors.UnknownSignerError):
         SHARED.add(STRANGER, device(PHONE), SHARED_KEYS, now=NOW)
 
 
@@ -250,7 +250,7 @@ def test_a_known_key_is_not_added_with_another_wrap_key(identity: Identity) -> N
     """A device's entry would be replaced under its name, or a removed one come back."""
     wrap_key = WRAPPED[STRANGER].public
     card = Card(identity.public_key, wrap_key, identity.sign(b"confide/device-card/1", wrap_key))
-    with pytest.raises(errors.WrongDevice, match="is, or was"):
+    with pytest.raises(errors.WrongDeviceError, match="is, or was"):
         REMOVED.add(PHONE, Device(card, "again"), REMOVED_KEYS, now=NOW)
 
 
@@ -258,21 +258,21 @@ def test_a_space_begins_once() -> None:
     """A stranger who founds it again, behind what is there or in its place, is not a device of it."""
     genesis = Roster.found(STRANGER, "mine", now=NOW, keys=KEYS)[0].entries[0]
     behind = {"number": 3, "previous": SHARED.head}
-    refused(errors.MalformedEntry, resigned(genesis, STRANGER, **behind))
-    refused(errors.ForkedRoster, genesis.encode())
+    refused(errors.MalformedEntryError, resigned(genesis, STRANGER, **behind))
+    refused(errors.ForkedRosterError, genesis.encode())
     added = ADDED.entries[-1]
     for by, first in ((DESKTOP, added), (PHONE, replace(added, signer=PHONE.public_key))):
-        with pytest.raises(errors.MalformedEntry):
+        with pytest.raises(errors.MalformedEntryError):
             Roster.read([resigned(first, by, number=0, previous=bytes(32))])
 
 
 def test_who_can_be_removed() -> None:
-    with pytest.raises(errors.WrongDevice, match="not among"):
+    with pytest.raises(errors.WrongDeviceError, match="not among"):
         SHARED.remove(LAPTOP, PHONE.public_key, SHARED_KEYS, now=NOW)
-    with pytest.raises(errors.WrongDevice, match="cannot remove itself") as caught:
+    with pytest.raises(errors.WrongDeviceError, match="cannot remove itself") as caught:
         SHARED.remove(LAPTOP, LAPTOP.public_key, SHARED_KEYS, now=NOW)
     assert caught.value.hint
-    with pytest.raises(errors.RemovedSigner):
+    with pytest.raises(errors.RemovedSignerError):
         REMOVED.rotate(LAPTOP, REMOVED_KEYS, now=NOW)
 
 
@@ -289,21 +289,21 @@ def test_a_removal_brings_a_new_epoch_to_exactly_those_who_stay() -> None:
         (first, second, gone),
         (gone, second),
     ):
-        refused(errors.WrongWraps, resigned(removal, PHONE, wraps=wraps), by=ADDED)
+        refused(errors.WrongWrapsError, resigned(removal, PHONE, wraps=wraps), by=ADDED)
     for epoch in (0, 2, 4, 2**32 - 1):
         wrong = tuple(replace(wrap, epoch=epoch) for wrap in removal.wraps)
-        refused(errors.WrongEpoch, resigned(removal, PHONE, wraps=wrong), by=ADDED)
-    refused(errors.WrongEpoch, resigned(removal, PHONE, wraps=()), by=ADDED)
-    refused(errors.WrongEpoch, resigned(removal, PHONE, wraps=(first, replace(second, epoch=2))), by=ADDED)
+        refused(errors.WrongEpochError, resigned(removal, PHONE, wraps=wrong), by=ADDED)
+    refused(errors.WrongEpochError, resigned(removal, PHONE, wraps=()), by=ADDED)
+    refused(errors.WrongEpochError, resigned(removal, PHONE, wraps=(first, replace(second, epoch=2))), by=ADDED)
 
 
 def test_a_device_that_is_added_gets_every_epoch() -> None:
     added = ADDED.entries[-1]
     one, two = added.wraps
     assert (one.epoch, two.epoch) == (1, 2)
-    refused(errors.WrongEpoch, resigned(added, DESKTOP, wraps=(two,)))
-    refused(errors.WrongWraps, resigned(added, DESKTOP, wraps=(two, one)))
-    refused(errors.WrongWraps, resigned(added, DESKTOP, wraps=(one, replace(two, device=LAPTOP.public_key))))
+    refused(errors.WrongEpochError, resigned(added, DESKTOP, wraps=(two,)))
+    refused(errors.WrongWrapsError, resigned(added, DESKTOP, wraps=(two, one)))
+    refused(errors.WrongWrapsError, resigned(added, DESKTOP, wraps=(one, replace(two, device=LAPTOP.public_key))))
 
 
 def test_a_device_that_wraps_a_false_key_is_found_out() -> None:
@@ -362,7 +362,7 @@ PAPER = 1 + 1 + 16 + 4 + 32 + 8 + 32 + 1312
     ],
 )
 def test_bytes_out_of_form_are_no_entry(data: bytes) -> None:
-    with pytest.raises(errors.MalformedEntry):
+    with pytest.raises(errors.MalformedEntryError):
         Entry.parse(data)
 
 
@@ -386,7 +386,7 @@ def test_a_space_has_at_most_so_many_devices() -> None:
     for number in range(1, MAX_DEVICES):
         roster = roster.add(LAPTOP, device(Identity(bytes([number]) * 32), f"machine {number}"), keys, now=NOW)
     assert len(roster.devices) == MAX_DEVICES
-    with pytest.raises(errors.OversizedRoster) as caught:
+    with pytest.raises(errors.OversizedRosterError) as caught:
         roster.add(LAPTOP, device(STRANGER), keys, now=NOW)
     assert caught.value.hint
     roster, keys = roster.remove(LAPTOP, bytes(list(roster.devices)[5]), keys, now=NOW)
@@ -398,7 +398,7 @@ def test_a_space_has_at_most_so_many_epochs() -> None:
     roster, keys = founded()
     while roster.epoch < MAX_EPOCHS:
         roster, keys = roster.rotate(LAPTOP, keys, now=NOW)
-    with pytest.raises(errors.OversizedRoster):
+    with pytest.raises(errors.OversizedRosterError):
         roster.rotate(LAPTOP, keys, now=NOW)
     roster = roster.add(LAPTOP, device(DESKTOP, "n" * 64), keys, now=NOW)
     assert len(roster.entries[-1].encode()) <= MAX_ENTRY_BYTES
@@ -406,14 +406,14 @@ def test_a_space_has_at_most_so_many_epochs() -> None:
 
 
 def test_entries_and_bytes_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(errors.OversizedRoster):
+    with pytest.raises(errors.OversizedRosterError):
         Entry.parse(bytes(MAX_ENTRY_BYTES + 1))
     with monkeypatch.context() as patch:
         patch.setattr(rosters, "MAX_ENTRIES", len(SHARED.entries))
-        refused(errors.OversizedRoster, ADD)
+        refused(errors.OversizedRosterError, ADD)
     with monkeypatch.context() as patch:
         patch.setattr(rosters, "MAX_ROSTER_BYTES", ADDED.size_bytes - 1)
-        refused(errors.OversizedRoster, ADD)
+        refused(errors.OversizedRosterError, ADD)
     SHARED.extend([ADD])
 
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final, Self
 
 from confide_crypto.keys import KEY_LENGTH, MAX_NAME, SIGNATURE_LENGTH, Identity, verify
-from confide_crypto.sealing.errors import MalformedEntry, OversizedRoster
+from confide_crypto.sealing.errors import MalformedEntryError, OversizedRosterError
 from confide_crypto.sealing.fields import Cursor, u32
 from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH
 from confide_crypto.sealing.wraps import WRAP_KEY_LENGTH, WRAP_LENGTH, WrapKey
@@ -158,17 +158,17 @@ class Entry:
         """The entry in `data`; neither its signature nor its place is checked.
 
         Raises:
-            OversizedRoster: it is larger than any may be.
-            MalformedEntry: it is none.
+            OversizedRosterError: it is larger than any may be.
+            MalformedEntryError: it is none.
         """
         if len(data) > MAX_ENTRY_BYTES:
-            raise OversizedRoster(f"a roster entry has at most {MAX_ENTRY_BYTES} bytes")
+            raise OversizedRosterError(f"a roster entry has at most {MAX_ENTRY_BYTES} bytes")
         cursor = Cursor(data)
         try:
             entry = cls._read(cursor)
             cursor.end()
         except ValueError:
-            raise MalformedEntry("a roster entry is damaged, or of a kind this version does not know") from None
+            raise MalformedEntryError("a roster entry is damaged, or of a kind this version does not know") from None
         return entry
 
     @classmethod

@@ -3,23 +3,23 @@
     ConfideError
     └── SealingError
         ├── RecordError            a sealed record is not one, or was changed
-        │   └── WrongKeyError      it was sealed under another key than the space's
+        │   └── WrongKeyError           it was sealed under another key than the space's
         ├── UnknownEpochError      the key of that epoch is not here
         ├── WrapError              a wrapped key does not open, or a wrap key cannot be used
         ├── RosterError            the list of a space's devices cannot be believed
-        │   ├── MalformedEntry     bytes that are no entry
-        │   ├── ForeignEntry       an entry of another space
-        │   ├── ReplayedEntry      an entry that is known already
-        │   ├── MissingEntry       there is a gap before it
-        │   ├── ForkedRoster       another history than the one that is known
-        │   ├── WithheldRoster     less than what is known
-        │   ├── UnknownSigner      signed by a key that never was a device
-        │   ├── RemovedSigner      signed by a device that was removed
-        │   ├── BadSignature       not signed by whom it names
-        │   ├── WrongDevice        adds or removes a device that cannot be added or removed
-        │   ├── WrongEpoch         keys of other epochs than it must carry
-        │   ├── WrongWraps         keys for other devices than it must carry, or in another order
-        │   └── OversizedRoster    more devices, entries, epochs or bytes than there may be
+        │   ├── MalformedEntryError     bytes that are no entry
+        │   ├── ForeignEntryError       an entry of another space
+        │   ├── ReplayedEntryError      an entry that is known already
+        │   ├── MissingEntryError       there is a gap before it
+        │   ├── ForkedRosterError       another history than the one that is known
+        │   ├── WithheldRosterError     less than what is known
+        │   ├── UnknownSignerError      signed by a key that never was a device
+        │   ├── RemovedSignerError      signed by a device that was removed
+        │   ├── BadSignatureError       not signed by whom it names
+        │   ├── WrongDeviceError        adds or removes a device that cannot be added or removed
+        │   ├── WrongEpochError         keys of other epochs than it must carry
+        │   ├── WrongWrapsError         keys for other devices than it must carry, or in another order
+        │   └── OversizedRosterError    more devices, entries, epochs or bytes than there may be
         ├── PairingError           a machine that would join does not hold the pair secret
         └── RecoveryCodeError      a recovery code, typed by a person, is not one
 
@@ -66,55 +66,55 @@ class RosterError(SealingError):
     """The list of a space's devices cannot be believed. Nothing of what was known changes."""
 
 
-class MalformedEntry(RosterError):  # noqa: N818 - reads as what it is
+class MalformedEntryError(RosterError):
     """Bytes that are no roster entry."""
 
 
-class ForeignEntry(RosterError):  # noqa: N818
+class ForeignEntryError(RosterError):
     """An entry of another space."""
 
 
-class ReplayedEntry(RosterError):  # noqa: N818
+class ReplayedEntryError(RosterError):
     """An entry that is known already."""
 
 
-class MissingEntry(RosterError):  # noqa: N818
+class MissingEntryError(RosterError):
     """An entry whose predecessor is not there."""
 
 
-class ForkedRoster(RosterError):  # noqa: N818
+class ForkedRosterError(RosterError):
     """Another history than the one that this machine has seen."""
 
 
-class WithheldRoster(RosterError):  # noqa: N818
+class WithheldRosterError(RosterError):
     """A history that ends before what this machine has seen."""
 
 
-class UnknownSigner(RosterError):  # noqa: N818
+class UnknownSignerError(RosterError):
     """An entry signed by a key that never was a device of the space."""
 
 
-class RemovedSigner(RosterError):  # noqa: N818
+class RemovedSignerError(RosterError):
     """An entry signed by a device that had been removed."""
 
 
-class BadSignature(RosterError):  # noqa: N818
+class BadSignatureError(RosterError):
     """A signature that is not of the key that it names."""
 
 
-class WrongDevice(RosterError):  # noqa: N818
+class WrongDeviceError(RosterError):
     """A device that cannot be added or removed."""
 
 
-class WrongEpoch(RosterError):  # noqa: N818
+class WrongEpochError(RosterError):
     """An entry that carries keys of other epochs than it must."""
 
 
-class WrongWraps(RosterError):  # noqa: N818
+class WrongWrapsError(RosterError):
     """An entry that carries keys for other devices than it must, or in another order."""
 
 
-class OversizedRoster(RosterError):  # noqa: N818
+class OversizedRosterError(RosterError):
     """More devices, entries, epochs or bytes than a roster may have."""
 
 

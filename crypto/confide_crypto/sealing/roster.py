@@ -107,7 +107,7 @@ class Roster:
         parsed = (Entry.parse(data) for data in entries)
         first = next(iter(parsed), None)
         if first is None:
-            raise errors.MissingEntry("there is no list of devices", hint=_AGAIN)
+            raise errors.MissingEntryError("there is no list of devices", hint=_AGAIN)
         roster = cls(first.space)._after(first)
         for entry in parsed:
             roster = roster._after(entry)
@@ -130,14 +130,14 @@ class Roster:
         """Check that this is the roster that was pinned, or a later state of it.
 
         Raises:
-            ForeignEntry, WithheldRoster, ForkedRoster: it is not.
+            ForeignEntryError, WithheldRosterError, ForkedRosterError: it is not.
         """
         if pin.space != self.space:
-            raise errors.ForeignEntry("this is the list of devices of another space", hint=_LIES)
+            raise errors.ForeignEntryError("this is the list of devices of another space", hint=_LIES)
         if pin.number >= len(self.entries):
-            raise errors.WithheldRoster("the newest changes to the list of devices are missing", hint=_LIES)
+            raise errors.WithheldRosterError("the newest changes to the list of devices are missing", hint=_LIES)
         if not hmac.compare_digest(self.hashes[pin.number], pin.head):
-            raise errors.ForkedRoster("the list of devices is not the one that this machine knows", hint=_LIES)
+            raise errors.ForkedRosterError("the list of devices is not the one that this machine knows", hint=_LIES)
 
     @property
     def head(self) -> bytes:
@@ -255,9 +255,9 @@ class Roster:
         devices = self._devices_after(entry)
         wraps = self._wraps_after(entry, devices)
         if {wrap.epoch for wrap in entry.wraps} != {epoch for epoch, _ in wraps}:
-            raise errors.WrongEpoch("a change to the list of devices brings keys of other epochs than it must")
+            raise errors.WrongEpochError("a change to the list of devices brings keys of other epochs than it must")
         if [(wrap.epoch, wrap.device) for wrap in entry.wraps] != wraps:
-            raise errors.WrongWraps("a change to the list of devices brings keys for other devices than it must")
+            raise errors.WrongWrapsError("a change to the list of devices brings keys for other devices than it must")
         commitments = (*self.commitments, entry.commitment) if entry.commitment else self.commitments
         size_bytes = self.size_bytes + len(entry.encode())
         if len(devices) > MAX_DEVICES or len(commitments) > MAX_EPOCHS or size_bytes > MAX_ROSTER_BYTES:
@@ -275,25 +275,25 @@ class Roster:
 
     def _check_place(self, entry: Entry) -> None:
         if entry.space != self.space:
-            raise errors.ForeignEntry("a change to the list of devices is of another space", hint=_LIES)
+            raise errors.ForeignEntryError("a change to the list of devices is of another space", hint=_LIES)
         place = len(self.entries)
         if place >= MAX_ENTRIES:
             raise _oversized()
         if entry.number > place:
-            raise errors.MissingEntry("a change to the list of devices is missing", hint=_AGAIN)
+            raise errors.MissingEntryError("a change to the list of devices is missing", hint=_AGAIN)
         if entry.number < place and self.hashes[entry.number] == entry.hash():
-            raise errors.ReplayedEntry("a change to the list of devices came a second time", hint=_AGAIN)
+            raise errors.ReplayedEntryError("a change to the list of devices came a second time", hint=_AGAIN)
         if entry.number < place or entry.previous != self.head:
-            raise errors.ForkedRoster("a change does not follow the list of devices that is known", hint=_LIES)
+            raise errors.ForkedRosterError("a change does not follow the list of devices that is known", hint=_LIES)
 
     def _check_signer(self, entry: Entry) -> None:
         if entry.signer in self.removed:
-            raise errors.RemovedSigner("a change to the list of devices is signed by a device that was removed")
+            raise errors.RemovedSignerError("a change to the list of devices is signed by a device that was removed")
         is_founder = not self.entries and entry.device is not None and entry.signer == entry.device.key
         if entry.signer not in self.devices and not is_founder:
-            raise errors.UnknownSigner("a change to the list of devices is signed by none of them")
+            raise errors.UnknownSignerError("a change to the list of devices is signed by none of them")
         if not entry.verify():
-            raise errors.BadSignature("a change to the list of devices is not signed by the device that it names")
+            raise errors.BadSignatureError("a change to the list of devices is not signed by the device that it names")
 
     def _devices_after(self, entry: Entry) -> dict[bytes, Device]:
         """Who is on the roster behind this entry."""
@@ -301,20 +301,20 @@ class Roster:
         if entry.change is Change.REMOVE:
             if entry.removed == entry.signer:
                 hint = "remove it on another machine: it would make the key that it must not have"
-                raise errors.WrongDevice("a device cannot remove itself", hint=hint)
+                raise errors.WrongDeviceError("a device cannot remove itself", hint=hint)
             if devices.pop(entry.removed, None) is None:
-                raise errors.WrongDevice("the device to remove is not among those of the space")
+                raise errors.WrongDeviceError("the device to remove is not among those of the space")
         if entry.device is not None:
             card = entry.device.card
             if card.key in devices or card.key in self.removed or card.wrap_key in self._wrap_keys:
                 hint = "a key that was removed does not come back: join with a new one"
-                raise errors.WrongDevice("the device to add is, or was, among those of the space", hint=hint)
+                raise errors.WrongDeviceError("the device to add is, or was, among those of the space", hint=hint)
             if not card.verify():
-                raise errors.BadSignature("the device to add has not signed its own wrap key")
+                raise errors.BadSignatureError("the device to add has not signed its own wrap key")
             try:
                 check_wrap_key(card.wrap_key)
             except errors.WrapError:
-                raise errors.WrongDevice("the device to add has a wrap key that cannot be used") from None
+                raise errors.WrongDeviceError("the device to add has a wrap key that cannot be used") from None
             devices[card.key] = entry.device
         return devices
 
@@ -325,8 +325,8 @@ class Roster:
         return [(self.epoch + 1, key) for key in sorted(devices)]
 
 
-def _oversized() -> errors.OversizedRoster:
-    return errors.OversizedRoster(
+def _oversized() -> errors.OversizedRosterError:
+    return errors.OversizedRosterError(
         f"a space has at most {MAX_DEVICES} devices at a time, {MAX_EPOCHS} epochs and {MAX_ENTRIES} changes to them",
         hint="remove devices that are no longer used, or begin a new space",
     )

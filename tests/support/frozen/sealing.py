@@ -141,9 +141,9 @@ def rosters() -> Iterator[Case]:
     yield from _refused(known, keys)
     elsewhere = Roster.found(LAPTOP, "laptop", now=NOW)[0]
     for name, pin, error in (
-        ("pin of a later state", Pin(SPACE, 3, bytes(32)), "WithheldRoster"),
-        ("pin of another state", Pin(SPACE, 2, bytes(32)), "ForkedRoster"),
-        ("pin of another space", elsewhere.pin, "ForeignEntry"),
+        ("pin of a later state", Pin(SPACE, 3, bytes(32)), "WithheldRosterError"),
+        ("pin of another state", Pin(SPACE, 2, bytes(32)), "ForkedRosterError"),
+        ("pin of another space", elsewhere.pin, "ForeignEntryError"),
         ("pin of an earlier state", Pin(SPACE, 1, known.hashes[1]), None),
     ):
         row: Case = {"name": name, "section": "10.6", "reads": "pin", "known": _KNOWN}
@@ -158,37 +158,41 @@ def _refused(known: Roster, keys: SpaceKeys) -> Iterator[Case]:
     lame = Card(PHONE.public_key, unusable, PHONE.sign(b"confide/device-card/1", unusable))
     good = adding.encode()
     for name, entry, error in (
-        ("an entry again", known.entries[2].encode(), "ReplayedEntry"),
-        ("another entry in the place of one that is known", resigned(rotating, LAPTOP, number=2), "ForkedRoster"),
-        ("an entry behind another head", resigned(adding, DESKTOP, previous=known.hashes[1]), "ForkedRoster"),
-        ("an entry after a gap", resigned(adding, DESKTOP, number=4), "MissingEntry"),
-        ("an entry of another space", resigned(adding, DESKTOP, space=bytes(16)), "ForeignEntry"),
-        ("signed by a stranger", resigned(adding, STRANGER, signer=STRANGER.public_key), "UnknownSigner"),
-        ("signed by who is added", resigned(adding, PHONE, signer=PHONE.public_key), "UnknownSigner"),
-        ("signed by another than it says", resigned(adding, STRANGER), "BadSignature"),
-        ("signed by another device than it says", resigned(adding, LAPTOP), "BadSignature"),
-        ("with another time than was signed", replace(adding, time=NOW).encode(), "BadSignature"),
-        ("a device that is there", resigned(adding, DESKTOP, device=device(LAPTOP)), "WrongDevice"),
-        ("a wrap key that cannot be used", resigned(adding, DESKTOP, device=Device(lame, "phone")), "WrongDevice"),
+        ("an entry again", known.entries[2].encode(), "ReplayedEntryError"),
+        ("another entry in the place of one that is known", resigned(rotating, LAPTOP, number=2), "ForkedRosterError"),
+        ("an entry behind another head", resigned(adding, DESKTOP, previous=known.hashes[1]), "ForkedRosterError"),
+        ("an entry after a gap", resigned(adding, DESKTOP, number=4), "MissingEntryError"),
+        ("an entry of another space", resigned(adding, DESKTOP, space=bytes(16)), "ForeignEntryError"),
+        ("signed by a stranger", resigned(adding, STRANGER, signer=STRANGER.public_key), "UnknownSignerError"),
+        ("signed by who is added", resigned(adding, PHONE, signer=PHONE.public_key), "UnknownSignerError"),
+        ("signed by another than it says", resigned(adding, STRANGER), "BadSignatureError"),
+        ("signed by another device than it says", resigned(adding, LAPTOP), "BadSignatureError"),
+        ("with another time than was signed", replace(adding, time=NOW).encode(), "BadSignatureError"),
+        ("a device that is there", resigned(adding, DESKTOP, device=device(LAPTOP)), "WrongDeviceError"),
+        ("a wrap key that cannot be used", resigned(adding, DESKTOP, device=Device(lame, "phone")), "WrongDeviceError"),
         (
             "a wrap key that its device has not signed",
             resigned(adding, DESKTOP, device=Device(replace(lame, signature=bytes(64)), "phone")),
-            "BadSignature",
+            "BadSignatureError",
         ),
-        ("a new epoch without a device's wrap", resigned(rotating, LAPTOP, wraps=(one,)), "WrongWraps"),
-        ("a new epoch with wraps in another order", resigned(rotating, LAPTOP, wraps=(two, one)), "WrongWraps"),
-        ("a new epoch with a wrap too many", resigned(rotating, LAPTOP, wraps=(one, two, two)), "WrongWraps"),
-        ("no wraps", resigned(rotating, LAPTOP, wraps=()), "WrongEpoch"),
+        ("a new epoch without a device's wrap", resigned(rotating, LAPTOP, wraps=(one,)), "WrongWrapsError"),
+        ("a new epoch with wraps in another order", resigned(rotating, LAPTOP, wraps=(two, one)), "WrongWrapsError"),
+        ("a new epoch with a wrap too many", resigned(rotating, LAPTOP, wraps=(one, two, two)), "WrongWrapsError"),
+        ("no wraps", resigned(rotating, LAPTOP, wraps=()), "WrongEpochError"),
         (
             "wraps of an epoch that is over",
             resigned(rotating, LAPTOP, wraps=(replace(one, epoch=2), replace(two, epoch=2))),
-            "WrongEpoch",
+            "WrongEpochError",
         ),
-        ("a device without the first epoch's key", resigned(adding, DESKTOP, wraps=adding.wraps[1:]), "WrongEpoch"),
-        ("an entry cut short", good[:-1], "MalformedEntry"),
-        ("an entry with a byte too many", good + b"\0", "MalformedEntry"),
-        ("an entry of version 2", b"\2" + good[1:], "MalformedEntry"),
-        ("an entry that begins a space again", good[:1] + b"\1" + good[2:], "MalformedEntry"),
+        (
+            "a device without the first epoch's key",
+            resigned(adding, DESKTOP, wraps=adding.wraps[1:]),
+            "WrongEpochError",
+        ),
+        ("an entry cut short", good[:-1], "MalformedEntryError"),
+        ("an entry with a byte too many", good + b"\0", "MalformedEntryError"),
+        ("an entry of version 2", b"\2" + good[1:], "MalformedEntryError"),
+        ("an entry that begins a space again", good[:1] + b"\1" + good[2:], "MalformedEntryError"),
     ):
         row: Case = {"name": name, "section": "10.6", "reads": "entry", "known": _KNOWN}
         yield {**row, "entry": entry.hex(), "error": error}
