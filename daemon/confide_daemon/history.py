@@ -10,14 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from confide_daemon.errors import DamagedError, NotFoundError, StorageError
 from confide_daemon.notes.comparison import compare
 from confide_daemon.results import PutResult
 from confide_daemon.store import RevisionEntry, Store
 from confide_daemon.threads import StoreThreads
-from confide_daemon.writes import Operation
+from confide_daemon.writes import Operation, Writer
 
 log = logging.getLogger(__name__)
 
@@ -50,28 +49,13 @@ class Past:
     summary: str
 
 
-class Restores(Protocol):
-    """The one writer of the space, as far as it is needed here."""
-
-    def restore(
-        self,
-        project: str,
-        path: str,
-        *,
-        revision: int | None,
-        author: str,
-        base: int | None = None,
-        operation: Operation | None = None,
-    ) -> PutResult: ...
-
-
 class History:
     """The past of one space."""
 
     def __init__(
         self,
         threads: StoreThreads,
-        writer: Restores,
+        writer: Writer,
         change: Callable[[Callable[[], PutResult]], Awaitable[PutResult]],
         *,
         deleted_days: int,

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
-from confide_daemon.tools.definition import TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import MAYBE_TEXT, TEXT, TEXTS, Definition, record
 
-_MAYBE = {"type": ["string", "null"]}
 MAX_CHARS = 256
 
 DEFINITION = Definition(
@@ -23,10 +22,10 @@ DEFINITION = Definition(
             "linked": TEXTS,
             "space": TEXT,
             "machine": TEXT,
-            "platform": _MAYBE,
-            "directory": _MAYBE,
+            "platform": MAYBE_TEXT,
+            "directory": MAYBE_TEXT,
             "git": {
-                **record({"repository": _MAYBE, "branch": _MAYBE, "remote": _MAYBE}),
+                **record({"repository": MAYBE_TEXT, "branch": MAYBE_TEXT, "remote": MAYBE_TEXT}),
                 "type": ["object", "null"],
             },
             "time": TEXT,

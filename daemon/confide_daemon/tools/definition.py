@@ -79,6 +79,7 @@ def record(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dic
 
 
 TEXT: dict[str, Any] = {"type": "string"}
+MAYBE_TEXT: dict[str, Any] = {"type": ["string", "null"]}
 COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 NUMBER: dict[str, Any] = {"type": "number"}
 FLAG: dict[str, Any] = {"type": "boolean"}

@@ -9,13 +9,11 @@ from confide_daemon.notes.shelf import FullNote
 from confide_daemon.search import iso
 from confide_daemon.store import NoteRow
 from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, FLAG, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.note_form import ID
 
 # Shown of a note that many others are part of; a note states fewer itself.
 MOST_RELATIONS = 100
-
-_MAYBE = {"type": ["string", "null"]}
 
 # What every tool tells of a note.
 SUMMARY: dict[str, Any] = {
@@ -24,15 +22,15 @@ SUMMARY: dict[str, Any] = {
     "path": TEXT,
     "project": TEXT,
     "scope": {"type": "string", "enum": ["global", "project", "task"]},
-    "taskId": _MAYBE,
-    "type": _MAYBE,
-    "category": _MAYBE,
-    "entity": _MAYBE,
+    "taskId": MAYBE_TEXT,
+    "type": MAYBE_TEXT,
+    "category": MAYBE_TEXT,
+    "entity": MAYBE_TEXT,
     "tags": TEXTS,
     "importance": {**NUMBER, "minimum": 0, "maximum": 1},
     "level": {"type": "string", "enum": ["core", "high", "normal", "low"]},
-    "status": _MAYBE,
-    "source": _MAYBE,
+    "status": MAYBE_TEXT,
+    "source": MAYBE_TEXT,
     "author": TEXT,
     "created": TEXT,
     "updated": TEXT,

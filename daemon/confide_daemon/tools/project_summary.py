@@ -10,7 +10,7 @@ from confide_daemon.notes.shelf import now
 from confide_daemon.search import iso
 from confide_daemon.store.entities import TOP
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, FLAG, MAYBE_TEXT, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.entity_list import ENTITY, wire
 
 _COUNTS = {"type": "object", "additionalProperties": COUNT}
@@ -32,7 +32,7 @@ DEFINITION = Definition(
             "notes": COUNT,
             "byType": _COUNTS,
             "byCategory": _COUNTS,
-            "lastUpdate": {"type": ["string", "null"]},
+            "lastUpdate": MAYBE_TEXT,
             "entities": {"type": "array", "items": record(ENTITY)},
             "linked": TEXTS,
         }

@@ -11,10 +11,9 @@ from confide_daemon.indexing.report import ProviderStatus
 from confide_daemon.space import Clash, SpaceStatus
 from confide_daemon.store import NoteCounts
 from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.project_summary import named
 
-_MAYBE_TEXT = {"type": ["string", "null"]}
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
 _MAYBE_NUMBER = {"type": ["number", "null"]}
 
@@ -27,8 +26,8 @@ DEFINITION = Definition(
     properties={},
     output=record(
         {
-            "provider": _MAYBE_TEXT,
-            "model": _MAYBE_TEXT,
+            "provider": MAYBE_TEXT,
+            "model": MAYBE_TEXT,
             "embedder": TEXT,
             "totalChunks": COUNT,
             "totalFiles": COUNT,
@@ -45,7 +44,7 @@ DEFINITION = Definition(
                 }
             ),
             "projects": TEXTS,
-            "lastSync": {**_MAYBE_TEXT, "description": "When this machine last compared its files"},
+            "lastSync": {**MAYBE_TEXT, "description": "When this machine last compared its files"},
             "pendingUploads": {**_MAYBE_COUNT, "description": "Files changed on this machine and not confirmed yet"},
             "queuedOffline": {**_MAYBE_COUNT, "description": "Stores that wait on this machine for the daemon"},
             "deadLetters": {**_MAYBE_COUNT, "description": "Stores that the daemon has refused, kept on this machine"},
@@ -55,9 +54,9 @@ DEFINITION = Definition(
             "atRest": TEXT,
             "searchLatencyMs": record({"p50": _MAYBE_NUMBER, "p95": _MAYBE_NUMBER}),
             "daemonVersion": TEXT,
-            "proxyVersion": _MAYBE_TEXT,
-            "link": record({"state": TEXT, "caller": TEXT, "machine": _MAYBE_TEXT, "space": TEXT, "scope": TEXT}),
-            "project": _MAYBE_TEXT,
+            "proxyVersion": MAYBE_TEXT,
+            "link": record({"state": TEXT, "caller": TEXT, "machine": MAYBE_TEXT, "space": TEXT, "scope": TEXT}),
+            "project": MAYBE_TEXT,
             "clashes": {"type": "array", "items": record({"project": TEXT, "path": TEXT, "revision": COUNT})},
             "generations": {
                 "type": "array",
@@ -80,9 +79,9 @@ DEFINITION = Definition(
                 "items": record(
                     {
                         "name": TEXT,
-                        "model": _MAYBE_TEXT,
+                        "model": MAYBE_TEXT,
                         "state": {"type": "string", "enum": ["loading", "ready", "down", "refused"]},
-                        "reason": _MAYBE_TEXT,
+                        "reason": MAYBE_TEXT,
                         "retryIn": {**_MAYBE_NUMBER, "description": "Seconds until it is tried again"},
                         "tokensThisMonth": {**_MAYBE_COUNT, "description": "null: runs here, not counted"},
                         "costThisMonth": {**_MAYBE_NUMBER, "description": "US dollars"},
