@@ -12,12 +12,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tests.support.programs import Machine
 from tests.support.wire import Wire
 
 from bench.texts import documentation, pieces
 from confide_daemon.embed.local import load_minilm
+
+T = TypeVar("T")
 
 NOTES = 10_000
 STORED = 100  # of each kind
@@ -45,27 +48,22 @@ def main() -> None:
                 for number, text in enumerate(texts[count : count + STORED + WARM_UP]):
                     # Half of what agents store they have stored before, in other words.
                     said = text if number % 2 else _reworded(texts[number])
-                    stored: dict[str, object] = {}
-
-                    def store(said: str = said, number: int = number, stored: dict[str, object] = stored) -> None:
-                        stored |= wire.tool(
-                            "memory_store", {"content": said, "title": f"Stored {number}", "tags": ["bench"]}
-                        )["structuredContent"]
-
-                    notes.append(_timed(store))
-                    duplicates += bool(stored["duplicates"])
-                    path = f"memory/file-{number}.md"
-                    files.append(_timed(lambda: wire.tool("memory_store", {"content": said, "path": path})))  # noqa: B023
-                    alone.append(_timed(lambda: model.embed_documents([said])))  # noqa: B023
+                    note = {"content": said, "title": f"Stored {number}", "tags": ["bench"]}
+                    took, stored = _timed(wire.tool, "memory_store", note)
+                    notes.append(took)
+                    duplicates += bool(stored["structuredContent"]["duplicates"])
+                    file = {"content": said, "path": f"memory/file-{number}.md"}
+                    files.append(_timed(wire.tool, "memory_store", file)[0])
+                    alone.append(_timed(model.embed_documents, [said])[0])
         finally:
             machine.stop_local_daemon()
-    note, file, own = (statistics.median(times[WARM_UP:]) for times in (notes, files, alone))
+    note_ms, file_ms, own_ms = (statistics.median(times[WARM_UP:]) for times in (notes, files, alone))
     slow = statistics.quantiles(notes[WARM_UP:], n=20)[-1]
     print(
-        f"memory_store of a note at {count:,} notes: p50 {note:.1f} ms, p95 {slow:.1f} ms (goal: p50 {GOAL_MS:.0f} ms)"
+        f"memory_store of a note at {count:,} notes: p50 {note_ms:.1f} ms, p95 {slow:.1f} ms (goal: p50 {GOAL_MS:.0f} ms)"
     )
-    print(f"  the same text in file form: p50 {file:.1f} ms; a note takes {note / file:.2f} times that")
-    print(f"  the model alone for one such text: p50 {own:.1f} ms; {duplicates} of {len(notes)} had duplicates")
+    print(f"  the same text in file form: p50 {file_ms:.1f} ms; a note takes {note_ms / file_ms:.2f} times that")
+    print(f"  the model alone for one such text: p50 {own_ms:.1f} ms; {duplicates} of {len(notes)} had duplicates")
 
 
 def fill(machine: Machine, wire: Wire, texts: list[str]) -> None:
@@ -86,10 +84,11 @@ def _reworded(text: str) -> str:
     return " ".join([*words[:-1], "indeed", words[-1]])
 
 
-def _timed(work: Callable[[], object]) -> float:
+def _timed(work: Callable[..., T], *arguments: object) -> tuple[float, T]:
+    """(milliseconds, what it answers)."""
     started = time.perf_counter()
-    work()
-    return (time.perf_counter() - started) * 1e3
+    answer = work(*arguments)
+    return (time.perf_counter() - started) * 1e3, answer
 
 
 if __name__ == "__main__":

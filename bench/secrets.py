@@ -136,8 +136,8 @@ def false_positives(tally: Tally, most_lines: int) -> dict[str, Any]:
 def compared(folder: str, samples: list[Sample]) -> dict[str, Any]:
     """The same of detect-secrets, with all its plugins and filters at their defaults. Prints and returns its recall and wrong findings."""
     sys.path.append(folder)
-    from detect_secrets.core.scan import scan_file  # type: ignore[import-not-found]
-    from detect_secrets.settings import default_settings  # type: ignore[import-not-found]
+    from detect_secrets.core.scan import scan_file
+    from detect_secrets.settings import default_settings
 
     there: Counter[str] = Counter()
     found: Counter[str] = Counter()
