@@ -130,16 +130,23 @@ class AgentServer:
             await self._news.wait()
             await asyncio.sleep(GATHERED_S)
             self._news.clear()
-            changed, self._changed = sorted(self._changed), set()
-            has_moved, self._has_moved = self._has_moved, False
-            for uri in changed:
-                await self._bus.publish(ResourceUpdated(uri=uri))
-                if self._legacy is not None and uri in self._subscribed:
-                    await self._send(self._legacy.send_resource_updated(uri))
-            if has_moved:
-                await self._bus.publish(ResourcesListChanged())
-                if self._legacy is not None:
-                    await self._send(self._legacy.send_resource_list_changed())
+            try:
+                await self._tell_once()
+            except Exception as error:
+                # A bug must not keep a client from all news that follow; its text may quote anything.
+                log.error("telling of changed resources broke: %s", type(error).__name__)
+
+    async def _tell_once(self) -> None:
+        changed, self._changed = sorted(self._changed), set()
+        has_moved, self._has_moved = self._has_moved, False
+        for uri in changed:
+            await self._bus.publish(ResourceUpdated(uri=uri))
+            if self._legacy is not None and uri in self._subscribed:
+                await self._send(self._legacy.send_resource_updated(uri))
+        if has_moved:
+            await self._bus.publish(ResourcesListChanged())
+            if self._legacy is not None:
+                await self._send(self._legacy.send_resource_list_changed())
 
     async def _send(self, sending: Awaitable[None]) -> None:
         # A client that has just left hears nothing any more.
