@@ -13,6 +13,12 @@ ConfideError (confide_crypto.errors)
 ├── OfflineError         this machine cannot answer in the daemon's place
 ├── SessionError         no transcript of that session is kept
 ├── SetupError           a client's configuration file that cannot be merged into
+├── BlockedError         a text holds a credential that the policy does not let out
+├── UnsealableError      a text holds a credential, and this machine has no keys to seal it with
+├── SpaceKeysError       this machine has not the keys of its space
+│   ├── NotADeviceError      no machine of the space has added it yet, or one has removed it
+│   ├── UnconfirmedError     no person has compared the space's words on it
+│   └── SpaceLockedError     the daemon needs a key that this machine cannot hand over
 ├── UnreadableError      a store of another system, or a file of memories, that cannot be imported
 ├── ReaderMissingError   importing that store takes a library that is not installed
 └── ToolError            the daemon answered a tool call with an error
@@ -150,6 +156,82 @@ class SetupError(ConfideError):
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path} {problem}", hint=hint)
         self.path = path
+
+
+class BlockedError(ConfideError):
+    """A text holds a credential that the policy does not let out."""
+
+    exit_code = 7
+
+    def __init__(self, kind: str, line: int) -> None:
+        super().__init__(
+            f"line {line} holds what looks like a credential ({kind}), and your policy blocks those",
+            hint="leave it out, or change [secrets] in proxy.toml: confide scan shows what it is",
+        )
+        self.kind = kind
+        self.line = line
+
+
+class UnsealableError(ConfideError):
+    """A text holds a credential, and this machine has no keys to seal it with."""
+
+    exit_code = 7
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"the text holds what looks like a credential ({kind}), and this machine cannot seal it yet",
+            hint="confide device ls shows why; or leave the credential out",
+        )
+        self.kind = kind
+
+
+class SpaceKeysError(ConfideError):
+    """This machine has not the keys of its space, so it can neither seal nor open."""
+
+    exit_code = 4
+
+
+class NotADeviceError(SpaceKeysError):
+    """No machine of the space has added this one yet, or one has removed it.
+
+    Attributes:
+        words: this machine's six.
+    """
+
+    def __init__(self, words: str, *, was_removed: bool = False) -> None:
+        if was_removed:
+            problem = "this machine was removed from the devices of its space"
+            hint = "was that a mistake? give it a new key with confide key rotate, and approve it on another machine"
+        else:
+            problem = "this machine is not among the devices of its space yet"
+            hint = f"on one that is, run confide device approve, and compare these words there: {words}"
+        super().__init__(problem, hint=hint)
+        self.words = words
+
+
+class UnconfirmedError(SpaceKeysError):
+    """Only the daemon says so far which space this is.
+
+    Attributes:
+        words: the six of the space that the daemon shows.
+    """
+
+    def __init__(self, words: str) -> None:
+        super().__init__(
+            "nobody has confirmed on this machine yet that the daemon shows the right space",
+            hint="compare its words with those that confide device ls shows on another machine: confide device confirm",
+        )
+        self.words = words
+
+
+class SpaceLockedError(SpaceKeysError):
+    """The daemon needs a key of the space's database that this machine cannot hand over."""
+
+    exit_code = 5
+
+    def __init__(self, why: ConfideError | None) -> None:
+        hint = f"it is not this machine that can: {why}" if why else "confide device ls shows them"
+        super().__init__("this space is locked until one of its machines connects", hint=hint)
 
 
 class UnreadableError(ConfideError):

@@ -1,0 +1,206 @@
+"""A text as it leaves this machine: stand-ins where its credentials stood, and what a local file needs to have them back.
+
+A placeholder names a sealed record (PROTOCOL.md 10.4). Where a credential is redacted, by the user's wish or because this machine has no
+keys yet, the stand-in carries this machine's own fingerprint of it, so that the file it came from can keep it through any change that
+the daemon sends back. The same text always seals to the same text: comparisons of states rest on that.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confide_crypto.sealing import placeholders
+from confide_crypto.sealing.placeholders import Placeholder
+from confide_crypto.sealing.records import KIND_PATTERN, MAX_VALUE
+from confide_proxy.errors import BlockedError, UnsealableError
+from confide_proxy.secrets import detector
+
+if TYPE_CHECKING:
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_proxy.secrets.fingerprints import Fingerprints
+    from confide_proxy.secrets.policy import Policy
+
+NOTE: Final = "note"
+"""The kind of a whole text that says of itself that it is sensitive."""
+_REDACTED: Final = re.compile(rf"\(redacted:({KIND_PATTERN}):([0-9a-f]{{24}})\)")
+_STANDIN: Final = re.compile(rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)")
+_MAY_WAIT: Final = frozenset({"files", "transcripts"})
+"""Sources whose plaintext stays on this machine, so that what is redacted now can be sealed later. What an agent says is said once."""
+
+
+class Secret(NamedTuple):
+    """What is sealed: a kind (10.3) and a value. The repr shows no value."""
+
+    kind: str
+    value: bytes
+
+    def __repr__(self) -> str:
+        return f"Secret({self.kind}, {len(self.value)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A text as it goes out.
+
+    Attributes:
+        text: with a stand-in for each credential.
+        secrets: the daemon has to have their records before it has the text.
+        values: what each stand-in stands for.
+    """
+
+    text: str
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class Sealer:
+    """Seals the texts of one space. Safe to use from several threads."""
+
+    def __init__(
+        self, policy: Policy, keys: Callable[[], SpaceKeys | None], fingerprints: Callable[[], Fingerprints]
+    ) -> None:
+        """`keys` are those of the space now, None while this machine may not seal; `fingerprints` are read when first needed."""
+        self._policy = policy
+        self._keys = keys
+        self._fingerprints = fingerprints
+
+    def seal(self, text: str, source: str, *, is_sensitive: bool | None = None) -> Sealed:
+        """The text as the policy lets it out.
+
+        Args:
+            source: of `policy.SOURCES`.
+            is_sensitive: seal all but the front matter; None: if the front matter says so.
+
+        Raises:
+            BlockedError: it holds what the policy does not let out.
+            UnsealableError: it holds what is to be sealed, this machine cannot, and the text cannot wait.
+            KeyFileError: the key of this machine's fingerprints cannot be used.
+        """
+        making = _Making(self._keys(), source, self._fingerprints)
+        body = _body_of(text, is_sensitive)
+        if body is None:
+            return making.sealed(self._parts(text, making))
+        begin, end = body
+        whole = making.put("seal", NOTE, text[begin:end])
+        return making.sealed([*self._parts(text[:begin], making), whole, text[end:]])
+
+    def restore(self, text: str, values: Mapping[str, str], source: str) -> str:
+        """The text with the values back in the place of their stand-ins, but for those that would then go out in clear.
+
+        What surrounds a credential may be what gives it away: in the text of another machine it may stand where no rule finds it.
+
+        Raises:
+            As `seal`.
+        """
+        kept = dict(values)
+        while kept:
+            restored = _restored(text, kept)
+            if restored == text:
+                return text
+            again = self.seal(restored, source).text
+            bare = [standin for standin, value in kept.items() if again.count(value) > text.count(value)]
+            if not bare:
+                return restored
+            for standin in bare:
+                del kept[standin]
+        return text
+
+    def _parts(self, text: str, making: _Making) -> Iterator[str]:
+        end = 0
+        policy = self._policy
+        standing = [found.span() for found in _STANDIN.finditer(text)]
+        ends = [stop for _, stop in standing]
+        for found in detector.scan(text, policy.min_confidence):
+            first_behind = bisect_right(ends, found.start)
+            if first_behind < len(standing) and standing[first_behind][0] < found.end:
+                continue  # `password=(sealed:…)` on another machine: sealed already
+            value = text[found.start : found.end]
+            fingerprint = self._fingerprints().of(found.kind, value) if policy.allow else None
+            action = policy.action(making.source, found.confidence, fingerprint)
+            if action == "allow":
+                continue
+            if action == "block":
+                raise BlockedError(found.kind, text.count("\n", 0, found.start) + 1)
+            yield text[end : found.start]
+            yield making.put(action, found.kind, value)
+            end = found.end
+        yield text[end:]
+
+
+class _Making:
+    """One text's stand-ins."""
+
+    def __init__(self, keys: SpaceKeys | None, source: str, fingerprints: Callable[[], Fingerprints]) -> None:
+        self.source = source
+        self._keys = keys
+        self._fingerprints = fingerprints
+        self._secrets: dict[Secret, None] = {}
+        self._values: dict[str, str] = {}
+
+    def put(self, action: str, kind: str, value: str) -> str:
+        """The stand-in for one value."""
+        data = value.encode("utf-8", "surrogatepass")
+        if action == "seal" and self._keys is not None and len(data) <= MAX_VALUE:
+            standin = str(Placeholder(kind, self._keys.secret_id(kind, data)))
+            self._secrets[Secret(kind, data)] = None
+        elif action == "seal" and self.source not in _MAY_WAIT:
+            raise UnsealableError(kind)
+        else:
+            standin = f"(redacted:{kind}:{self._fingerprints().of(kind, value)})"
+        self._values[standin] = value
+        return standin
+
+    def sealed(self, parts: Iterator[str] | list[str]) -> Sealed:
+        """The whole of it."""
+        text = "".join(parts)  # first: the stand-ins are made as the parts are
+        return Sealed(text, tuple(self._secrets), self._values) if self._values else Sealed(text)
+
+
+def _restored(text: str, values: Mapping[str, str]) -> str:
+    # Redactions first: a value that is put back is not looked into again, and only a placeholder's could hold one.
+    without = _REDACTED.sub(lambda found: values.get(found[0], found[0]), text)
+    return placeholders.replace(without, lambda placeholder: values.get(str(placeholder)))
+
+
+def _body_of(text: str, is_sensitive: bool | None) -> tuple[int, int] | None:
+    """Where what is to be sealed whole begins and ends, blank lines around it left out; None where nothing is."""
+    if is_sensitive is False or (is_sensitive is None and "sensitive" not in text[:_HEAD_CHARS]):
+        return None
+    begin = _after_front_matter(text)
+    if is_sensitive is None and not (begin and _says_sensitive(text, begin)):
+        return None
+    body = text[begin:]
+    core = body.strip()
+    placeholder = Placeholder.parse(core)
+    if not core or (placeholder is not None and placeholder.kind == NOTE):
+        return None
+    start = begin + len(body) - len(body.lstrip())
+    return start, start + len(core)
+
+
+_HEAD_CHARS: Final = 64 * 1024
+"""Front matter is no larger (`importing.front_matter.MAX_BYTES`)."""
+_FRONT_MATTER: Final = re.compile(r"---[ \t]*\r?\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)")
+_SENSITIVE_LINE: Final = re.compile(
+    r"^\s*[\"']?sensitive[\"']?\s*:\s*[\"']?(?:true|yes|on)\b", re.IGNORECASE | re.MULTILINE
+)
+
+
+def _after_front_matter(text: str) -> int:
+    found = _FRONT_MATTER.match(text[:_HEAD_CHARS])
+    return found.end() if found else 0
+
+
+def _says_sensitive(text: str, begin: int) -> bool:
+    # Brings YAML, which a text that does not speak of it goes without.
+    from confide_proxy.importing.front_matter import split
+
+    fields, _, problem = split(text[:begin])
+    if problem is not None:
+        # What cannot be read as it is meant is sealed rather than sent.
+        return _SENSITIVE_LINE.search(text, 0, begin) is not None
+    return fields.get("sensitive") is True

@@ -1,0 +1,132 @@
+"""A text as it leaves the machine, and how a file gets its values back: over the labelled corpus, and by hand where it is delicate."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.secret_corpus import positives
+
+from confide_crypto.sealing import placeholders
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_proxy.errors import BlockedError, UnsealableError
+from confide_proxy.sealing.sealer import Sealer, Secret
+from confide_proxy.secrets.fingerprints import Fingerprints
+from confide_proxy.secrets.policy import Policy
+
+KEYS = SpaceKeys.generate()
+PRINTS = Fingerprints(b"k" * 32)
+TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
+NOTE = "---\ntitle: Where the spare key is\nsensitive: true\n---\n\nUnder the third stone.\n\nSecond paragraph.\n"
+
+
+def sealer(keys: SpaceKeys | None = KEYS, **policy: object) -> Sealer:
+    return Sealer(Policy(**policy), lambda: keys, lambda: PRINTS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keys", [KEYS, None], ids=["sealed", "redacted"])
+def test_a_text_comes_back_whole_and_is_left_alone_where_it_is_sealed(keys: SpaceKeys | None) -> None:
+    one_by_one = [sample.text for sample in positives(5, 20)]
+    together = ["\n".join(one_by_one[at : at + 9]) for at in range(0, len(one_by_one), 9)]
+    by_hand = sealer(keys)
+    found = 0
+    for text in one_by_one + together:
+        sealed = by_hand.seal(text, "files")
+        found += bool(sealed.values)
+        assert all(value not in sealed.text for value in sealed.values.values() if len(value) >= 8)
+        assert by_hand.seal(sealed.text, "files").text == sealed.text
+        assert by_hand.restore(sealed.text, sealed.values, "files") == text
+    assert found > 0.99 * len(one_by_one + together)
+
+
+def test_a_placeholder_names_the_secret_that_goes_with_it() -> None:
+    sealed = sealer().seal(f"export GITHUB_TOKEN={TOKEN}\nagain {TOKEN}\n", "tools")
+    ids = {placeholder.secret_id for _, _, placeholder in placeholders.find(sealed.text)}
+    assert sealed.secrets == (Secret("github-token", TOKEN.encode()),)
+    assert ids == {KEYS.secret_id("github-token", TOKEN.encode())}
+    assert sealed.text.count("(sealed:github-token:") == 2
+    assert TOKEN not in repr(sealed)
+    assert TOKEN not in repr(sealed.secrets)
+
+
+def test_the_policy_decides_by_source() -> None:
+    text = f"token {TOKEN}"
+    mixed = sealer(tools="block", files="allow", transcripts="redact")
+    with pytest.raises(BlockedError, match=r"line 1 .*github-token"):
+        mixed.seal(text, "tools")
+    assert mixed.seal(text, "files").text == text
+    redacted = mixed.seal(text, "transcripts")
+    assert not redacted.secrets
+    assert redacted.text.startswith("token (redacted:github-token:")
+    assert mixed.seal(text, "imports").secrets
+
+
+def test_what_is_allowed_by_fingerprint_goes_as_it_is() -> None:
+    allowed = sealer(allow=(PRINTS.of("github-token", TOKEN),))
+    assert allowed.seal(f"token {TOKEN}", "files").text == f"token {TOKEN}"
+
+
+@pytest.mark.parametrize("source", ["tools", "imports"])
+def test_what_is_said_once_is_refused_rather_than_lost_without_keys(source: str) -> None:
+    with pytest.raises(UnsealableError, match="github-token"):
+        sealer(None).seal(f"token {TOKEN}", source)
+    assert sealer(None).seal("nothing to hide", source).text == "nothing to hide"
+
+
+def test_a_sensitive_note_keeps_its_front_matter_alone() -> None:
+    sealed = sealer().seal(NOTE, "files")
+    head, _, body = sealed.text.partition("---\n\n")
+    assert head == NOTE.partition("---\n\n")[0]
+    assert body.startswith("(sealed:note:")
+    assert sealed.secrets == (Secret("note", b"Under the third stone.\n\nSecond paragraph."),)
+    assert sealer().restore(sealed.text, sealed.values, "files") == NOTE
+    assert sealer().seal(sealed.text, "files").text == sealed.text
+
+
+@pytest.mark.parametrize(
+    ("head", "is_sealed"),
+    [
+        ("sensitive: true", True),
+        ("sensitive: True", True),
+        ('"sensitive": true', True),
+        ("{title: x, sensitive: true}", True),
+        ("sensitive: true\nbroken: [", True),
+        ("sensitive: false", False),
+        ("title: the sensitive: true question", False),
+        ("tags: [sensitive]", False),
+    ],
+)
+def test_what_the_front_matter_says_counts(head: str, is_sealed: bool) -> None:
+    text = f"---\n{head}\n---\nbody of it\n"
+    assert ("body of it" not in sealer().seal(text, "files").text) is is_sealed
+
+
+def test_an_agent_may_say_that_a_text_is_sensitive() -> None:
+    sealed = sealer().seal("all of this", "tools", is_sensitive=True)
+    assert sealed.text.startswith("(sealed:note:")
+    assert sealer().seal(NOTE, "tools", is_sensitive=False).text == NOTE
+
+
+def test_a_sensitive_note_that_another_machine_added_to_comes_back_with_both() -> None:
+    sealed = sealer().seal(NOTE, "files")
+    added = sealed.text + "- a line of another machine\n"
+    assert sealer().restore(added, sealed.values, "files") == NOTE + "- a line of another machine\n"
+
+
+def test_a_value_that_no_rule_would_find_in_its_new_place_stays_sealed() -> None:
+    sealed = sealer().seal("db password: Xk29-vvQz1\n", "files")
+    (standin,) = sealed.values
+    moved = f"see {standin} for it\n"
+    assert sealer().restore(moved, sealed.values, "files") == moved
+    both = f"db password: {standin}\nexport GITHUB_TOKEN=x\n"
+    assert sealer().restore(both, sealed.values, "files") == "db password: Xk29-vvQz1\nexport GITHUB_TOKEN=x\n"
+
+
+def test_values_are_not_looked_into_for_stand_ins() -> None:
+    inner = sealer().seal(f"token {TOKEN}", "files")
+    note = f"---\nsensitive: true\n---\n{inner.text}\n"
+    outer = sealer().seal(note, "files")
+    assert TOKEN not in sealer().restore(outer.text, {**outer.values, **inner.values}, "files")
+
+
+def test_a_text_made_of_stand_ins_costs_no_more_than_its_length() -> None:
+    text = f"password={sealer().seal(f'token {TOKEN}', 'files').text[6:]}\n" * 20_000
+    assert sealer().seal(text, "files").text == text
