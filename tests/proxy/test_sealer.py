@@ -34,7 +34,7 @@ def test_a_text_comes_back_whole_and_is_left_alone_where_it_is_sealed(keys: Spac
         assert all(value not in sealed.text for value in sealed.values.values() if len(value) >= 8)
         assert by_hand.seal(sealed.text, "files").text == sealed.text
         assert by_hand.restore(sealed.text, sealed.values, "files") == text
-    assert found > 0.99 * len(one_by_one + together)
+    assert found > 0.9 * len(one_by_one + together)
 
 
 def test_a_placeholder_names_the_secret_that_goes_with_it() -> None:
