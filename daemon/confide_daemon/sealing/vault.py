@@ -1,0 +1,183 @@
+"""A HashiCorp Vault or OpenBao as the place of sealed records: whole records in and out, without blocking the event loop.
+
+A record is kept under the digest of its bytes, at `<mount>/<prefix>/<space id>/<secret id>/<digest>`, so that nothing that is there is
+ever written over: a request that comes late, or twice, says the same again, and what comes back is proved by its name. What is longer
+than a piece lies in several, since Vault's integrated storage takes 1 MiB a value and Consul's half of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from confide_crypto.sealing.records import MAX_RECORD
+from confide_daemon.errors import VaultError
+from confide_daemon.sealing.vault_settings import VaultConfig
+
+if TYPE_CHECKING:
+    from confide_daemon.sealing.vault_client import VaultClient
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+THREADS: Final = 4
+PIECE: Final = 360 * 1024
+"""Bytes; in base64 with what is around them less than 512 KiB."""
+MAX_PIECES: Final = -(-MAX_RECORD // PIECE)
+RETRY_S: Final = 30.0
+# A thread gives up by itself; this is for one that does not.
+GRACE_S: Final = 2.0
+
+
+class Vault:
+    """Made by `open` in a running event loop, ended by `close`."""
+
+    def __init__(self, client: VaultClient, settings: VaultConfig) -> None:
+        self._client = client
+        self._settings = settings
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="confide-vault")
+        self._renewing = asyncio.create_task(self._renew())
+
+    @classmethod
+    def open(cls, settings: VaultConfig) -> Vault:
+        """Connects to nothing yet.
+
+        Raises:
+            VaultError: the library for it is not installed.
+        """
+        try:
+            from confide_daemon.sealing.vault_client import VaultClient
+        except ImportError:
+            raise VaultError(
+                "a vault is configured, and hvac, which talks to it, is not installed",
+                hint="install confide with the extra: confide[daemon,vault]",
+            ) from None
+        return cls(VaultClient(settings), settings)
+
+    async def keep(self, space_id: str, secret_id: bytes, record: bytes) -> bytes:
+        """Has the record when it returns.
+
+        Returns:
+            Its digest, by which it is fetched.
+
+        Raises:
+            VaultError: it could not be kept; saying it again does no harm.
+        """
+        digest = digest_of(record)
+        pieces = [record[start : start + PIECE] for start in range(0, len(record), PIECE)]
+        path = self._path(space_id, secret_id, digest)
+
+        def work(deadline: float) -> None:
+            # The first last, as it says that there are others.
+            for number in reversed(range(len(pieces))):
+                said = {"record": base64.b64encode(pieces[number]).decode(), "pieces": len(pieces)}
+                self._client.write(_piece_path(path, number), said, deadline)
+
+        await self._run(work)
+        return digest
+
+    async def fetch(self, space_id: str, secret_id: bytes, digest: bytes) -> bytes:
+        """The record.
+
+        Raises:
+            VaultError: it cannot be had now, is not there any more, or is not what was kept.
+        """
+        path = self._path(space_id, secret_id, digest)
+
+        def work(deadline: float) -> bytes:
+            data, count = self._piece(path, deadline)
+            for number in range(1, count):
+                data += self._piece(_piece_path(path, number), deadline)[0]
+            if digest_of(data) != digest:
+                raise _changed()
+            return data
+
+        return await self._run(work)
+
+    async def destroy(self, space_id: str, secret_id: bytes, digest: bytes) -> None:
+        """It is there no more. Raises VaultError."""
+        path = self._path(space_id, secret_id, digest)
+
+        def work(deadline: float) -> None:
+            first = self._client.read(path, deadline)
+            count = first.get("pieces", 1) if first is not None else 1
+            if not isinstance(count, int) or not 1 <= count <= MAX_PIECES:
+                count = 1
+            for number in reversed(range(count)):
+                self._client.destroy(_piece_path(path, number), deadline)
+
+        await self._run(work)
+
+    async def check(self) -> None:
+        """Keeps, fetches and destroys a value of no meaning, as records are. Raises VaultError."""
+        space_id, secret_id, value = "check", secrets.token_bytes(16), b"confide"
+        digest = await self.keep(space_id, secret_id, value)
+        await self.fetch(space_id, secret_id, digest)
+        await self.destroy(space_id, secret_id, digest)
+
+    async def close(self) -> None:
+        """Ends after what is under way."""
+        self._renewing.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._renewing
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _renew(self) -> None:
+        """Keeps the token alive also while no record comes or goes."""
+        has_failed = False
+        while True:
+            try:
+                left_s = await self._run(self._client.keep_token)
+                has_failed = False
+            except VaultError as error:
+                if not has_failed:
+                    log.warning("the vault for sealed records: %s", error)
+                has_failed, left_s = True, RETRY_S
+            await asyncio.sleep(left_s)
+
+    async def _run(self, work: Callable[[float], T]) -> T:
+        timeout_s = self._settings.timeout_s
+        deadline = time.monotonic() + timeout_s
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work, deadline)
+        try:
+            return await asyncio.wait_for(future, timeout_s + GRACE_S)
+        except TimeoutError:
+            raise VaultError("the vault does not answer in time", hint="try again in a moment") from None
+
+    def _piece(self, path: str, deadline: float) -> tuple[bytes, int]:
+        said = self._client.read(path, deadline)
+        if said is None:
+            raise VaultError(
+                "a sealed record is not in the vault any more", hint="it comes back with the vault's own backup"
+            )
+        text, count = said.get("record"), said.get("pieces")
+        if not isinstance(text, str) or not isinstance(count, int) or not 1 <= count <= MAX_PIECES:
+            raise _changed()
+        try:
+            return base64.b64decode(text, validate=True), count
+        except ValueError:
+            raise _changed() from None
+
+    def _path(self, space_id: str, secret_id: bytes, digest: bytes) -> str:
+        return f"{self._settings.prefix}/{space_id}/{secret_id.hex()}/{digest.hex()}"
+
+
+def digest_of(record: bytes) -> bytes:
+    """BLAKE2b-128 of a record's bytes; for which record it is, not for who made it."""
+    return hashlib.blake2b(record, digest_size=16).digest()
+
+
+def _piece_path(path: str, number: int) -> str:
+    return path if number == 0 else f"{path}-{number}"
+
+
+def _changed() -> VaultError:
+    return VaultError("a sealed record was changed in the vault", hint="it comes back with the vault's own backup")

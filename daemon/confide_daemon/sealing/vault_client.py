@@ -1,0 +1,306 @@
+"""What is said to a HashiCorp Vault or an OpenBao: reading, writing and destroying in a KV v2 engine, and logging in.
+
+Everything here blocks and is called from threads, each with a connection of its own; they share the token. Nothing that comes back is
+repeated in an error, and the token is shown nowhere. Redirects are not followed, since the token would go along. The environment
+(`VAULT_TOKEN`, proxies, `.netrc`) does not count.
+
+API: https://openbao.org/api-docs/secret/kv/kv-v2/ and https://openbao.org/api-docs/auth/kubernetes/, which Vault's are the same as.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import hvac
+import hvac.exceptions
+import requests
+import requests.exceptions
+
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys import read_private_file
+from confide_daemon.embed.secret import CREDENTIALS
+from confide_daemon.errors import VaultError
+from confide_daemon.sealing.vault_errors import NonsenseError, explained, is_passing, late, object_of
+from confide_daemon.sealing.vault_settings import KUBERNETES, VaultConfig
+
+T = TypeVar("T")
+
+CREDENTIAL: Final = "vault-token"
+MAX_TOKEN: Final = 64 * 1024
+"""Vault's batch tokens and Kubernetes' signed ones are a few kilobytes."""
+MAX_ANSWER: Final = 2 * 1024 * 1024
+TRIES: Final = 3
+# Pauses with full jitter, as towards the embedding providers.
+BACKOFF_S: Final = 0.1
+MAX_BACKOFF_S: Final = 1.0
+# A token is renewed, or taken anew, when half of its time is over; one that never ends is looked at this often.
+LONGEST_LEASE_S: Final = 6 * 3600.0
+SHORTEST_LEASE_S: Final = 2.0
+REFUSED_HINT: Final = (
+    "is it expired? Its policy must allow create, read and update of the records, and to delete them: docs/vault.md"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    value: str
+    until: float  # time.monotonic() when half of its time is over
+    is_renewable: bool = False
+
+
+class VaultClient:
+    """One vault; from any thread.
+
+    Args:
+        clock: seconds that only go forward.
+    """
+
+    def __init__(self, settings: VaultConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._own = threading.local()
+        self._logging_in = threading.Lock()
+        self._token: _Token | None = None
+
+    def read(self, path: str, deadline: float) -> dict[str, Any] | None:
+        """The newest version of what lies at `path`; None where nothing does.
+
+        Args:
+            deadline: of the clock, for everything.
+
+        Raises:
+            VaultError: it cannot be had now.
+        """
+
+        def ask(client: hvac.Client) -> dict[str, Any] | None:
+            try:
+                said = client.secrets.kv.v2.read_secret_version(
+                    path, mount_point=self._settings.mount, raise_on_deleted_version=True
+                )
+            except hvac.exceptions.InvalidPath as error:
+                if error.errors:
+                    raise  # no engine there; a path where nothing lies gives no words for it
+                return None
+            return object_of(object_of(said, "data"), "data")
+
+        return self._call(ask, deadline)
+
+    def write(self, path: str, secret: dict[str, Any], deadline: float) -> None:
+        """Has `secret` at `path` when it returns. Raises as `read`."""
+
+        def ask(client: hvac.Client) -> None:
+            said = client.secrets.kv.v2.create_or_update_secret(path, secret, mount_point=self._settings.mount)
+            if not isinstance(object_of(said, "data").get("version"), int):
+                raise NonsenseError  # a KV engine of version 1 takes it too, and gives it back differently
+
+        self._call(ask, deadline)
+
+    def destroy(self, path: str, deadline: float) -> None:
+        """Nothing lies at `path` any more, of no version. Raises as `read`."""
+        self._call(
+            lambda client: client.secrets.kv.v2.delete_metadata_and_all_versions(
+                path, mount_point=self._settings.mount
+            ),
+            deadline,
+        )
+
+    def keep_token(self, deadline: float) -> float:
+        """Logs in, or prolongs what is there; seconds until that has to be done again. Raises as `read`."""
+        try:
+            with self._locked(deadline):
+                token = self._token
+                if token is not None and token.until <= self._clock():
+                    token = self._renewed(token, deadline) if token.is_renewable else None
+                self._token = token = token or self._log_in(deadline)
+        except Exception as error:
+            raise explained(error, self._settings) from None
+        return max(SHORTEST_LEASE_S / 2, token.until - self._clock())
+
+    def _call(self, ask: Callable[[hvac.Client], T], deadline: float) -> T:
+        """What `ask` gives; tried again where that may help, and after a new login where the token is refused."""
+        has_logged_in = False
+        tries = 0
+        while True:
+            try:
+                token = self._valid_token(deadline)
+                try:
+                    return ask(self._client(token.value, deadline))
+                except hvac.exceptions.Forbidden:
+                    # An expired token and one that may not do this are answered alike.
+                    if has_logged_in or not self._forget(token, deadline):
+                        raise VaultError("the vault refuses the daemon's token", hint=REFUSED_HINT) from None
+                    has_logged_in = True
+            except Exception as error:
+                tries += 1
+                pause = random.uniform(0, min(MAX_BACKOFF_S, BACKOFF_S * 2**tries))  # noqa: S311 - no secret
+                if not is_passing(error) or tries == TRIES or self._clock() + pause > deadline:
+                    raise explained(error, self._settings) from None
+                time.sleep(pause)
+
+    def _valid_token(self, deadline: float) -> _Token:
+        token = self._token
+        if token is not None:
+            return token
+        with self._locked(deadline):
+            if self._token is None:
+                self._token = self._log_in(deadline)
+            return self._token
+
+    def _forget(self, refused: _Token, deadline: float) -> bool:
+        """Whether another login may help: not where it would only read the same token again."""
+        is_same = self._settings.auth != KUBERNETES and self._file_token() == refused.value
+        with self._locked(deadline):
+            if self._token is refused and not is_same:
+                self._token = None
+            return self._token is not refused
+
+    def _log_in(self, deadline: float) -> _Token:
+        settings = self._settings
+        if settings.auth != KUBERNETES:
+            return self._looked_up(self._file_token(), deadline)
+        jwt = _read(Path(settings.jwt_file), "jwt_file")
+        try:
+            said = self._client("", deadline).auth.kubernetes.login(
+                settings.role, jwt, use_token=False, mount_point=settings.kubernetes_mount
+            )
+        except (hvac.exceptions.Forbidden, hvac.exceptions.InvalidRequest, hvac.exceptions.InvalidPath):
+            raise VaultError(
+                f"the vault does not let this service account in as role '{settings.role}'",
+                hint="the role names this account and its namespace, and the vault must reach Kubernetes: docs/vault.md",
+            ) from None
+        auth = object_of(said, "auth")
+        value = auth.get("client_token")
+        if not isinstance(value, str) or not value:
+            raise NonsenseError
+        return _Token(value, self._clock() + _half(auth.get("lease_duration")))
+
+    def _looked_up(self, value: str, deadline: float) -> _Token:
+        """The token with its time. A policy may keep it from asking: then nobody prolongs it."""
+        try:
+            data = object_of(self._client(value, deadline).auth.token.lookup_self(), "data")
+        except hvac.exceptions.Forbidden:
+            return _Token(value, self._clock() + LONGEST_LEASE_S)
+        return _Token(value, self._clock() + _half(data.get("ttl")), data.get("renewable") is True)
+
+    def _renewed(self, token: _Token, deadline: float) -> _Token | None:
+        """The token for longer; None where it is over, so that its file is read again."""
+        try:
+            auth = object_of(self._client(token.value, deadline).auth.token.renew_self(), "auth")
+        except hvac.exceptions.Forbidden:
+            return None
+        return _Token(token.value, self._clock() + _half(auth.get("lease_duration")), True)
+
+    def _file_token(self) -> str:
+        if self._settings.token_file:
+            return _read(Path(self._settings.token_file).expanduser(), "token_file", is_private=True)
+        folder = os.environ.get(CREDENTIALS)
+        if folder and (Path(folder) / CREDENTIAL).exists():
+            # systemd gives the folder to the service alone and makes its files 0400; their owner may be root.
+            return _read(Path(folder) / CREDENTIAL, "token_file")
+        raise VaultError(
+            "there is no token for the vault",
+            hint="write it into a file of mode 0600 and name that file as token_file of [vault] in daemon.toml",
+        )
+
+    def _client(self, token: str, deadline: float) -> hvac.Client:
+        """This thread's own, with the token, for one request."""
+        client: hvac.Client | None = getattr(self._own, "client", None)
+        if client is None:
+            session = _Session()
+            session.verify = _certificates(self._settings)
+            client = self._own.client = hvac.Client(
+                url=self._settings.url,
+                token="",  # or it would look for one in the environment
+                verify=session.verify,
+                allow_redirects=False,
+                session=session,
+                namespace=self._settings.namespace.strip("/") or None,
+            )
+        client.token = token
+        assert isinstance(client.session, _Session)
+        client.session.left_s = deadline - self._clock()
+        return client
+
+    def _locked(self, deadline: float) -> _Held:
+        return _Held(self._logging_in, deadline - self._clock())
+
+
+class _Held:
+    """A lock that is waited for until a deadline."""
+
+    def __init__(self, lock: threading.Lock, left_s: float) -> None:
+        self._lock = lock
+        self._left_s = left_s
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=max(0.0, self._left_s)):
+            raise late()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class _Session(requests.Session):
+    """One that ends when the time is over, and takes in no more than an answer can be long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.left_s = 0.0
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """As requests does it. Raises besides its errors NonsenseError for an answer that is too long."""
+        if self.left_s <= 0:
+            raise requests.exceptions.Timeout
+        until = time.monotonic() + self.left_s
+        response = super().send(request, **{**kwargs, "stream": True, "timeout": self.left_s})
+        body = bytearray()
+        with response:
+            for piece in response.iter_content(64 * 1024):
+                body += piece
+                if len(body) > MAX_ANSWER:
+                    raise NonsenseError
+                if time.monotonic() > until:
+                    raise requests.exceptions.ReadTimeout
+        response._content = bytes(body)
+        return response
+
+
+def _certificates(settings: VaultConfig) -> str | bool:
+    system = ssl.get_default_verify_paths()
+    return settings.ca_file or system.cafile or system.capath or True
+
+
+def _read(path: Path, option: str, *, is_private: bool = False) -> str:
+    """The one word in a file."""
+    try:
+        if is_private:
+            data = read_private_file(path)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(MAX_TOKEN + 1)
+    except KeyFileError as error:
+        raise VaultError(f"cannot use the token for the vault: {error}", hint=error.hint) from None
+    except OSError as error:
+        raise VaultError(
+            f"cannot read the token for the vault: {error.strerror or type(error).__name__}",
+            hint=f"is {option} of [vault] in daemon.toml right? It names {path}",
+        ) from None
+    word = data.decode("ascii", errors="replace").strip()
+    if not 1 <= len(word) <= MAX_TOKEN or not word.isascii() or not word.isprintable() or " " in word:
+        raise VaultError(f"{path} does not hold a token", hint="it is one word, alone in its file")
+    return word
+
+
+def _half(lease_s: Any) -> float:
+    """Half of a token's seconds; 0 of one that never ends, or of which it is not known, are many."""
+    lease_s = lease_s if isinstance(lease_s, int) and lease_s > 0 else LONGEST_LEASE_S * 2
+    return float(max(SHORTEST_LEASE_S, min(lease_s, LONGEST_LEASE_S * 2)) / 2)
