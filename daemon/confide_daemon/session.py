@@ -38,6 +38,7 @@ from confide_daemon.import_requests import ImportRequests
 from confide_daemon.operations import call_again
 from confide_daemon.project_requests import ProjectRequests
 from confide_daemon.rates import Rate
+from confide_daemon.sealing.rescan_requests import RescanRequests
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools.catalogue import catalogue, fingerprint
 from confide_daemon.tools.context import GLOBAL_PROJECT, ConnectionFacts, ToolContext, WrittenBack
@@ -107,6 +108,8 @@ class Session:
         self._exchange.serve(ImportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ExportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
+        self._rescans = RescanRequests(space, lambda: self.grants).operations
+        self._exchange.serve(self._rescans)
         self._agent = AgentServer(
             self, lambda report: self._surroundings(self._project, report), lambda: self._toolsets
         )
@@ -213,6 +216,8 @@ class Session:
             return {}
         if op == "rotate":
             return await self._rotate(body)
+        if op in self._rescans:  # of the space as a whole
+            return await self.tracked(self._exchange.handle(op, body))
         project = project_of(body)
         if op == "call":
             return await self.tracked(call_again(body, self._surroundings, project))

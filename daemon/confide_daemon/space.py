@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from confide_daemon import documents, transcripts, upkeep
+from confide_daemon.custody.rekeying import change_key
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.history import DELETED_DAYS, History
@@ -40,6 +41,7 @@ from confide_daemon.results import (
     RemoveResult,
     SpaceStatus,
 )
+from confide_daemon.sealing.stored_texts import StoredTexts
 from confide_daemon.search import Hit, SearchQuery, SearchResult
 from confide_daemon.searching.searcher import Searcher, live_generation
 from confide_daemon.store import DocumentRow, Store, salvage
@@ -115,6 +117,7 @@ class Space:
         )
         self.notes = Notes(threads, writer, self._change)
         self.deduplication = Deduplication(threads, self.notes)
+        self.stored_texts = StoredTexts(threads, settings, self._indexer.wake, clock)
         self.upkeep = Upkeep(
             threads,
             damage,
@@ -178,7 +181,7 @@ class Space:
         scan, damage = VectorScan(), Damage()
         store, crashed = await asyncio.to_thread(_open_marked, path, key, scan, damage)
         threads = StoreThreads(
-            store, lambda: SqliteStore.open(path, key, writer=False, now=time.time(), scan=scan, damage=damage)
+            store, lambda: SqliteStore.open(path, store.key, writer=False, now=time.time(), scan=scan, damage=damage)
         )
         space = cls(
             space_id,
@@ -203,6 +206,10 @@ class Space:
         space.history.start()
         space.upkeep.start()
         return space
+
+    async def rekey(self, key: bytes, *, follow: Callable[[int, int], None] = lambda _done, _total: None) -> None:
+        """Changes the key of the database (32 bytes), while everybody goes on. Raises as `rekeying.change_key`."""
+        await change_key(self._threads, key, follow)
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""

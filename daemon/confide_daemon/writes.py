@@ -315,7 +315,8 @@ class Writer:
 
     def _known(self, operation: Operation | None) -> OperationRow | None:
         known = self._store.operation(operation.id) if operation else None
-        if operation and known and known.asked != operation.asked:
+        # A blank one: what was asked is not kept any more (`Store.forget_traces`).
+        if operation and known and known.asked not in ("", operation.asked):
             raise OperationError
         return known
 

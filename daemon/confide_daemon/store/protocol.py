@@ -33,6 +33,7 @@ from confide_daemon.store.rows import (
     RevisionEntry,
     RevisionRow,
     SourceCount,
+    StoredText,
     Supersession,
     TranscriptRow,
     Waiting,
@@ -312,6 +313,21 @@ class Store(Protocol):
     def swap_copy(self) -> None:
         """Goes on with that copy, which nobody has written to since. No other connection may be open."""
 
+    def begin_rekeying(self, key: bytes) -> None:
+        """Begins to copy the database under another key (32 bytes). Raises StorageError where there is no room for it."""
+
+    def step_rekeying(self) -> tuple[int, int]:
+        """Copies some pages, about 1 MiB: how many are left, and of how many. Others may write between two steps."""
+
+    def finish_rekeying(self) -> None:
+        """Brings the complete copy to the disk. Nothing may be written between this and the swap."""
+
+    def swap_rekeyed(self) -> None:
+        """Goes on with the copy, under the new key. No other connection may be open."""
+
+    def abandon_rekeying(self) -> None:
+        """Ends a change of the key that is under way, if one is; the old key stays."""
+
     def sample_vectors(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
         """(text, packed vector) of some pieces in a row, from a place that the seed (0 to 1) chooses."""
 
@@ -347,3 +363,28 @@ class Store(Protocol):
 
     def fold_log(self) -> bool:
         """Empties the log, unless somebody reads right now; whether it could."""
+
+    # other texts in the place of stored ones (`store.rewriting`)
+    def stored_texts(self, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
+        """Revisions with a text behind a change, in their order; one at least if there is any, however large."""
+
+    def stored_count(self) -> int:
+        """How many revisions have a text."""
+
+    def rewrite_text(self, change: int, before: str, text: str) -> tuple[str, int | None]:
+        """Puts a text in the place of a revision's, if that has the hash `before`, in the caller's transaction.
+
+        `rewritten`, `same`, `changed` or `gone`; and the document whose derived rows have to be made anew in the same transaction.
+        """
+
+    def forget_traces(self) -> None:
+        """Removes what tells something of texts that are there no more (vectors of older texts, hashes), in the caller's transaction."""
+
+    def check_room_to_compact(self) -> None:
+        """Raises StorageError where the disk has no room for `compact`."""
+
+    def optimize_words(self) -> None:
+        """Leaves no word of what was deleted in the keyword index; `merge_words` comes before it, so that it takes little."""
+
+    def release_memory(self) -> None:
+        """Gives up what the connection keeps of the database in memory."""

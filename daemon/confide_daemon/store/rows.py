@@ -35,6 +35,24 @@ class RevisionRow:
     created_at: float
 
 
+class StoredText(NamedTuple):
+    """A revision that has a text.
+
+    Attributes:
+        change: its id, which grows with every change of the space.
+        is_newest: its document is just this, and not deleted.
+        packed: zlib of UTF-8.
+    """
+
+    change: int
+    project: str
+    path: str
+    revision: int
+    is_newest: bool
+    hash: str
+    packed: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class RevisionEntry:
     """One revision without its text."""

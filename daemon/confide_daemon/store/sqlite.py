@@ -28,6 +28,7 @@ from confide_daemon.store import (
     note_pieces,
     operations,
     projects,
+    rekeying,
     transcripts,
     usage,
 )
@@ -53,6 +54,7 @@ from confide_daemon.store.rows import (
 )
 from confide_daemon.store.scan import SLICE, VectorScan
 from confide_daemon.store.sqlite_notes import SqliteNotes
+from confide_daemon.store.sqlite_rewriting import SqliteRewriting
 from confide_daemon.store.sqlite_upkeep import SqliteUpkeep
 
 # Candidates of the codes whose true cosines are read, more in a large space (store/codes.py has the recall that gives).
@@ -62,7 +64,7 @@ DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.auth
     FROM document d JOIN project p ON p.id = d.project"""
 
 
-class SqliteStore(SqliteNotes, SqliteUpkeep):
+class SqliteStore(SqliteNotes, SqliteRewriting, SqliteUpkeep):
     """One connection to the database file of a space; see `Store`."""
 
     def __init__(
@@ -97,6 +99,8 @@ class SqliteStore(SqliteNotes, SqliteUpkeep):
         Raises:
             StorageError: wrong key, damaged, newer, not writable, full.
         """
+        if writer:
+            rekeying.sweep(path)
         connection = connect(path, key, writer=writer)
         try:
             if writer:

@@ -1,0 +1,125 @@
+"""The requests by which a machine seals what a space has stored in clear: stored-texts, rewrite, erase, unsealed (PROTOCOL.md 9).
+
+Only for callers that may write in all projects and sources: a narrower one would leave the rest in clear and report a space as sealed
+that is not.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_crypto.texts import MAX_TEXT_BYTES
+from confide_daemon.documents import SOURCES, check_text
+from confide_daemon.exchange import HASH_CHARS, Operation
+from confide_daemon.grants import Grants
+from confide_daemon.search import iso
+from confide_daemon.space import Space
+from confide_daemon.store.rows import StoredText
+
+MAX_CHANGES: Final = 256
+_MOST: Final = 2**53
+
+
+class RescanRequests:
+    """One connection's. None of them names a project."""
+
+    def __init__(self, space: Space, grants: Callable[[], Grants]) -> None:
+        """`grants` is asked at each step."""
+        self._space = space
+        self._grants = grants
+        self.operations: dict[str, Operation] = {
+            "stored-texts": self._stored_texts,
+            "rewrite": self._rewrite,
+            "erase": self._erase,
+            "unsealed": self._unsealed,
+        }
+
+    def _require_all(self) -> None:
+        grants = self._grants()
+        grants.require_scope()
+        grants.require_every_project("a rescan")
+        for source in SOURCES:
+            grants.require_source(source)
+
+    async def _stored_texts(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._require_all()
+        page = await self._space.stored_texts.page(_number(body, "after"))
+        self._require_all()
+        texts = page.texts
+        return {
+            "texts": [_told(text) for text in texts],
+            "next": texts[-1].change if texts else None,
+            "total": page.total,
+            "isClean": page.is_clean,
+        }
+
+    async def _rewrite(self, body: dict[str, Any]) -> dict[str, Any]:
+        items = body.get("changes")
+        if not isinstance(items, list) or len(items) > MAX_CHANGES:
+            raise RequestError("invalid", f"'changes' must be a list of at most {MAX_CHANGES}")
+        changes = [_change(item) for item in items]
+        results: list[str] = []
+        for change in changes:
+            self._require_all()
+            results += await self._space.stored_texts.rewrite([change])
+        return {"results": results}
+
+    async def _erase(self, _body: dict[str, Any]) -> dict[str, Any]:
+        self._require_all()
+        return {"bytes": await self._space.stored_texts.erase()}
+
+    async def _unsealed(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._grants().require_every_project("the count of what is not sealed")
+        if body.get("findings") is None:
+            found = await self._space.stored_texts.unsealed()
+        else:
+            self._require_all()
+            found = await self._space.stored_texts.note_unsealed(_number(body, "findings"))
+        return {"findings": None, "seenAt": None} if found is None else _counted(found.findings, found.seen_at)
+
+
+def _counted(findings: int, seen_at: float) -> dict[str, Any]:
+    return {"findings": findings, "seenAt": iso(seen_at)}
+
+
+def _told(text: StoredText) -> dict[str, Any]:
+    return {
+        "id": text.change,
+        "project": text.project,
+        "path": text.path,
+        "revision": text.revision,
+        "isNewest": text.is_newest,
+        "hash": text.hash,
+        "packed": base64.b64encode(text.packed).decode(),
+    }
+
+
+def _change(item: Any) -> tuple[int, str, str]:
+    match item:
+        case {"id": int(identity), "hash": str(before), "packed": str(packed)} if len(before) == HASH_CHARS:
+            return identity, before, check_text(_unpacked(packed))
+    raise RequestError("invalid", "a change is not {id, hash, packed}")
+
+
+def _unpacked(packed: str) -> str:
+    """Raises RequestError where it is none of a text, or of a larger one than any may be."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(base64.b64decode(packed, validate=True), MAX_TEXT_BYTES + 1)
+        if not unpacking.eof or unpacking.unused_data or len(data) > MAX_TEXT_BYTES:
+            raise ValueError
+        return data.decode()
+    except (binascii.Error, zlib.error, ValueError):
+        raise RequestError("invalid", "a packed text is not the zlib of UTF-8, in base64, or too large") from None
+
+
+def _number(body: dict[str, Any], key: str) -> int:
+    value = body.get(key, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
+        raise RequestError("invalid", f"'{key}' must be a whole number from 0 on")
+    return value

@@ -1,0 +1,191 @@
+"""The texts that a space holds, for a machine that looks through all of them and seals what stands in them in clear.
+
+The daemon knows neither the rules nor the keys: it hands out every stored text, puts the sealed ones in their places, and removes what is
+left of the others from its file. A revision keeps its number, author and time. So to a machine whose file was that revision it still is:
+it sends its file, sealed, once more, is told that this is what is here, and neither merges nor writes anything.
+
+Each text is replaced in a transaction of its own, with all that is derived from it, and a mark in the same transaction says that the file
+has not been cleaned since. Broken off at any point, a second run goes on where the first has ended: what was sealed is `same`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from confide_daemon import deriving
+from confide_daemon.errors import StorageError
+from confide_daemon.index import IndexSettings
+from confide_daemon.store import Store
+from confide_daemon.store.rows import StoredText
+from confide_daemon.threads import StoreThreads
+
+log = logging.getLogger(__name__)
+
+PAGE_BYTES: Final = 3 * 1024 * 1024
+"""Of packed texts in one page, if it is not a single larger one; base64 makes four thirds of it."""
+PAGE_TEXTS: Final = 2000
+# Marks of the upkeep's kind: numbers by name.
+UNERASED: Final = "unerased"
+UNSEALED: Final = "unsealed"
+UNSEALED_AT: Final = "unsealed_at"
+# Another process may read the file for a moment, as confided doctor does.
+_FOLD_S: Final = 20.0
+_FOLD_PAUSE_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some stored texts.
+
+    Attributes:
+        texts: in the order of their changes; none where nothing follows.
+        total: how many there are on all pages.
+        is_clean: nothing was put in the place of another text since the file was last cleaned.
+    """
+
+    texts: list[StoredText]
+    total: int
+    is_clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """What a machine has last counted: credentials that stand here in clear, and when (seconds since 1970)."""
+
+    findings: int
+    seen_at: float
+
+
+class StoredTexts:
+    """Those of one space."""
+
+    def __init__(
+        self, threads: StoreThreads, settings: IndexSettings, wake: Callable[[], None], clock: Callable[[], float]
+    ) -> None:
+        """`wake` tells the indexing that there are new pieces; `clock` gives seconds since 1970."""
+        self._threads = threads
+        self._settings = settings
+        self._wake = wake
+        self._clock = clock
+
+    async def page(self, after: int) -> Page:
+        """The texts of the revisions behind a change (0: from the first).
+
+        Raises:
+            StorageError.
+        """
+
+        def work(store: Store) -> Page:
+            with store.reading():
+                texts = store.stored_texts(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)
+                return Page(texts, store.stored_count(), not store.mark(UNERASED))
+
+        return await self._threads.read(work)
+
+    async def rewrite(self, changes: Sequence[tuple[int, str, str]]) -> list[str]:
+        """Puts texts in the places of others.
+
+        Args:
+            changes: (change, hash of the text that is there, text), checked as `documents.check_text` does.
+
+        Returns:
+            For each what became of it: `rewritten`, `same`, `changed` or `gone` (`Store.rewrite_text`).
+
+        Raises:
+            StorageError: those before it are done.
+        """
+        outcomes = []
+        try:
+            for change in changes:
+                outcomes.append(await self._threads.write(lambda store: self._rewrite(store, *change)))  # noqa: B023
+        finally:
+            self._wake()
+        return outcomes
+
+    def _rewrite(self, store: Store, change: int, before: str, text: str) -> str:
+        with store.writing():
+            outcome, document = store.rewrite_text(change, before, text)
+            if outcome == "rewritten":
+                store.set_mark(UNERASED, 1.0)
+            for row in store.documents_by_id([document] if document is not None else []):
+                deriving.keep(store, row, text, self._settings.chunks, now=time.time())
+            return outcome
+
+    async def erase(self) -> int:
+        """Leaves nothing in the file of texts that are there no more; its size in bytes. Writes wait while the file is written anew.
+
+        Raises:
+            StorageError: there is no room for it, or another process reads all the time; what was done is not undone.
+        """
+        await self._threads.maintain(_forget)
+        begin = True
+        while await self._threads.maintain(_merging(begin)):
+            begin = False
+            await asyncio.sleep(0)
+        await self._threads.maintain(_write_anew)
+        await self._fold()
+        size = await self._threads.maintain(_cleaned)
+        await self._fold()
+        log.info("the file of a space was cleaned of texts that are there no more")
+        return size
+
+    async def _fold(self) -> None:
+        deadline = time.monotonic() + _FOLD_S
+        # Without the connections that read, whose pages in memory go with them.
+        while not await self._threads.maintain(lambda store: self._threads.alone(store.fold_log)):
+            if time.monotonic() > deadline:
+                raise StorageError(
+                    "the log of the database cannot be emptied: another process reads it all the time",
+                    hint="run it again when that has ended",
+                )
+            await asyncio.sleep(_FOLD_PAUSE_S)
+
+    async def note_unsealed(self, findings: int) -> Unsealed:
+        """Keeps what a machine has counted."""
+        now = self._clock()
+
+        def work(store: Store) -> None:
+            with store.writing_derived():
+                store.set_mark(UNSEALED, findings)
+                store.set_mark(UNSEALED_AT, now)
+
+        await self._threads.write(work)
+        return Unsealed(findings, now)
+
+    async def unsealed(self) -> Unsealed | None:
+        """What was last counted; None where nobody ever has."""
+        return await self._threads.read(unsealed)
+
+
+def unsealed(store: Store) -> Unsealed | None:
+    """What a machine has last counted; None where none ever has."""
+    with store.reading():
+        seen_at = store.mark(UNSEALED_AT)
+        return Unsealed(int(store.mark(UNSEALED)), seen_at) if seen_at else None
+
+
+def _forget(store: Store) -> None:
+    store.check_room_to_compact()
+    with store.writing():
+        store.forget_traces()
+
+
+def _merging(begin: bool) -> Callable[[Store], bool]:
+    return lambda store: store.merge_words(begin=begin)
+
+
+def _write_anew(store: Store) -> None:
+    store.optimize_words()
+    store.compact()
+    store.release_memory()
+
+
+def _cleaned(store: Store) -> int:
+    with store.writing():
+        store.set_mark(UNERASED, 0.0)
+    return store.size_bytes()

@@ -1,0 +1,52 @@
+"""The part of the SQLite store that puts other texts in the place of stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from confide_daemon.store import rewriting
+from confide_daemon.store.connection import storage_errors
+from confide_daemon.store.rows import StoredText
+
+
+class SqliteRewriting:
+    """Part of `sqlite.SqliteStore`, which has the connection; see `Store`."""
+
+    _db: apsw.Connection
+
+    if TYPE_CHECKING:
+
+        def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]: ...
+
+    def stored_texts(self, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
+        """Revisions with a text, in the order of their changes."""
+        return rewriting.listed(self._rows, after, most_bytes=most_bytes, most=most)
+
+    def stored_count(self) -> int:
+        """How many revisions have a text."""
+        return rewriting.count(self._rows)
+
+    def rewrite_text(self, change: int, before: str, text: str) -> tuple[str, int | None]:
+        """Puts a text in the place of a revision's."""
+        return rewriting.rewrite(self._rows, change, before, text)
+
+    def forget_traces(self) -> None:
+        """Removes what tells something of texts that are there no more."""
+        rewriting.forget_traces(self._rows)
+
+    def check_room_to_compact(self) -> None:
+        """Raises StorageError where there is none."""
+        with storage_errors("read the database"):
+            rewriting.check_room(self._db)
+
+    def optimize_words(self) -> None:
+        """The last step of merging the full text."""
+        with storage_errors("merge the keyword index"):
+            rewriting.optimize(self._db)
+
+    def release_memory(self) -> None:
+        """Gives up the pages in memory."""
+        rewriting.release(self._db)
