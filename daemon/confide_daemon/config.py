@@ -15,13 +15,17 @@ from typing import Any, get_type_hints
 
 from confide_crypto.limits import LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S
 from confide_daemon.chunks import ChunkSettings
+from confide_daemon.custody.custody import KEEPERS, Keeper
 from confide_daemon.embed import providers
 from confide_daemon.errors import ConfigError
+from confide_daemon.sealing.vault_settings import VaultConfig
 
 DEFAULT_PORT = 7733
 RANKINGS = ("confide", "original")
 # For `fallback`: what is configured besides the first, in the order of the original plan.
 AUTO = "auto"
+# What "auto" is in [at_rest] for a daemon that others than its own machine reach.
+SHARED_CUSTODY: Keeper = "server"
 
 
 KEY_HINT = "write the key into a file of mode 0600 and name that file as key_file; if others have seen daemon.toml, make a new key"
@@ -140,6 +144,26 @@ class NotesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AtRestConfig:
+    """Who keeps the keys of the databases.
+
+    Attributes:
+        custody: of spaces that are made from now on: `server`, `caller`, or `auto`: `SHARED_CUSTODY`, and `server` for a daemon that was
+            started on demand, whose machine is its only caller.
+        lock_after_s: a key that callers keep is forgotten so many seconds after the last connection of its space has ended.
+    """
+
+    custody: str = AUTO
+    lock_after_s: int = 43_200
+
+    def keeper(self, *, on_demand: bool) -> Keeper:
+        """Who keeps the key of a new space."""
+        if self.custody == AUTO:
+            return "server" if on_demand else SHARED_CUSTODY
+        return "caller" if self.custody == "caller" else "server"
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     """Everything a person can choose."""
 
@@ -149,6 +173,8 @@ class DaemonConfig:
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     notes: NotesConfig = field(default_factory=NotesConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    at_rest: AtRestConfig = field(default_factory=AtRestConfig)
+    vault: VaultConfig = field(default_factory=VaultConfig)
 
 
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
@@ -215,6 +241,11 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
                 raise ConfigError(
                     path, f"holds a key under '{prefix}{key}', where anybody who sees it could use it", hint=KEY_HINT
                 )
+            if prefix == "vault." and ("token" in key or "secret" in key or "password" in key or key == "jwt"):
+                hint = "write the token into a file of mode 0600 and name that file as token_file; if others have seen it, revoke it"
+                raise ConfigError(
+                    path, f"holds a token under '{prefix}{key}', where anybody who sees it could use it", hint=hint
+                )
             near = difflib.get_close_matches(key, names, n=1)
             hint = f"did you mean '{prefix}{near[0]}'?" if near else f"the options here are {', '.join(names)}"
             raise ConfigError(path, f"has an unknown option '{prefix}{key}'", hint=hint)
@@ -266,7 +297,12 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     if not search.vector_weight + search.keyword_weight:
         hint = "at least one of the two is above 0"
         raise ConfigError(path, "has a wrong value for 'search.vector_weight' and 'search.keyword_weight'", hint=hint)
+    if config.at_rest.custody not in (AUTO, *KEEPERS):
+        hint = f"it is one of {', '.join((AUTO, *KEEPERS))}"
+        raise ConfigError(path, "has a wrong value for 'at_rest.custody'", hint=hint)
     _check_embedding(path, embedding)
+    if (problem := config.vault.problem()) is not None:
+        raise ConfigError(path, f"has a wrong value for 'vault.{problem[0]}'", hint=problem[1])
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions": (server.max_sessions, 1, 100_000),
@@ -284,6 +320,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         **{f"search.{name}": (getattr(search, name), 0, 10) for name in BALANCED},
         "embedding.threads": (embedding.threads, 1, 256),
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
+        "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
     }
     for key, (value, least, most) in bounds.items():

@@ -2,7 +2,9 @@
 
     ConfideError                    (confide_crypto.errors: message, hint, exit_code)
     ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
-    │   └── DamagedError            a part of it cannot be read any more
+    │   ├── DamagedError            a part of it cannot be read any more
+    │   └── WrongKeyError           a key that does not open a database
+    ├── LockedError                 a space whose key its machines keep, and none of them has brought it
     ├── NotFoundError               no document, revision or section of that name
     ├── ConflictError               a document that has another revision than the one that was to be changed
     ├── OperationError              an operation's id that was used for something else
@@ -13,6 +15,7 @@
     │   ├── ProviderDownError       the provider does not answer well now: worth trying later
     │   └── QuotaError              the provider refuses until somebody acts: quota, key, model
     │       └── BudgetError         the budget of the month is used up: ours, not the provider's
+    ├── VaultError                  the vault that keeps the sealed records cannot be used now
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
@@ -46,6 +49,22 @@ class StorageError(ConfideError):
 
 class DamagedError(StorageError):
     """A part of a database cannot be read any more; what is derived is rebuilt, a document's text may be lost."""
+
+
+class WrongKeyError(StorageError):
+    """The key is not the one that the database was written with, or the file is no database."""
+
+
+class LockedError(ConfideError):
+    """The key of the space is with its machines, and none of them has brought it since the daemon started or locked it."""
+
+    exit_code = 4
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this space is locked until one of its machines connects",
+            hint="connect with a machine that is among its devices; a new one is approved on one of them first",
+        )
 
 
 class NotFoundError(ConfideError):
@@ -140,6 +159,12 @@ class BudgetError(QuotaError):
         self.provider = provider
         self.limit = limit
         self.month = month
+
+
+class VaultError(ConfideError):
+    """The vault that keeps the sealed records cannot be used now, or does not give back what it was given."""
+
+    exit_code = 5
 
 
 class ConfigError(ConfideError):

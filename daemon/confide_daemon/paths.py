@@ -59,6 +59,15 @@ class DataFolder:
         """One encrypted database a space."""
         return self.root / "spaces"
 
+    def custody(self, space_id: str) -> Path:
+        """Who keeps the key of that database, as JSON; absent while it is the server's first one."""
+        return self.spaces / f"{space_id}.custody"
+
+    @property
+    def standing(self) -> Path:
+        """Which spaces of the process that serves are locked, as JSON; absent while none serves."""
+        return self.root / "daemon.spaces"
+
     @property
     def authorized(self) -> Path:
         """Public key lines that are trusted because only the owner of this folder can put them there."""

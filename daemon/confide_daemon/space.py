@@ -41,10 +41,11 @@ from confide_daemon.results import (
     RemoveResult,
     SpaceStatus,
 )
+from confide_daemon.sealing.records import SealedRecords
 from confide_daemon.sealing.stored_texts import StoredTexts
 from confide_daemon.search import Hit, SearchQuery, SearchResult
 from confide_daemon.searching.searcher import Searcher, live_generation
-from confide_daemon.store import DocumentRow, Store, salvage
+from confide_daemon.store import DocumentRow, Filter, Store, salvage
 from confide_daemon.store.damage import Damage
 from confide_daemon.store.scan import VectorScan
 from confide_daemon.store.sqlite import SqliteStore
@@ -105,6 +106,7 @@ class Space:
         self._searcher = Searcher(threads, self._providers, self._budget, self._indexer, damage, settings)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
+        self.records = SealedRecords(threads, clock)
         self.usage = Usage(threads, clock)
         self.duplicates = Duplicates(
             threads,
@@ -311,6 +313,11 @@ class Space:
         return await self._threads.read(
             lambda store: store.documents_following(projects, after, sources=sources, limit=limit)
         )
+
+    async def has_word(self, word: str, projects: frozenset[str] | None, sources: frozenset[str] | None) -> bool:
+        """Whether a document of these projects and sources (None: all) has this word, of letters and digits, in its text."""
+        allowed = Filter(projects=projects, sources=sources)
+        return bool(await self._threads.read(lambda store: store.keyword_candidates(f'"{word}"', allowed, limit=1)))
 
     async def refill(
         self, project: str, path: str, text: str, *, author: str, is_dry: bool = False

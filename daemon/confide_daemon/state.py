@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confide_crypto.keys import Identity, make_private_dir
 from confide_daemon.errors import DataFolderError
-from confide_daemon.master import MasterKey
+from confide_daemon.master import MasterKey, credential
 from confide_daemon.paths import DataFolder
 from confide_daemon.registry import Registry
 from confide_daemon.rotation import Keys
@@ -46,11 +46,13 @@ def create(folder: DataFolder) -> bool:
     for place in (folder.root, folder.spaces, folder.authorized):
         make_private_dir(place)
     is_new = not folder.identity.exists()
-    if not folder.master.exists():
+    if not folder.master.exists() and credential() is None:
         if folder.registry.exists():
             # A new key here would make what is stored unreadable for good.
             raise DataFolderError(
-                folder.root, "holds databases but no master.key", hint="restore master.key from a backup"
+                folder.root,
+                "holds databases but no master.key",
+                hint="restore master.key from a backup, or hand it over as the systemd credential confide-master-key",
             )
         MasterKey.create(folder.master)
     if is_new:
@@ -67,7 +69,7 @@ def open_state(folder: DataFolder) -> State:
         KeyFileError: the folder or a key is open to others, of a foreign owner, or damaged.
         StorageError: the registry cannot be opened.
     """
-    if not folder.identity.exists() or not folder.master.exists():
+    if not folder.identity.exists() or not (folder.master.exists() or credential()):
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
     make_private_dir(folder.root)
     keys = load_keys(folder)

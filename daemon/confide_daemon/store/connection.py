@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 import sqlite_vec
 
-from confide_daemon.errors import DamagedError, StorageError
+from confide_daemon.errors import DamagedError, StorageError, WrongKeyError
 from confide_daemon.store.disk import checkpoint_where_there_is_room
 
 KEY_BYTES = 32
@@ -45,6 +45,11 @@ MEANINGS: tuple[tuple[type[apsw.Error], str, str | None], ...] = (
     (apsw.IOError, "the disk reported an error", "check the disk; is it full?"),
 )
 
+_RAISED: dict[type[apsw.Error], type[StorageError]] = {
+    apsw.CorruptError: DamagedError,
+    apsw.NotADBError: WrongKeyError,
+}
+
 
 class storage_errors:  # noqa: N801 - a context manager; as a generator it took a tenth of a short query's time
     """Turns SQLite's errors into StorageError; SQL and values stay out of the message."""
@@ -61,7 +66,7 @@ class storage_errors:  # noqa: N801 - a context manager; as a generator it took 
             return
         for known, meaning, hint in MEANINGS:
             if isinstance(error, known):
-                raised = DamagedError if known is apsw.CorruptError else StorageError
+                raised = _RAISED.get(known, StorageError)
                 raise raised(f"cannot {self._doing}: {meaning}", hint=hint) from None
         raise StorageError(f"cannot {self._doing}: {type(error).__name__}") from None
 
@@ -97,19 +102,19 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
         damaged: also where the file is shorter than it should be, to save what is left.
 
     Raises:
-        StorageError: wrong key, not a database, not writable.
+        WrongKeyError: that is not its key, or it is no database.
+        StorageError: not writable, or another reason.
     """
     if len(key) != KEY_BYTES:
         raise StorageError("cannot open the database: the key is not 32 bytes long")
     if writer and not path.exists():
-        _create_private(path)
+        create_private(path)
     is_new = writer and path.stat().st_size == 0
     with storage_errors("open the database"):
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.set_busy_timeout(BUSY_MS)
-            connection.execute("PRAGMA cipher = 'aegis'")
-            connection.execute(f'PRAGMA key = "raw:{key.hex()}"')
+            give_key(connection, key)
             if damaged:
                 # With it SQLite takes the file's own length for its length, not the one in its header (btree.c, lockBtree).
                 connection.execute("PRAGMA writable_schema = ON")
@@ -139,7 +144,13 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
     return connection
 
 
-def _create_private(path: Path) -> None:
+def give_key(connection: apsw.Connection, key: bytes) -> None:
+    """Says how the pages of a connection are encrypted, before the first of them is read or written."""
+    connection.execute("PRAGMA cipher = 'aegis'")
+    connection.execute(f'PRAGMA key = "raw:{key.hex()}"')
+
+
+def create_private(path: Path) -> None:
     """The empty file with mode 0600, before SQLite would make it with the umask's; -wal and -shm take its mode."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

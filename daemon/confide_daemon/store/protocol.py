@@ -32,6 +32,7 @@ from confide_daemon.store.rows import (
     RelationRow,
     RevisionEntry,
     RevisionRow,
+    SealedRow,
     SourceCount,
     StoredText,
     Supersession,
@@ -129,6 +130,19 @@ class Store(Protocol):
 
     def drop_revision(self, document: int, number: int) -> None:
         """Forgets a revision that is not the newest."""
+
+    # sealed records
+    def put_sealed(self, row: SealedRow, record: bytes) -> bool:
+        """Stores a record, in place of one of an older epoch; False where one is there that is not older."""
+
+    def sealed(self, identity: bytes) -> bytes | None:
+        """The record of that name."""
+
+    def sealed_list(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
+        """What is known of the records, by their names' bytes, behind `after`; of older epochs than `below`."""
+
+    def sealed_count(self) -> int:
+        """How many there are."""
 
     # pieces
     def add_pieces(self, document: DocumentRow, pieces: Sequence[Piece], *, now: float) -> None:

@@ -69,16 +69,14 @@ def swap(path: Path, key: bytes) -> None:
     Raises:
         StorageError: another process has it open.
     """
-    _fold(path, key)
-    for beside in ("-wal", "-shm"):
-        path.with_name(path.name + beside).unlink(missing_ok=True)
+    empty_log(path, key, "rebuild the damaged database")
     places = _damaged(path)
     # The first one has what was lost then; where a disk goes on failing, the last one makes way.
     kept = next((place for place in places if not place.exists()), places[-1])
     kept.unlink(missing_ok=True)
     os.link(path, kept)
     path.with_name(path.name + NEW).replace(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def forget_damaged(path: Path, before: float) -> bool:
@@ -113,7 +111,7 @@ def _copy(path: Path, key: bytes, new: Path) -> int:
         raise
     finally:
         source.close()
-    _sync(new)
+    sync(new)
     return lost
 
 
@@ -209,9 +207,10 @@ class _Reader:
 
 
 def _highest_id(source: apsw.Connection) -> int | None:
-    """No row of any table has a higher id than this, if it can be read: pieces and revisions are counted, and nothing is without either."""
+    """No row of any table has a higher id than this, if it can be read: of pieces, revisions and sealed records, which everything else is about."""
     try:
-        highest = source.execute("SELECT max(seq) FROM sqlite_sequence WHERE name IN ('chunk', 'revision')").get
+        counted = "('chunk', 'revision', 'sealed_record')"
+        highest = source.execute(f"SELECT max(seq) FROM sqlite_sequence WHERE name IN {counted}").get
     except apsw.CorruptError:
         return None
     return int(highest) if isinstance(highest, int) else None
@@ -230,21 +229,26 @@ def _continue_ids(source: apsw.Connection, target: apsw.Connection) -> None:
         target.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, highest))
 
 
-def _fold(path: Path, key: bytes) -> None:
-    """Empties the log of the old file: one that outlived it would be taken for the new one's.
+def empty_log(path: Path, key: bytes, doing: str) -> None:
+    """Folds and removes the log of a file that is about to be replaced: one that outlived it would be taken for the new one's.
+
+    Args:
+        doing: what that is for, for the error.
 
     Raises:
         StorageError: another process holds it.
     """
     connection = connect(path, key, writer=True, damaged=True)
-    with storage_errors("rebuild the damaged database"):
+    with storage_errors(doing):
         busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
         connection.close()
     if busy:
         raise StorageError(
-            "cannot rebuild the damaged database: another process reads it",
-            hint="end confided doctor, and others like it",
+            f"cannot {doing}: another process reads it",
+            hint="end confided doctor, and others like it; it is tried again",
         )
+    for beside in ("-wal", "-shm"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
 
 
 def _remove(new: Path) -> None:
@@ -252,7 +256,8 @@ def _remove(new: Path) -> None:
         new.with_name(new.name + suffix).unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Has a file, or the names in a folder, on the disk on return."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

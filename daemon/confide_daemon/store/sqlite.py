@@ -53,6 +53,7 @@ from confide_daemon.store.rows import (
     Waiting,
 )
 from confide_daemon.store.scan import SLICE, VectorScan
+from confide_daemon.store.sealed_records import SqliteSealedRecords
 from confide_daemon.store.sqlite_notes import SqliteNotes
 from confide_daemon.store.sqlite_rewriting import SqliteRewriting
 from confide_daemon.store.sqlite_upkeep import SqliteUpkeep
@@ -64,7 +65,7 @@ DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.auth
     FROM document d JOIN project p ON p.id = d.project"""
 
 
-class SqliteStore(SqliteNotes, SqliteRewriting, SqliteUpkeep):
+class SqliteStore(SqliteNotes, SqliteRewriting, SqliteSealedRecords, SqliteUpkeep):
     """One connection to the database file of a space; see `Store`."""
 
     def __init__(

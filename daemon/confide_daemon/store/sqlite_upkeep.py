@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from confide_daemon.store import disk, health, mending, salvage, space_return
+from confide_daemon.errors import StorageError
+from confide_daemon.store import disk, health, mending, rekeying, salvage, space_return
 from confide_daemon.store.connection import connect, migrate, storage_errors
 from confide_daemon.store.remembered import Remembered
 from confide_daemon.store.rows import Breach, Healed
@@ -25,6 +26,7 @@ class SqliteUpkeep:
     _path: Path
     _key: bytes
     _remembered: Remembered
+    _rekeying: rekeying.Rekeying | None = None
 
     if TYPE_CHECKING:
 
@@ -70,6 +72,7 @@ class SqliteUpkeep:
 
     def swap_copy(self) -> None:
         """Goes on with that file."""
+        self.abandon_rekeying()
         with storage_errors("rebuild the damaged database"):
             disk.close(self._db)
             try:
@@ -78,6 +81,53 @@ class SqliteUpkeep:
                 self._db = connect(self._path, self._key, writer=True)
                 self._remembered.forget()
             migrate(self._db, now=time.time())
+
+    @property
+    def key(self) -> bytes:
+        """What the file is encrypted with now."""
+        return self._key
+
+    def begin_rekeying(self, key: bytes) -> None:
+        """Begins to copy the database under another key."""
+        self.abandon_rekeying()
+        self._rekeying = rekeying.Rekeying(self._db, self._path, key)
+
+    def step_rekeying(self) -> tuple[int, int]:
+        """Copies some pages: how many are left, and of how many."""
+        return self._copying().step()
+
+    def finish_rekeying(self) -> None:
+        """Brings the complete copy to the disk."""
+        self._copying().finish()
+
+    def swap_rekeyed(self) -> None:
+        """Goes on with the copy."""
+        copying = self._copying()
+        self._rekeying = None
+        with storage_errors("change the key of the database"):
+            disk.close(self._db)
+            try:
+                copying.swap(self._key)
+            finally:
+                if copying.is_swapped:
+                    self._key = copying.key
+                else:
+                    copying.abandon()
+                self._db = connect(self._path, self._key, writer=True)
+                self._remembered.forget()
+
+    def abandon_rekeying(self) -> None:
+        """Ends a change of the key that is under way; the old one stays."""
+        if self._rekeying is not None:
+            self._rekeying.abandon()
+            self._rekeying = None
+
+    def _copying(self) -> rekeying.Rekeying:
+        if self._rekeying is None:
+            raise StorageError(
+                "cannot change the key of the database: it was rebuilt meanwhile", hint="it is tried again"
+            )
+        return self._rekeying
 
     def sample_vectors(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
         """(text, packed vector) of some pieces in a row."""

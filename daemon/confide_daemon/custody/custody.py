@@ -1,0 +1,99 @@
+"""Which key a space's database is encrypted with, as a small file beside it says. It holds no key, and nothing secret."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Self, get_args
+
+from confide_crypto.keys import write_private_file
+from confide_crypto.private import read_private_file
+from confide_daemon.errors import StorageError
+
+Keeper = Literal["server", "caller"]
+KEEPERS: Final[tuple[Keeper, ...]] = get_args(Keeper)
+_HIGHEST: Final = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyName:
+    """Which key.
+
+    Attributes:
+        keeper: `server`: it is derived from the master key; `caller`: the machines of the space have it.
+        number: the server's generation, from 0, or the epoch of the space's roster, from 1.
+    """
+
+    keeper: Keeper
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Custody:
+    """Who keeps the key of a space.
+
+    Attributes:
+        key: what its database is encrypted with.
+        following: while that is changed, what it will be encrypted with: until the change has ended, it is one of the two.
+        wanted: who is to keep it from the next opportunity on, where that is not who does.
+        generation: the highest of the server's that was ever used.
+    """
+
+    key: KeyName
+    following: KeyName | None = None
+    wanted: Keeper | None = None
+    generation: int = 0
+
+    @property
+    def names(self) -> tuple[KeyName, ...]:
+        """Those one of which opens the database, the likelier first."""
+        return (self.key,) if self.following is None else (self.key, self.following)
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """What the file says, or None where there is none: the server's first generation, as before there were others.
+
+        Raises:
+            KeyFileError: others could have written it, or it cannot be read.
+            StorageError: it is damaged, or a newer version has written it.
+        """
+        if not path.exists():
+            return None
+        try:
+            found = json.loads(read_private_file(path))
+            if found["version"] != 1 or found["wanted"] not in (None, *KEEPERS):
+                raise ValueError
+            following = None if found["following"] is None else _key_name(found["following"])
+            return cls(_key_name(found["key"]), following, found["wanted"], _number(found["generation"]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise StorageError(
+                f"cannot tell who keeps the key of a space: {path.name} is damaged, or of a newer version of confide",
+                hint="restore it from a backup, or upgrade confide on this machine",
+            ) from None
+
+    def write(self, path: Path) -> None:
+        """Brings it to the disk, whole or not at all.
+
+        Raises:
+            KeyFileError: it cannot be written.
+        """
+        named = {"key": _said(self.key), "following": self.following and _said(self.following)}
+        said = {"version": 1, **named, "wanted": self.wanted, "generation": self.generation}
+        write_private_file(path, json.dumps(said).encode() + b"\n", replace=True)
+
+
+def _said(name: KeyName) -> dict[str, Any]:
+    return {"keeper": name.keeper, "number": name.number}
+
+
+def _key_name(found: dict[str, Any]) -> KeyName:
+    if found["keeper"] not in KEEPERS:
+        raise ValueError
+    return KeyName(found["keeper"], _number(found["number"]))
+
+
+def _number(found: Any) -> int:
+    if type(found) is not int or not 0 <= found <= _HIGHEST:
+        raise ValueError
+    return found

@@ -1,0 +1,114 @@
+"""Changes the key of an open database: a copy under the new one, page by page while everybody goes on, and a swap at the end.
+
+SQLite's online backup copies from the writer's own connection, so what it commits meanwhile reaches the pages that were copied before
+(https://sqlite.org/backup.html); SQLite3 Multiple Ciphers opens and seals each page on its way. The copy never has a log, is private
+before its first byte, and is on the disk before it takes the name. It can be interrupted at any moment: the name always leads to a whole
+database, under the old key or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from confide_daemon.errors import StorageError
+from confide_daemon.store import salvage
+from confide_daemon.store.connection import create_private, give_key, storage_errors
+
+COPY: Final = ".rekeying"
+STEP_PAGES: Final = 256
+"""Copied in one go: 1 MiB, 10 ms of the writer."""
+_DOING: Final = "change the key of the database"
+
+
+class Rekeying:
+    """One change of a key, from the beginning of its copy to the swap. Used in the writer's thread only."""
+
+    def __init__(self, source: apsw.Connection, path: Path, key: bytes) -> None:
+        """Begins the copy.
+
+        Args:
+            source: the writer's connection.
+            path: its file.
+            key: the new one, 32 bytes.
+
+        Raises:
+            StorageError: there is no room for a copy, or it cannot be written.
+        """
+        self.key = key
+        self._path = path
+        self._copy = path.with_name(path.name + COPY)
+        sweep(path)
+        pages, page_bytes = (int(source.pragma(name)) for name in ("page_count", "page_size"))
+        if shutil.disk_usage(path.parent).free < pages * page_bytes:
+            raise StorageError(
+                f"cannot {_DOING}: the disk has no room for a second copy of it",
+                hint=f"free {pages * page_bytes / 1e6:.0f} MB; it is tried again by itself",
+            )
+        create_private(self._copy)
+        with storage_errors(_DOING):
+            self._target = apsw.Connection(str(self._copy), flags=apsw.SQLITE_OPEN_READWRITE)
+            give_key(self._target, key)
+            self._target.execute("PRAGMA journal_mode = OFF").fetchall()
+            self._target.execute("PRAGMA synchronous = OFF")
+            self._backup = self._target.backup("main", source, "main")
+
+    def step(self) -> tuple[int, int]:
+        """Copies some pages: how many are left, and of how many.
+
+        Raises:
+            StorageError: they cannot be read or written; call `abandon` then.
+        """
+        with storage_errors(_DOING):
+            self._backup.step(STEP_PAGES)
+            return self._backup.remaining, self._backup.page_count
+
+    def finish(self) -> None:
+        """Brings the complete copy to the disk; what is written from here on would not be in it.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        with storage_errors(_DOING):
+            self._backup.finish()
+            self._target.close()
+        self.sync()
+
+    def sync(self) -> None:
+        """Brings what is copied so far to the disk; any thread may call it."""
+        try:
+            salvage.sync(self._copy)
+        except OSError as error:
+            raise StorageError(f"cannot {_DOING}: {error.strerror}", hint="is the disk full?") from None
+
+    def abandon(self) -> None:
+        """The old key stays; the copy is removed."""
+        self._backup.close(True)
+        self._target.close()
+        sweep(self._path)
+
+    def swap(self, key: bytes) -> None:
+        """Puts the finished copy in the place of the file, of which `key` is the old key, and which nobody may have open.
+
+        Raises:
+            StorageError: another process has it open.
+        """
+        salvage.empty_log(self._path, key, _DOING)
+        self._copy.replace(self._path)
+        salvage.sync(self._path.parent)
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether the file is the copy already."""
+        return not self._copy.exists()
+
+
+def sweep(path: Path) -> None:
+    """Removes what a change that was interrupted has left beside this database."""
+    # Where nothing can be removed, nothing could be left either; whatever opens the database says what is wrong.
+    with contextlib.suppress(OSError):
+        path.with_name(path.name + COPY).unlink(missing_ok=True)
