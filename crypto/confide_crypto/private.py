@@ -46,7 +46,7 @@ def check_private_file(path: Path) -> None:
     _check_file(path, status)
 
 
-def read_private_file(path: Path) -> bytes:
+def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> bytes:
     """The content of a file that passes `check_private_file`, judged on the open descriptor so that nobody can swap it in between.
 
     Raises:
@@ -57,10 +57,10 @@ def read_private_file(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             _check_file(path, os.fstat(descriptor))
-            data = file.read(MAX_PRIVATE_FILE + 1)
+            data = file.read(most_bytes + 1)
     except OSError as error:
         raise _cannot(path, "be read", error) from error
-    if len(data) > MAX_PRIVATE_FILE:
+    if len(data) > most_bytes:
         raise KeyFileError(path, "is far too large for what it should hold")
     return data
 

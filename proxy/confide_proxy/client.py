@@ -20,9 +20,11 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.dialing import open_connection
 from confide_proxy.errors import ToolError, UnfitAnswerError
 from confide_proxy.files import Files
-from confide_proxy.link import ATTACH_DEADLINE_S
+from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.link import attach
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.sealing.space_sealing import Sealing
 from confide_proxy.session import attach_body
 from confide_proxy.sync_report import SyncReport
 from confide_proxy.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
@@ -60,22 +62,25 @@ class Client:
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._progress: dict[int, Progress] = {}
         self.files = Files(paths, config, project)
+        self._machine = MachineKeys(paths)
+        self.sealing = Sealing(paths, config, self._machine)
         self.since = 0.0
         self.round_trip_s = 0.0
         self.space = ""
 
     async def __aenter__(self) -> Self:
-        connection = await open_connection(self._paths, self._config)
+        connection = await open_connection(self._paths, self._config, keys=self._machine)
         self._connection = connection
         self.since = time.time()
         self._serving = asyncio.create_task(
-            connection.serve(on_message=self._receive, on_request=self.files.on_request, on_stream=self.files.on_stream)
+            connection.serve(on_message=self._receive, on_request=self._on_request, on_stream=self.files.on_stream)
         )
         self._serving.add_done_callback(self._on_end)
         try:
             names = dict.fromkeys((self._project.name, projects.GLOBAL))
             answers = [await self._attach(attach_body(name, self._config)) for name in names]
             self.space = str(_Answer(answers[0])["space"])
+            await self.sealing.open(connection, answers[0])
             await self.files.open(connection, self.space)
         except BaseException:
             await self._close()
@@ -170,10 +175,15 @@ class Client:
 
     async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()
-        answer = await self.connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
+        answer = await attach(self.connection, body, self.sealing.keyring.unlock)
         took_s = time.perf_counter() - began
         self.round_trip_s = min(self.round_trip_s or took_s, took_s)
         return answer
+
+    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        if op == "roster":
+            return {}  # a command is over before it could do anything about news; it had them when it began
+        return await self.files.on_request(op, body)
 
     async def _receive(self, data: bytes) -> None:
         message: Any = None

@@ -198,10 +198,13 @@ class NotADeviceError(SpaceKeysError):
         words: this machine's six.
     """
 
-    def __init__(self, words: str, *, was_removed: bool = False) -> None:
+    def __init__(self, words: str, *, was_removed: bool = False, was_invited: bool = False) -> None:
         if was_removed:
             problem = "this machine was removed from the devices of its space"
             hint = "was that a mistake? give it a new key with confide key rotate, and approve it on another machine"
+        elif was_invited:
+            problem = "the machine that invited this one has not added it to the devices of the space yet"
+            hint = "it does so when it next connects: run confide status on it"
         else:
             problem = "this machine is not among the devices of its space yet"
             hint = f"on one that is, run confide device approve, and compare these words there: {words}"

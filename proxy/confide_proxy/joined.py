@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,11 +36,13 @@ class Joined:
         url: its websocket address.
         daemon_static: its X25519 key, 32 bytes.
         daemon_key: its Ed25519 key, 32 bytes; None until a connection has shown it.
+        pair: id and pair secret of the device's invite that this machine joined with (PROTOCOL.md 10.7), until that device has answered.
     """
 
     url: str
     daemon_static: bytes
     daemon_key: bytes | None = None
+    pair: tuple[bytes, bytes] | None = field(default=None, repr=False)
 
 
 def load(path: Path) -> Joined | None:
@@ -57,16 +59,19 @@ def load(path: Path) -> Joined | None:
         daemon_key = bytes.fromhex(record["daemonEd25519"]) if "daemonEd25519" in record else None
         if daemon_key is not None and len(daemon_key) != KEY_LENGTH:
             raise ValueError("a key has 32 bytes")
-        return Joined(str(record["url"]), parse_daemon_key(str(record["daemonKey"])), daemon_key)
-    except (ValueError, KeyError, TypeError, KeyTextError) as error:
+        pair = (bytes.fromhex(record["pair"][0]), bytes.fromhex(record["pair"][1])) if "pair" in record else None
+        return Joined(str(record["url"]), parse_daemon_key(str(record["daemonKey"])), daemon_key, pair)
+    except (ValueError, KeyError, TypeError, IndexError, KeyTextError) as error:
         raise KeyFileError(path, "is damaged", hint="join again, or restore the file") from error
 
 
 def save(path: Path, joined: Joined) -> None:
     """Pin a daemon, in place of any other."""
-    record = {"url": joined.url, "daemonKey": format_daemon_key(joined.daemon_static)}
+    record: dict[str, str | list[str]] = {"url": joined.url, "daemonKey": format_daemon_key(joined.daemon_static)}
     if joined.daemon_key is not None:
         record["daemonEd25519"] = joined.daemon_key.hex()
+    if joined.pair is not None:
+        record["pair"] = [part.hex() for part in joined.pair]
     write_private_file(path, json.dumps(record).encode(), replace=True)
 
 
@@ -82,7 +87,7 @@ def follow(path: Path, pinned: Joined, connection: Connection) -> None:
     if load(path) != pinned:
         return  # another session has followed already, or a person has joined another daemon meanwhile
     if successor is not None:
-        save(path, Joined(pinned.url, successor.new_static, successor.new_key))
+        save(path, Joined(pinned.url, successor.new_static, successor.new_key, pinned.pair))
         log.info("the daemon has a new key, and vouched for it with its old one: the pin follows")
         return
     with contextlib.suppress(KeyFileError):  # an old pin on a disk that is full, or read-only, is as good as it was

@@ -16,7 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -68,6 +68,31 @@ class MachineKeys:
         self._paths = paths
         self._passphrase = passphrase
         self._is_locked = is_locked
+        self._identity: Identity | None = None
+
+    def identity(self) -> Identity:
+        """Whom the last connection was made as, or, before the first one, this machine's key: nobody is asked for it twice.
+
+        Raises:
+            KeyFileError, KeyLockedError, KeyringError: it may not be used as it is.
+        """
+        if self._identity is None:
+            self._identity = self.held().current.open(self._passphrase)
+        return self._identity
+
+    @contextmanager
+    def settled(self) -> Iterator[bool]:
+        """Whether this machine has one key alone, and no other process changes that before the block ends."""
+        if self._is_locked:
+            yield self.held().following is None
+            return
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(exclusive(self._paths, wait_s=0))
+                is_settled = self.held().following is None
+            except ConfideError:
+                is_settled = False
+            yield is_settled
 
     def held(self) -> Held:
         """What is on the disk; a machine without a key gets one. Raises KeyFileError."""
@@ -97,14 +122,18 @@ class MachineKeys:
     async def _connect(self, dial: Dial, held: Held) -> Connection:
         if held.following is not None:
             try:
-                connection = await dial(await self._opened(held.following), False)
+                following = await self._opened(held.following)
+                connection = await dial(following, False)
             except DeniedError as denied:
                 if denied.reason != "unknown":
                     raise
             else:
+                self._identity = following
                 await self._settle(self._adopt, held)
                 return connection
-        connection = await dial(await self._opened(held.current), True)
+        current = await self._opened(held.current)
+        connection = await dial(current, True)
+        self._identity = current
         if held.following is not None:
             await self._settle(self._drop, held)
         return connection

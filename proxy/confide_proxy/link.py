@@ -18,10 +18,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import ConfideError, ConnectionLost, ProtocolViolation, UnreachableError
+from confide_crypto.errors import ConfideError, ConnectionLost, ProtocolViolation, RequestError, UnreachableError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.dialing import open_connection
 from confide_proxy.errors import StateError
+from confide_proxy.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _IMPATIENT_S = 0.25
 RENEW_AGAIN_S = 60.0
 """After a fresh connection could not be made: the old one is good for another hour."""
 _RETIRE_POLL_S = 0.1
+_UNLOCKS = 2
+"""A space may lock itself again, for having been idle, between two requests; hardly twice."""
 
 
 class LinkState(enum.Enum):
@@ -61,6 +64,7 @@ class Callbacks:
         on_stream: the same with a body.
         on_down: the link broke or could not be made; the reason is for people.
         on_renewed: from now on everything goes over a fresh connection; awaited.
+        on_locked: a connection to a space that is locked; awaited, and then it is tried again.
         is_waiting: whether calls that were sent on a connection, by its session id, still wait for their answers.
         on_retired: that connection is gone; the reason is None if all its calls were answered.
     """
@@ -71,6 +75,7 @@ class Callbacks:
     on_stream: Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
     on_down: Callable[[ConfideError], None]
     on_renewed: Callable[[dict[str, Any]], Awaitable[None]]
+    on_locked: Callable[[Connection], Awaitable[None]]
     is_waiting: Callable[[str], bool]
     on_retired: Callable[[str, ConfideError | None], None]
 
@@ -87,8 +92,20 @@ class _Leg:
 class Link:
     """The way to the one daemon of this machine, for one project and the global one."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, attach: list[dict[str, Any]], callbacks: Callbacks) -> None:
-        """`attach` are the bodies of the attach requests; what the first one answers is `attached`."""
+    def __init__(
+        self,
+        paths: Paths,
+        config: ProxyConfig,
+        attach: list[dict[str, Any]],
+        callbacks: Callbacks,
+        machine: MachineKeys | None = None,
+    ) -> None:
+        """
+        Args:
+            attach: the bodies of the attach requests; what the first one answers is `attached`.
+            machine: the keys to connect with, where the caller wants to know them.
+        """
+        self._machine = machine or MachineKeys(paths)
         self._paths = paths
         self._config = config
         self._attach = attach
@@ -162,16 +179,24 @@ class Link:
             ConnectionLost: the link is or went down.
             TimeoutError: no answer in time.
         """
-        if self._connection is None:
-            raise ConnectionLost(truncated=False)
-        answer: dict[str, Any] = await self._connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
-        return answer
+        return await self._asked(lambda connection: connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
     async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
         """Ask the daemon with a body (PROTOCOL.md 7.4). Raises as `request`."""
-        if self._connection is None:
+        return await self._asked(lambda connection: connection.upload(op, body, data, timeout_s=timeout_s))
+
+    async def _asked(self, ask: Callable[[Connection], Awaitable[Any]]) -> dict[str, Any]:
+        connection = self._connection
+        if connection is None:
             raise ConnectionLost(truncated=False)
-        answer: dict[str, Any] = await self._connection.upload(op, body, data, timeout_s=timeout_s)
+        try:
+            answer: dict[str, Any] = await ask(connection)
+        except RequestError as error:
+            # A space locks itself when nothing was asked of it for long enough.
+            if error.code != "locked":
+                raise
+            await self._callbacks.on_locked(connection)
+            answer = await ask(connection)
         return answer
 
     async def close(self) -> None:
@@ -181,7 +206,7 @@ class Link:
 
     async def _connect(self, hello: dict[str, Any]) -> _Leg:
         """A connection that is served and attached."""
-        connection = await open_connection(self._paths, self._config, hello)
+        connection = await open_connection(self._paths, self._config, hello, keys=self._machine)
         callbacks = self._callbacks
         # Served beside the attach, since its answer comes through the reader.
         serving = asyncio.create_task(
@@ -191,7 +216,7 @@ class Link:
         )
         leg = None
         try:
-            answers = [await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S) for body in self._attach]
+            answers = [await attach(connection, body, callbacks.on_locked) for body in self._attach]
             leg = _Leg(connection, serving, answers[0])
         finally:
             if leg is None:
@@ -293,6 +318,25 @@ class Link:
         if state is not self.state:
             self.since = time.time()
         self.state, self.reason = state, reason
+
+
+async def attach(
+    connection: Connection, body: dict[str, Any], on_locked: Callable[[Connection], Awaitable[None]]
+) -> dict[str, Any]:
+    """The answer to an attach request; a space that is locked is unlocked first.
+
+    Raises:
+        RequestError: the daemon refuses.
+        Whatever `on_locked` raises.
+    """
+    for _ in range(_UNLOCKS):
+        try:
+            return await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
+        except RequestError as error:
+            if error.code != "locked":
+                raise
+            await on_locked(connection)
+    return await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
 
 
 async def _end(connection: Connection, serving: asyncio.Task[None]) -> None:

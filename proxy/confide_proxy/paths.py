@@ -75,6 +75,11 @@ class Paths:
         return self.state / "fingerprint.key"
 
     @property
+    def rosters(self) -> Path:
+        """What this machine has seen of the devices of its spaces, and the secrets of the invites that it made."""
+        return self.state / "rosters"
+
+    @property
     def seats(self) -> Path:
         """Locks that say which process of this machine does what only one should do."""
         return self.state / "seats"

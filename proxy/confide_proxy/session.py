@@ -16,9 +16,11 @@ from confide_proxy import catalogue as catalogues
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig
 from confide_proxy.files import Files
+from confide_proxy.key_rotation import MachineKeys
 from confide_proxy.link import Callbacks, Link
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.sealing.space_sealing import Sealing
 from confide_proxy.standin import StandIn
 from confide_proxy.streamer import Streamer
 from confide_proxy.tunnel import Tunnel
@@ -48,18 +50,21 @@ class Session:
         self._tunnel = tunnel
         self._is_crowded = is_crowded
         self.files = Files(paths, config, project)
+        machine = MachineKeys(paths)
+        self.sealing = Sealing(paths, config, machine)
         bodies = {name: attach_body(name, config) for name in (project.name, projects.GLOBAL)}
         callbacks = Callbacks(
             on_up=self._on_up,
             on_message=self._on_message,
-            on_request=self.files.on_request,
+            on_request=self._on_request,
             on_stream=self.files.on_stream,
             on_down=self._on_down,
             on_renewed=self._on_renewed,
+            on_locked=self.sealing.keyring.unlock,
             is_waiting=tunnel.is_waiting,
             on_retired=tunnel.on_retired,
         )
-        self.link = Link(paths, config, list(bodies.values()), callbacks)
+        self.link = Link(paths, config, list(bodies.values()), callbacks, machine)
         self._streamer = Streamer(paths.seats, self.files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
         tunnel.attach(self.link, StandIn(paths, config, project, self.link))
         self._group: asyncio.TaskGroup | None = None
@@ -81,8 +86,15 @@ class Session:
             await asyncio.sleep(_CROWDED_S)
         await self._tunnel.on_message(data)
 
+    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        if op != "roster":
+            return await self.files.on_request(op, body)
+        self._spawn(self.sealing.look_again(self.link))
+        return {}
+
     async def _on_up(self, attached: dict[str, Any]) -> None:
         space = str(attached["space"])
+        await self.sealing.open(self.link, attached)
         await self.files.open(self.link, space)
         self._tunnel.on_up()
         self._streamer.on_up(space, self._spawn)
@@ -92,7 +104,8 @@ class Session:
         self._streamer.on_down()
         self._tunnel.on_down(reason)
 
-    async def _on_renewed(self, _attached: dict[str, Any]) -> None:
+    async def _on_renewed(self, attached: dict[str, Any]) -> None:
+        self._spawn(self.sealing.look_again(self.link, attached))
         self._tunnel.on_renewed()
         self._streamer.on_renewed(self._spawn)
 

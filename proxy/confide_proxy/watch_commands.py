@@ -90,7 +90,9 @@ class Watch:
         ended: asyncio.Future[ConfideError],
     ) -> None:
         from confide_proxy.files import Files
+        from confide_proxy.key_rotation import MachineKeys
         from confide_proxy.link import Callbacks, Link
+        from confide_proxy.sealing.space_sealing import Sealing
         from confide_proxy.session import attach_body
         from confide_proxy.standin import StandIn
         from confide_proxy.streamer import Streamer
@@ -99,21 +101,24 @@ class Watch:
         self._ended = ended
         self._reason = ""
         self._group: asyncio.TaskGroup | None = None
+        machine = MachineKeys(paths)
+        self.sealing = Sealing(paths, config, machine)
         self._files = Files(paths, config, *served, on_report=teller.report)
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
             on_up=self._on_up,
             on_message=_ignore,
-            on_request=self._files.on_request,
+            on_request=self._on_request,
             on_stream=self._files.on_stream,
             on_down=self._on_down,
             on_renewed=self._on_renewed,
+            on_locked=self.sealing.keyring.unlock,
             is_waiting=lambda _session_id: False,
             on_retired=lambda _session_id, _reason: None,
         )
         # The link attaches the global project alone; each folder's follows when it is streamed, so that one which is denied to this
         # machine does not keep the others down.
-        self.link = Link(paths, config, [bodies[projects.GLOBAL]], callbacks)
+        self.link = Link(paths, config, [bodies[projects.GLOBAL]], callbacks, machine)
         self._streamer = Streamer(paths.seats, self._files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
         self._standin = StandIn(paths, config, served[0], self.link)
 
@@ -126,6 +131,7 @@ class Watch:
     async def _on_up(self, attached: dict[str, Any]) -> None:
         assert self._group is not None
         space = str(attached["space"])
+        await self.sealing.open(self.link, attached)
         await self._files.open(self.link, space)
         self._streamer.on_up(space, self._group.create_task)
         if self._standin.has_queue:
@@ -144,8 +150,16 @@ class Watch:
             self._reason = str(reason)
             self._teller.say("down", f"the link is down, trying again: {reason}", reason=str(reason))
 
-    async def _on_renewed(self, _attached: dict[str, Any]) -> None:
+    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        if op != "roster":
+            return await self._files.on_request(op, body)
         assert self._group is not None
+        self._group.create_task(self.sealing.look_again(self.link))
+        return {}
+
+    async def _on_renewed(self, attached: dict[str, Any]) -> None:
+        assert self._group is not None
+        self._group.create_task(self.sealing.look_again(self.link, attached))
         self._streamer.on_renewed(self._group.create_task)
 
 

@@ -1,0 +1,156 @@
+"""The rosters that this machine has seen, on its own disk: what a daemon shows has to go on from there (PROTOCOL.md 10.6).
+
+    <name>.roster   the entries, each behind its length
+    <name>.pin      the newest of them that the daemon is known to have, or that came from there
+    last            the name of the space that was used last, for when the daemon is away
+
+A name is a hash of the id that the daemon gives the space. The wraps in the entries open with this machine's identity alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confide_crypto.errors import KeyFileError
+from confide_crypto.private import make_private_dir, read_private_file, write_private_file
+from confide_crypto.sealing.errors import RosterError, SealingError
+from confide_crypto.sealing.fields import Cursor, u32
+from confide_crypto.sealing.roster import MAX_ENTRIES, MAX_ROSTER_BYTES, Pin, Roster
+
+_NAME: Final = re.compile(r"[0-9a-f]{32}")
+_LAST: Final = "last"
+_LOCK: Final = "lock"
+_LOCK_DEADLINE_S: Final = 5.0
+_LOCK_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What this machine knows of a space's roster.
+
+    Attributes:
+        roster: as it was when it was last seen; None where the file is gone or damaged.
+        pin: what every roster that is shown must contain.
+    """
+
+    roster: Roster | None
+    pin: Pin
+
+
+class RosterCache:
+    """The folder of them. Blocks; a machine's processes share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, space: str) -> Seen | None:
+        """What is known of a space, by the id that the daemon gives it; None: nothing.
+
+        Raises:
+            KeyFileError: a file is open to others, not ours, or the pin is damaged: without it any roster would be believed.
+        """
+        return self._read(_name(space))
+
+    def last(self) -> Seen | None:
+        """What is known of the space that was used last. Raises as `read`."""
+        path = self._folder / _LAST
+        if not path.exists():
+            return None
+        name = read_private_file(path).decode(errors="replace").strip()
+        return self._read(name) if _NAME.fullmatch(name) else None
+
+    def keep(self, space: str, roster: Roster) -> Roster:
+        """Pin a roster that the daemon has, and keep it. Where another process of this machine has kept a longer one, that is returned.
+
+        Raises:
+            RosterError: another process has seen what does not fit.
+            KeyFileError: it cannot be written.
+        """
+        name = _name(space)
+        with self._locked():
+            known = self._read(name)
+            if known is not None and known.roster is not None and len(known.roster.entries) > len(roster.entries):
+                known.roster.check(roster.pin)
+                return known.roster
+            if known is not None:
+                roster.check(known.pin)
+            if known is None or known.pin != roster.pin or known.roster is None:
+                data = b"".join(u32(len(entry)) + entry for entry in (each.encode() for each in roster.entries))
+                # The entries first: a crash in between leaves more than is pinned, and never less.
+                write_private_file(self._folder / f"{name}.roster", data, replace=True)
+                write_private_file(self._folder / f"{name}.pin", f"{roster.pin.to_line()}\n".encode(), replace=True)
+        return roster
+
+    def use(self, space: str) -> None:
+        """Remember that this space was used last. Raises KeyFileError."""
+        path, line = self._folder / _LAST, f"{_name(space)}\n".encode()
+        if not path.exists() or read_private_file(path) != line:
+            write_private_file(path, line, replace=True)
+
+    def _read(self, name: str) -> Seen | None:
+        path = self._folder / f"{name}.pin"
+        if not path.exists() and not path.is_symlink():
+            return None
+        try:
+            pin = Pin.parse(read_private_file(path).decode(errors="replace"))
+        except ValueError as error:
+            hint = f"compare the words of the space with another machine, delete {path}, and confide device confirm"
+            raise KeyFileError(path, "is damaged", hint=hint) from error
+        return Seen(self._roster(name, pin), pin)
+
+    def _roster(self, name: str, pin: Pin) -> Roster | None:
+        path = self._folder / f"{name}.roster"
+        if not path.exists():
+            return None
+        data = read_private_file(path, most_bytes=MAX_ROSTER_BYTES + 4 * MAX_ENTRIES)
+        try:
+            return Roster.read(_split(data), pin=pin)
+        except (RosterError, ValueError):
+            return None  # it is fetched again; the pin says which is the right one
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time compares and writes: the pin never goes back."""
+        make_private_dir(self._folder)
+        path = self._folder / _LOCK
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise KeyFileError(path, f"cannot be opened: {(error.strerror or type(error).__name__).lower()}") from error
+        try:
+            end = time.monotonic() + _LOCK_DEADLINE_S
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= end:
+                        raise SealingError("another confide holds the list of devices", hint="try again") from None
+                except OSError:
+                    break  # a file system without locks: renames are whole, and a pin that went back is found by the next one
+                time.sleep(_LOCK_POLL_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _name(space: str) -> str:
+    return hashlib.sha256(space.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    cursor = Cursor(data)
+    rest = len(data)
+    while rest:
+        length = cursor.number(4)
+        yield cursor.take(length)
+        rest -= 4 + length

@@ -1,0 +1,118 @@
+"""What a device does for its space when it hears of news: it answers those it has invited, and finishes its own change of key."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confide_crypto.sealing.entries import Card, Device
+from confide_crypto.sealing.errors import PairingError, WrongDeviceError
+from confide_proxy.sealing import requests, succession
+from confide_proxy.sealing.invitations import Invitation, Invitations
+
+if TYPE_CHECKING:
+    from confide_crypto.keys import Identity
+    from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_proxy.key_rotation import MachineKeys
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Duties:
+    """Those of one device at one moment.
+
+    Attributes:
+        folder: where this machine keeps what it knows of its spaces.
+        space: the id that the daemon gives the space.
+        identity: who this device is.
+        link: the way to the daemon.
+        extend: has the daemon take a change, and returns the roster with it (`Keyring.extend`).
+    """
+
+    folder: Path
+    space: str
+    identity: Identity
+    link: requests.Asks
+    extend: Callable[[requests.Asks, Callable[[Roster, SpaceKeys | None], Roster | None]], Awaitable[Roster]]
+
+    async def answer(self, waiting: Iterable[requests.Joiner]) -> None:
+        """Add the machines that hold a pair secret of this one's invites, and show them the roster.
+
+        Raises:
+            KeyFileError, RequestError, ConnectionLost, TimeoutError: what was begun is finished another time.
+        """
+        joiners = tuple(waiting)
+        invitations = Invitations(self.folder)
+        for invitation in await asyncio.to_thread(invitations.of, self.space, time.time()):
+            await self._answer(invitations, invitation, joiners)
+
+    async def _answer(
+        self, invitations: Invitations, invitation: Invitation, joiners: tuple[requests.Joiner, ...]
+    ) -> None:
+        card = _card_of(invitation, joiners)
+        if card is not None and not invitation.card_key:
+            invitation = replace(invitation, card_key=card.key)
+            await asyncio.to_thread(invitations.keep, invitation)
+        if not invitation.card_key:
+            return
+
+        def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
+            if card is None or keys is None or card.key in roster.devices:
+                return None
+            return roster.add(self.identity, Device(card, invitation.name), keys, now=int(time.time()))
+
+        try:
+            roster = await self.extend(self.link, make)
+        except WrongDeviceError:  # it was here before, and was removed
+            await asyncio.to_thread(invitations.forget, invitation)
+            return
+        added = roster.devices.get(invitation.card_key)
+        if added is not None:
+            answer = invitation.pair.answer(added.card, roster)
+            await requests.pair_answer(self.link, added.key, answer)
+            log.info("added a device that this machine has invited")
+        if added is not None or invitation.until <= time.time():
+            await asyncio.to_thread(invitations.forget, invitation)
+
+    async def succeed(self, machine: MachineKeys) -> None:
+        """Take from the roster the key that this machine has no more, or never had.
+
+        Raises:
+            RosterError, RequestError, ConnectionLost, TimeoutError: it is done another time.
+        """
+        note = await asyncio.to_thread(succession.read, self.folder, self.space)
+        if note is None:
+            return
+        with machine.settled() as is_settled:
+            if not is_settled:
+                return
+            mine, other = self.identity.public_key, note.other(self.identity.public_key)
+
+            def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
+                if keys is None or mine not in roster.devices or other is None or other not in roster.devices:
+                    return None
+                return roster.remove(self.identity, other, keys, now=int(time.time()))[0]
+
+            await self.extend(self.link, make)
+            await asyncio.to_thread(succession.forget, self.folder)
+
+
+def _card_of(invitation: Invitation, joiners: tuple[requests.Joiner, ...]) -> Card | None:
+    """The card of the machine that has shown the secret: the first one only."""
+    for joiner in joiners:
+        if joiner.request is None or invitation.card_key not in (b"", joiner.key):
+            continue
+        try:
+            card = invitation.pair.read_request(joiner.request)
+        except PairingError:
+            continue
+        if card.key == joiner.key:
+            return card
+    return None

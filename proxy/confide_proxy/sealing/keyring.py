@@ -1,0 +1,430 @@
+"""The keys of the space that the link leads to, as this machine may use them (PROTOCOL.md 10.5-10.7).
+
+A roster is believed if it goes on from what this machine has seen. The first one is believed if this machine has founded the space, if a
+device has answered for it with the pair secret of its invite, or if a person has compared the words of the space. While none of that is
+so, or this machine is not on the roster, there are no keys, and `problem` says why and what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, LinkError, RequestError
+from confide_crypto.keys import MAX_NAME, fingerprint_words
+from confide_proxy import joined
+from confide_proxy.errors import NotADeviceError, SpaceKeysError, SpaceLockedError, UnconfirmedError
+from confide_proxy.paths import Paths
+
+if TYPE_CHECKING:
+    from confide_crypto.keys import Identity
+    from confide_crypto.sealing.entries import Card
+    from confide_crypto.sealing.pairing import Pair
+    from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_proxy.key_rotation import MachineKeys
+    from confide_proxy.sealing.requests import Asks, Shown
+
+log = logging.getLogger(__name__)
+
+TRIES: Final = 4
+"""To extend a roster that others extend too: each try begins with what they have made of it."""
+_GONE: Final = "the daemon may have been restored from an old copy: connect with the machine that began the space, or made the last change"
+Make = Callable[["Roster", "SpaceKeys | None"], "Roster | None"]
+"""Of the roster and this machine's keys, the roster with one entry more; None if there is nothing to do (any more)."""
+
+
+class Keyring:
+    """The keys of one space at a time.
+
+    Attributes:
+        keys: None while this machine cannot seal.
+        problem: why not, with a way out.
+        roster: as this machine believes it; None before there is one.
+        unconfirmed: what the daemon shows, while nothing says that it is the right space's.
+        shown: what the daemon said last.
+    """
+
+    def __init__(self, paths: Paths, machine: MachineKeys) -> None:
+        self._paths = paths
+        self._machine = machine
+        self._space = ""
+        self._opened_by = b""
+        self._turn = asyncio.Lock()
+        self.keys: SpaceKeys | None = None
+        self.problem: ConfideError | None = None
+        self.roster: Roster | None = None
+        self.unconfirmed: Roster | None = None
+        self.shown: Shown | None = None
+
+    @property
+    def space(self) -> str:
+        """The id that the daemon gives the space; "" before a connection has told it."""
+        return self._space
+
+    def load(self) -> None:
+        """Have the keys of the space that was used last, for when the daemon is away. Blocks; what is wrong is the `problem`."""
+        from confide_proxy.sealing.cached_roster import RosterCache
+
+        if self.keys is not None or self._space:
+            return
+        try:
+            seen = RosterCache(self._paths.rosters).last()
+            if seen is not None and seen.roster is not None:
+                self._take(seen.roster, self._machine.identity())
+        except ConfideError as error:
+            self._fail(error)
+
+    async def open(self, link: Asks, attached: dict[str, Any]) -> None:
+        """Have the keys as of this connection. Costs no question where the daemon has no news; what is wrong is the `problem`.
+
+        Raises:
+            ConnectionLost, TimeoutError: from the link.
+        """
+        space, told = attached.get("space"), attached.get("sealing")
+        if not isinstance(told, dict) or not isinstance(space, str):
+            self._fail(SpaceKeysError("this daemon knows no sealed secrets", hint="update confided on its machine"))
+            return
+        async with self._turn:
+            try:
+                await asyncio.to_thread(self._enter, space)
+                if not await asyncio.to_thread(self._is_current, told):
+                    await self._refresh(link)
+            except LinkError:
+                raise
+            except RequestError as error:
+                # It has shown nothing that contradicts what this machine knows.
+                log.info("the daemon shows no roster now: %s", error.code)
+                if self.keys is None:
+                    self._fail(error)
+            except ConfideError as error:
+                log.warning("no keys of this space: %s", type(error).__name__)
+                self._fail(error)
+
+    async def refresh(self, link: Asks) -> None:
+        """Have the roster's news, and do what a device has to do about them.
+
+        Raises:
+            RosterError, PairingError: the daemon shows what is not to be believed. There are no keys then.
+            KeyFileError, KeyLockedError, KeyringError: a file, or this machine's own key, cannot be used.
+            RequestError, ConnectionLost, TimeoutError: from the link.
+        """
+        async with self._turn:
+            try:
+                await self._refresh(link)
+            except (LinkError, RequestError):
+                raise
+            except ConfideError as error:
+                self._fail(error)
+                raise
+
+    async def unlock(self, link: Asks) -> None:
+        """Hand over what a locked space needs.
+
+        Raises:
+            SpaceLockedError: this machine cannot.
+            Whatever `refresh` raises.
+        """
+        await self.refresh(link)
+        if self.shown is None or self.shown.is_locked:
+            raise SpaceLockedError(self.problem)
+
+    async def confirm(self, link: Asks, words: str) -> None:
+        """Believe the space that the daemon shows: a person has compared these words. Raises as `refresh`."""
+        async with self._turn:
+            await self._refresh(link)
+            if self.unconfirmed is not None and self.unconfirmed.words == words:
+                await self._believe(self.unconfirmed)
+                await self._refresh(link)
+
+    async def extend(self, link: Asks, make: Make) -> Roster:
+        """The roster with a change that the daemon has taken. `make` may run more than once, in a thread.
+
+        Raises:
+            RosterError: the change cannot be made.
+            Whatever `refresh` raises.
+        """
+        async with self._turn:
+            await self._refresh(link)
+            before = self.keys.epoch if self.keys else 0
+            roster = await self._extend(link, make)
+            if self.keys is not None and self.keys.epoch > before:
+                # Its database key is wanted too.
+                await self._look(link)
+                await self._hand_over(link)
+            return roster
+
+    async def identity(self) -> Identity:
+        """Who this machine is. Raises KeyFileError, KeyLockedError, KeyringError."""
+        return await asyncio.to_thread(self._machine.identity)
+
+    # What is known
+
+    def _enter(self, space: str) -> None:
+        """Begin with what this machine has seen of the space."""
+        from confide_proxy.sealing.cached_roster import RosterCache
+
+        if space == self._space:
+            return
+        self._fail(None)
+        self.roster, self.unconfirmed, self.shown = None, None, None
+        cache = RosterCache(self._paths.rosters)
+        seen = cache.read(space)
+        self._space = space
+        if seen is not None:
+            cache.use(space)
+            if seen.roster is not None:
+                self._take(seen.roster, self._machine.identity())
+
+    def _is_current(self, told: dict[str, Any]) -> bool:
+        """Whether the daemon has no news, and waits for nothing that this machine has to do."""
+        from confide_proxy.sealing import succession
+        from confide_proxy.sealing.invitations import Invitations
+
+        if self.roster is None or self.keys is None:
+            return False
+        is_same = (told.get("number"), told.get("head")) == (len(self.roster.entries) - 1, self.roster.head.hex())
+        return (
+            is_same
+            and self._opened_by == self._machine.identity().public_key
+            and not Invitations(self._paths.rosters).of(self._space, time.time())
+            and succession.read(self._paths.rosters, self._space) is None
+        )
+
+    def _take(self, roster: Roster, identity: Identity) -> None:
+        """Believe a roster, and open its keys if this machine is on it."""
+        from confide_crypto.sealing.wraps import WrapKey
+
+        known = self.roster
+        if known is not None and known.head == roster.head and self.keys and self._opened_by == identity.public_key:
+            return
+        self.roster, self.unconfirmed = roster, None
+        if identity.public_key in roster.devices:
+            self.keys, self.problem = roster.open(WrapKey(identity)), None
+            self._opened_by = identity.public_key
+        else:
+            was_removed = identity.public_key in roster.removed
+            self._fail(NotADeviceError(fingerprint_words(identity.public_key), was_removed=was_removed))
+
+    def _fail(self, problem: ConfideError | None) -> None:
+        self.keys, self.problem, self._opened_by = None, problem, b""
+
+    async def _believe(self, roster: Roster) -> None:
+        """Keep and open a roster that the daemon has."""
+        from confide_proxy.sealing.cached_roster import RosterCache
+
+        def work(identity: Identity) -> None:
+            cache = RosterCache(self._paths.rosters)
+            kept = cache.keep(self._space, roster)
+            cache.use(self._space)
+            self._take(kept, identity)
+
+        identity = await self.identity()
+        await asyncio.to_thread(work, identity)
+
+    # What the daemon shows
+
+    async def _refresh(self, link: Asks) -> None:
+        from confide_proxy.sealing import chores
+
+        await self._look(link)
+        assert self.shown is not None
+        identity = await self.identity()
+        if self.keys is None:
+            await self._show_card(link, identity)
+            return
+        await self._hand_over(link)
+        epoch = self.keys.epoch
+        duties = chores.Duties(self._paths.rosters, self._space, identity, link, self._extend)
+        await duties.answer(self.shown.waiting)
+        await duties.succeed(self._machine)
+        if self.keys is not None and self.keys.epoch > epoch:
+            await self._look(link)
+            await self._hand_over(link)
+
+    async def _look(self, link: Asks) -> None:
+        """Fetch the news, and believe them, or refuse."""
+        from confide_crypto.sealing.roster import Roster
+        from confide_proxy.sealing import requests
+
+        pair = await self._pair()
+        answer = None
+        if pair is not None and self.roster is None:
+            # Before the roster is read, which the answer must not be ahead of.
+            card = await self._card()
+            answer = await requests.pair(link, request=pair.request(card))
+        for _ in range(TRIES):
+            shown = await requests.roster(link, len(self.roster.entries) if self.roster else 0)
+            if shown.space != self._space:
+                await asyncio.to_thread(self._enter, shown.space)
+                if self.roster is not None:
+                    continue
+            self.shown = shown
+            if self.roster is not None:
+                await self._believe(await self._continued(link, self.roster, shown))
+            elif shown.entries:
+                roster = await asyncio.to_thread(Roster.read, shown.entries)
+                if answer is not None and pair is not None:
+                    pair.accept(answer, await self.identity(), roster)
+                    await self._believe(roster)
+                    await asyncio.to_thread(self._forget_pair)
+                else:
+                    await self._recognize(roster)
+            elif not await self._found(link, is_expected=pair is not None):
+                continue
+            return
+        raise SpaceKeysError("the list of devices changes faster than it can be read", hint="try again")
+
+    async def _continued(self, link: Asks, known: Roster, shown: Shown) -> Roster:
+        """What is known, with the daemon's news behind it. A daemon that knows less, and nothing else, is told what it lost.
+
+        Raises:
+            ForkedRosterError and others of RosterError: it shows another history.
+            WithheldRosterError: it shows less, and does not take the rest.
+        """
+        from confide_crypto.sealing.errors import WithheldRosterError
+        from confide_crypto.sealing.roster import Pin
+        from confide_proxy.sealing import requests
+
+        newest = len(known.entries) - 1
+        if shown.number >= 0 and shown.number <= newest:
+            known.check(Pin(known.space, shown.number, shown.head))
+        if shown.number >= newest:
+            return await asyncio.to_thread(known.extend, shown.entries)
+        log.warning("the daemon has lost %d changes to the list of devices; sending them again", newest - shown.number)
+        for entry in known.entries[shown.number + 1 :]:
+            try:
+                await requests.extend(link, entry)
+            except RequestError as error:
+                if error.code == "conflict":  # another device tells it the same
+                    continue
+                raise WithheldRosterError(
+                    "the daemon has lost the newest changes to the list of devices, and does not take them again",
+                    hint=_GONE,
+                ) from error
+        again = await requests.roster(link, len(known.entries))
+        if again.number < newest:
+            raise WithheldRosterError("the newest changes to the list of devices are missing", hint=_GONE)
+        self.shown = again
+        if again.number == newest:
+            known.check(Pin(known.space, again.number, again.head))
+        return await asyncio.to_thread(known.extend, again.entries)
+
+    async def _recognize(self, roster: Roster) -> None:
+        """Believe a roster of which nothing is known here, if there is a reason to."""
+        from confide_proxy.sealing.cached_roster import RosterCache
+
+        identity = await self.identity()
+        seen = await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
+        if seen is not None:
+            roster.check(seen.pin)
+        elif (
+            roster.entries[0].signer != identity.public_key
+        ):  # else a crash came between the daemon's answer and the pin
+            self._fail(UnconfirmedError(roster.words))
+            self.unconfirmed = roster
+            return
+        await self._believe(roster)
+
+    async def _found(self, link: Asks, *, is_expected: bool) -> bool:
+        """Begin the space, with this machine as its only device; False if another one was first.
+
+        Raises:
+            WithheldRosterError: there is one, which the daemon does not show.
+        """
+        from confide_crypto.sealing.errors import WithheldRosterError
+        from confide_crypto.sealing.roster import Roster
+        from confide_proxy.sealing import requests
+        from confide_proxy.sealing.cached_roster import RosterCache
+
+        seen = await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
+        if is_expected or seen is not None:
+            raise WithheldRosterError("the daemon does not show the devices of this space", hint=_GONE)
+        made, _ = await asyncio.to_thread(Roster.found, await self.identity(), this_name(), now=int(time.time()))
+        try:
+            await requests.extend(link, made.entries[0])
+        except RequestError as error:
+            if error.code == "conflict":
+                return False
+            raise
+        await self._believe(made)
+        self.shown = await requests.roster(link, 1)
+        return True
+
+    # What a device does
+
+    async def _extend(self, link: Asks, make: Make) -> Roster:
+        from confide_proxy.sealing import requests
+
+        for tries_left in reversed(range(TRIES)):
+            roster = self.roster
+            if roster is None:
+                raise self.problem or SpaceKeysError("the devices of this space are not known here")
+            made = await asyncio.to_thread(make, roster, self.keys)
+            if made is None:
+                return roster
+            try:
+                await requests.extend(link, made.entries[-1])
+            except RequestError as error:
+                if error.code != "conflict" or not tries_left:
+                    raise
+                await self._look(link)
+            else:
+                await self._believe(made)
+                return made
+        raise AssertionError
+
+    async def _hand_over(self, link: Asks) -> None:
+        """Give the daemon the database keys that it wants, where the devices keep them."""
+        from confide_proxy.sealing import requests
+
+        shown, keys = self.shown, self.keys
+        if shown is None or keys is None or shown.custody != "caller":
+            return
+        wanted = {epoch: keys.database_key(epoch) for epoch in shown.needs if epoch <= keys.epoch}
+        if wanted:
+            self.shown = replace(shown, is_locked=await requests.unlock(link, wanted), needs=())
+
+    async def _show_card(self, link: Asks, identity: Identity) -> None:
+        """Show the devices of the space that this machine waits for them."""
+        from confide_proxy.sealing import requests
+
+        roster = self.roster or self.unconfirmed
+        if roster is None or identity.public_key in roster.devices or identity.public_key in roster.removed:
+            return
+        if (await self._pair()) is None:
+            await requests.pair(link, card=await self._card())
+        if self.unconfirmed is not None:
+            words = fingerprint_words(identity.public_key)
+            self.problem = NotADeviceError(words, was_invited=(await self._pair()) is not None)
+
+    async def _card(self) -> Card:
+        from confide_crypto.sealing.entries import Card
+
+        identity = await self.identity()
+        return await asyncio.to_thread(Card.of, identity)
+
+    async def _pair(self) -> Pair | None:
+        """What this machine shares with the device that invited it, until that has answered; None else."""
+        pinned = await asyncio.to_thread(joined.load, self._paths.link)
+        if pinned is None or pinned.pair is None:
+            return None
+        from confide_crypto.sealing.pairing import Pair
+
+        return Pair(*pinned.pair)
+
+    def _forget_pair(self) -> None:
+        pinned = joined.load(self._paths.link)
+        if pinned is not None and pinned.pair is not None:
+            joined.save(self._paths.link, replace(pinned, pair=None))
+
+
+def this_name() -> str:
+    """What this machine is called in a space that it founds: its host name."""
+    name = "".join(letter for letter in socket.gethostname() if letter.isprintable())
+    return name[: MAX_NAME // 2] or "unnamed"

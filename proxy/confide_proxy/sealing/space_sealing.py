@@ -1,0 +1,54 @@
+"""What seals a session's texts, in one hand: the keys of its space, what seals with them, and where the sealed goes."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from confide_crypto.errors import ConfideError
+from confide_proxy.sealing.deposit import Deposit
+from confide_proxy.sealing.keyring import Keyring
+
+if TYPE_CHECKING:
+    from confide_proxy.config import ProxyConfig
+    from confide_proxy.key_rotation import MachineKeys
+    from confide_proxy.paths import Paths
+    from confide_proxy.sealing.requests import Asks
+    from confide_proxy.sealing.sealer import Sealer
+
+
+class Sealing:
+    """The sealing of one session or command.
+
+    Attributes:
+        keyring: the keys of the space that the link leads to.
+        deposit: the records that the daemon has from this process.
+    """
+
+    def __init__(self, paths: Paths, config: ProxyConfig, machine: MachineKeys) -> None:
+        """`machine` has the key that the link is made with."""
+        self._paths = paths
+        self._config = config
+        self.keyring = Keyring(paths, machine)
+        self.deposit = Deposit(self.keyring)
+
+    @functools.cached_property
+    def sealer(self) -> Sealer:
+        """Seals texts. Made at the first need: a start does without its patterns."""
+        from confide_proxy.sealing.sealer import Sealer
+        from confide_proxy.secrets import fingerprints
+
+        load = functools.cache(lambda: fingerprints.load(self._paths.fingerprint_key))
+        return Sealer(self._config.secrets, lambda: self.keyring.keys, load)
+
+    async def open(self, link: Asks, attached: dict[str, Any]) -> None:
+        """Have the keys before the first text goes over a link that is up. Raises ConnectionLost, TimeoutError."""
+        # A daemon that was restored from an old copy has lost what it had.
+        self.deposit.forget()
+        await self.keyring.open(link, attached)
+
+    async def look_again(self, link: Asks, attached: dict[str, Any] | None = None) -> None:
+        """Have the news of the devices, as far as they can be had now; a connection that breaks begins with them again."""
+        with suppress(ConfideError, TimeoutError):
+            await (self.keyring.refresh(link) if attached is None else self.keyring.open(link, attached))
