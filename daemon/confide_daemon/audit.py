@@ -38,6 +38,7 @@ Event = Literal[
     "approved",
     "renamed",
     "granted",
+    "devices",
     "rotating",
     "rotated",
     "revoked",

@@ -103,6 +103,7 @@ def insert_caller(
     """Enroll a key, and make its space where it does not exist."""
     space_id = secrets.token_hex(SPACE_ID_BYTES)
     database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, space_id, now))
+    drop_invites_by(database, public_key)  # into the space that it was in before
     # A revoked row of the same key makes way: whoever runs the daemon has vouched for the key again. And it is nobody's successor now.
     database.execute("DELETE FROM callers WHERE public_key = ?", (public_key,))
     database.execute("UPDATE callers SET successor = NULL WHERE successor = ? AND revoked_at IS NULL", (public_key,))
@@ -125,6 +126,11 @@ def insert_caller(
     made = caller_now(database, public_key)
     assert made is not None
     return made
+
+
+def drop_invites_by(database: apsw.Connection, public_key: bytes) -> None:
+    """Take back the invites that a caller has made, which would give rights that it has no more."""
+    database.execute("DELETE FROM invites WHERE invited_by = ?", (public_key,))
 
 
 def describe(grants: Grants, expires_at: float | None) -> str:

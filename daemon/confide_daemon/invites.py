@@ -1,12 +1,12 @@
-"""Invites in the registry: made by the operator, spent once by the machine that joins with one.
+"""Invites in the registry: made by the operator, or by a caller for its own space; spent once by the machine that joins with one.
 
 The token is never here: only the invite's public id and its one-time secret (PROTOCOL.md 5.2).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 import apsw
 
@@ -21,11 +21,14 @@ from confide_daemon.enrolled import (
     require_free,
     to_json,
 )
-from confide_daemon.grants import Grants
+from confide_daemon.errors import GrantError, TakenError
+from confide_daemon.grants import SCOPES, Grants, Scope
 from confide_daemon.registry import Registry
 
 # A used or expired invite is remembered this long, to tell the one who comes late what happened.
 INVITE_MEMORY_S = 7 * 24 * 3600
+MAX_OPEN: Final = 8
+"""Invites of one caller that wait to be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +111,85 @@ class Invites:
             now = self._registry.clock()
             made = OpenInvite(invite_id, grants, space, now, now + ttl_s, caller_expires_at, needs_approval)
             database.execute("DELETE FROM invites WHERE alias = ?", (grants.alias,))
-            database.execute("DELETE FROM invites WHERE expires_at < ?", (self._remembered_since(),))
-            database.execute("DELETE FROM used_invites WHERE used_at < ?", (self._remembered_since(),))
-            database.execute(
-                f"INSERT INTO invites (psk, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
-                (
-                    psk,
-                    invite_id,
-                    grants.alias,
-                    grants.scope,
-                    to_json(grants.projects),
-                    to_json(grants.sources),
-                    space,
-                    now,
-                    made.expires_at,
-                    caller_expires_at,
-                    needs_approval,
-                ),
-            )
-            detail = describe(grants, caller_expires_at) + ("; to be approved" if needs_approval else "")
-            record(database, now, "invited", alias=grants.alias, detail=detail)
+            self._insert(database, made, psk)
             return made
+
+    def add_for(
+        self, inviter: bytes, invite_id: bytes, psk: bytes, *, alias: str, scope: Scope, ttl_s: float
+    ) -> OpenInvite:
+        """Remember an invite that a caller makes, into its own space and with at most its own rights, and no longer than it has them.
+
+        It ends with the inviter's access, and with any change to its rights. An unused one of the inviter's for the same name is replaced.
+
+        Raises:
+            GrantError: the caller may not write, or has less than it would give.
+            TakenError: the name is taken, or the caller has `MAX_OPEN` invites waiting.
+        """
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            caller = caller_now(database, inviter)
+            if caller is None or caller.closed(now):
+                raise GrantError("this machine's access has ended")
+            caller.grants.require_scope()
+            if SCOPES.index(scope) > SCOPES.index(caller.grants.scope):
+                raise GrantError(
+                    f"this machine's scope is {caller.grants.scope}, so it cannot give {scope}",
+                    hint="whoever runs the daemon can: confided invite",
+                )
+            self._check_unused(database, invite_id, alias, inviter)
+            open_ones = "WHERE expires_at > ? AND alias = ? AND invited_by IS NOT ?"
+            if named_now(database, alias) or _select(database, open_ones, now, alias, inviter):
+                raise TakenError(f"a machine of this daemon is named {alias} already", hint="choose another name")
+            mine = _select(database, "WHERE expires_at > ? AND invited_by = ? AND alias <> ?", now, inviter, alias)
+            if len(mine) >= MAX_OPEN:
+                raise TakenError(
+                    f"{MAX_OPEN} invites of this machine wait to be used",
+                    hint="use one, or wait until one has expired",
+                )
+            ends = [now + ttl_s, *([caller.expires_at] if caller.expires_at is not None else [])]
+            grants = replace(caller.grants, alias=alias, scope=scope)
+            made = OpenInvite(invite_id, grants, caller.space, now, min(ends), caller.expires_at, scope == "admin")
+            database.execute("DELETE FROM invites WHERE alias = ?", (alias,))
+            self._insert(database, made, psk, inviter=caller)
+            return made
+
+    def _check_unused(self, database: apsw.Connection, invite_id: bytes, alias: str, inviter: bytes) -> None:
+        """Refuse the id of another invite.
+
+        Raises:
+            TakenError: it was used, or waits for somebody else.
+        """
+        used = database.execute("SELECT 1 FROM used_invites WHERE invite_id = ?", (invite_id,)).get
+        others = "WHERE invite_id = ? AND (alias <> ? OR invited_by IS NOT ?)"
+        if used or _select(database, others, invite_id, alias, inviter):
+            raise TakenError("this invite is known already", hint="make another one")
+
+    def _insert(
+        self, database: apsw.Connection, made: OpenInvite, psk: bytes, *, inviter: Caller | None = None
+    ) -> None:
+        """The rows of a new invite and of the audit log; what is too old goes."""
+        database.execute("DELETE FROM invites WHERE expires_at < ?", (self._remembered_since(),))
+        database.execute("DELETE FROM used_invites WHERE used_at < ?", (self._remembered_since(),))
+        database.execute(
+            f"INSERT INTO invites (psk, invited_by, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
+            (
+                psk,
+                inviter.public_key if inviter else None,
+                made.invite_id,
+                made.alias,
+                made.grants.scope,
+                to_json(made.grants.projects),
+                to_json(made.grants.sources),
+                made.space,
+                made.created_at,
+                made.expires_at,
+                made.caller_expires_at,
+                made.needs_approval,
+            ),
+        )
+        detail = describe(made.grants, made.caller_expires_at) + ("; to be approved" if made.needs_approval else "")
+        detail += f"; by {inviter.alias}" if inviter else ""
+        record(database, made.created_at, "invited", alias=made.alias, detail=detail)
 
     def open_ones(self) -> list[OpenInvite]:
         """Those that can still be used, by name."""

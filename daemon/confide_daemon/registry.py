@@ -22,6 +22,7 @@ from confide_daemon.enrolled import (
     Caller,
     caller_now,
     describe,
+    drop_invites_by,
     insert_caller,
     named_now,
     require_free,
@@ -122,6 +123,7 @@ class Registry:
             database.execute(
                 "UPDATE callers SET revoked_at = ?, successor = NULL WHERE public_key = ?", (now, caller.public_key)
             )
+            drop_invites_by(database, caller.public_key)
             record(database, now, "revoked", alias=alias, public_key=caller.public_key)
             return caller
 
@@ -167,6 +169,7 @@ class Registry:
                 "UPDATE callers SET scope = ?, projects = ?, sources = ?, expires_at = ? WHERE public_key = ?",
                 (grants.scope, to_json(grants.projects), to_json(grants.sources), expires_at, caller.public_key),
             )
+            drop_invites_by(database, caller.public_key)
             changed = caller_now(database, caller.public_key)
             assert changed is not None
             detail = describe(grants, expires_at)
@@ -208,6 +211,7 @@ class Registry:
                    FROM callers WHERE public_key = ?""",
                 (old.public_key,),
             )
+            database.execute("UPDATE invites SET invited_by = ? WHERE invited_by = ?", (successor, old.public_key))
             record(database, now, "rotated", alias=old.alias, public_key=successor)
             return caller_now(database, successor)
 

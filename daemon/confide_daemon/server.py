@@ -37,6 +37,8 @@ from confide_daemon.copies import Change
 from confide_daemon.errors import ListenError
 from confide_daemon.rates import Rates
 from confide_daemon.rotation import LiveKeys
+from confide_daemon.sealing.custody import ServerCustody
+from confide_daemon.sealing.desk import RosterDesk
 from confide_daemon.session import Session
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State
@@ -92,6 +94,7 @@ class Daemon:
         self._audit = AuditLog(state.registry)
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = Work(state.registry, spaces)
+        self.desk = RosterDesk(state.registry, ServerCustody())
         self._callers = Callers(
             state.registry,
             state.folder.authorized,

@@ -38,6 +38,9 @@ from confide_daemon.import_requests import ImportRequests
 from confide_daemon.operations import call_again
 from confide_daemon.project_requests import ProjectRequests
 from confide_daemon.rates import Rate
+from confide_daemon.sealing.desk import RosterDesk
+from confide_daemon.sealing.record_requests import RecordRequests
+from confide_daemon.sealing.requests import RosterRequests
 from confide_daemon.sealing.rescan_requests import RescanRequests
 from confide_daemon.space import PutResult, Space
 from confide_daemon.tools.catalogue import catalogue, fingerprint
@@ -60,6 +63,11 @@ _Result = TypeVar("_Result")
 
 class Host(Protocol):
     """The daemon as a session sees it."""
+
+    @property
+    def desk(self) -> RosterDesk:
+        """The rosters of all spaces."""
+        ...
 
     def publish(self, space_id: str, change: Change, origin: Session) -> None:
         """Let the other connections of the space have a new revision."""
@@ -108,8 +116,13 @@ class Session:
         self._exchange.serve(ImportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ExportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
-        self._rescans = RescanRequests(space, lambda: self.grants).operations
-        self._exchange.serve(self._rescans)
+        self._rosters = RosterRequests(host.desk, self._caller_now, self._ask)
+        records = RecordRequests(space, self._caller_now, self._rosters.epoch_for)
+        self._exchange.serve(records.operations)
+        rescans = RescanRequests(space, lambda: self.grants).operations
+        self._exchange.serve(rescans)
+        # Of more projects than a machine attaches, or of the space as a whole.
+        self._unattached = {"transcript", "import", "export", "refill", *records.operations, *rescans}
         self._agent = AgentServer(
             self, lambda report: self._surroundings(self._project, report), lambda: self._toolsets
         )
@@ -120,6 +133,11 @@ class Session:
     def grants(self) -> Grants:
         """What the caller may do, as it is now; nothing once its access has ended."""
         return self.caller.grants.without_any() if self.ended_by else self.caller.grants
+
+    def _caller_now(self) -> Caller:
+        if self.ended_by:
+            raise GrantError("this machine's access has ended")
+        return self.caller
 
     async def shut_out(self, code: str) -> None:
         """Close the session of a caller that may not connect any more, within a second, whatever is under way."""
@@ -143,6 +161,7 @@ class Session:
                     group.create_task(self._agent.run(self._server_in, self._server_out)),
                     group.create_task(self._forward()),
                     group.create_task(self._copies.run()),
+                    group.create_task(self._rosters.run()),
                     group.create_task(self._expire()),
                 ]
                 await self.connection.serve(
@@ -216,13 +235,13 @@ class Session:
             return {}
         if op == "rotate":
             return await self._rotate(body)
-        if op in self._rescans:  # of the space as a whole
+        if op in self._rosters.operations:
+            return await self.tracked(self._rosters.handle(op, body))
+        if op in self._unattached:
             return await self.tracked(self._exchange.handle(op, body))
         project = project_of(body)
         if op == "call":
             return await self.tracked(call_again(body, self._surroundings, project))
-        if op in ("transcript", "import", "export", "refill"):  # of more projects than a machine attaches
-            return await self.tracked(self._exchange.handle(op, body))
         if project not in self._copies.projects:
             raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         return await self.tracked(self._exchange.handle(op, body))
@@ -239,6 +258,10 @@ class Session:
 
     async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
         project, toolsets, watches = project_of(body), _toolsets(body), _watches(body)
+        try:
+            sealing = await self._rosters.summary()
+        except ConfideError as error:
+            raise as_request_error(error) from error
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
             raise RequestError("invalid", f"a connection attaches at most {MAX_PROJECTS} projects")
         try:
@@ -259,6 +282,7 @@ class Session:
             "daemonVersion": __version__,
             "limits": {"documentBytes": MAX_TEXT_BYTES},
             "catalogue": digest,
+            "sealing": sealing,
         }
 
     async def _rotate(self, body: dict[str, Any]) -> dict[str, Any]:

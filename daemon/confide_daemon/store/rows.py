@@ -87,6 +87,15 @@ class OperationRow:
     lines: int
 
 
+class SealedRow(NamedTuple):
+    """What is known of a sealed record without opening it; `id` has 16 bytes, `stored_at` is seconds since 1970."""
+
+    id: bytes
+    kind: str
+    epoch: int
+    stored_at: float
+
+
 @dataclass(frozen=True, slots=True)
 class TranscriptRow:
     """How far one session's transcript has come; see `store/sql/0004_transcripts.sql`."""

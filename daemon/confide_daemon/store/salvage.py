@@ -207,7 +207,7 @@ class _Reader:
 
 
 def _highest_id(source: apsw.Connection) -> int | None:
-    """No row of any table has a higher id than this, if it can be read: of pieces, revisions and sealed records, which everything else is about."""
+    """No row of any table has a higher id than this, if it can be read: of pieces, revisions and sealed records."""
     try:
         counted = "('chunk', 'revision', 'sealed_record')"
         highest = source.execute(f"SELECT max(seq) FROM sqlite_sequence WHERE name IN {counted}").get

@@ -1,0 +1,39 @@
+"""Who keeps the key of a space's database, as far as the other parts of a daemon ask (PROTOCOL.md 10.9)."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+Custody = Literal["server", "caller"]
+
+
+class CustodyFacts(Protocol):
+    """Asked on the event loop: answers from memory, without waiting."""
+
+    def custody(self, space_id: str, /) -> Custody:
+        """Whether the daemon keeps the key itself, or its callers hand it over."""
+        ...
+
+    def is_locked(self, space_id: str, /) -> bool:
+        """Whether the database cannot be opened before a device has handed over its key."""
+        ...
+
+    def needed_epochs(self, space_id: str, /) -> list[int]:
+        """The epochs whose database keys the daemon wants now: to open the database, or to change to a new key."""
+        ...
+
+
+class ServerCustody:
+    """Every key is derived from the daemon's own."""
+
+    def custody(self, _space_id: str, /) -> Custody:
+        """The daemon's."""
+        return "server"
+
+    def is_locked(self, _space_id: str, /) -> bool:
+        """Never."""
+        return False
+
+    def needed_epochs(self, _space_id: str, /) -> list[int]:
+        """None."""
+        return []

@@ -1,0 +1,65 @@
+"""The sealed records of a space: kept in its database, and opened by nobody here (PROTOCOL.md 10.3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from confide_crypto.sealing.errors import RecordError
+from confide_crypto.sealing.records import Record
+from confide_daemon.errors import DamagedError, NotFoundError
+from confide_daemon.store import SealedRow, Store
+from confide_daemon.threads import StoreThreads
+
+
+class SealedRecords:
+    """The records of one space."""
+
+    def __init__(self, threads: StoreThreads, clock: Callable[[], float] = time.time) -> None:
+        self._threads = threads
+        self._clock = clock
+
+    async def put(self, records: Sequence[Record]) -> int:
+        """Store records; how many of them are new, or of a newer epoch than what was there. One that is there is replaced by no other.
+
+        Raises:
+            StorageError.
+        """
+        rows = [(SealedRow(one.secret_id, one.kind, one.epoch, self._clock()), one.encode()) for one in records]
+
+        def work(store: Store) -> int:
+            with store.writing():
+                return sum(store.put_sealed(row, record) for row, record in rows)
+
+        return await self._threads.write(work)
+
+    async def get(self, secret_id: bytes) -> Record:
+        """The record of that name, 16 bytes.
+
+        Raises:
+            NotFoundError: there is none.
+            DamagedError: what is stored is none.
+        """
+        found = await self._threads.read(lambda store: store.sealed(secret_id))
+        if found is None:
+            raise unknown()
+        try:
+            return Record.parse(found)
+        except RecordError as error:
+            hint = "seal the secret again from the file that holds it"
+            raise DamagedError("a stored sealed record is damaged", hint=hint) from error
+
+    async def listed(self, after: bytes, *, limit: int, below: int | None = None) -> list[SealedRow]:
+        """What is known of the records, by their names' bytes, from the first behind `after`; of older epochs than `below`."""
+        return await self._threads.read(lambda store: store.sealed_list(after, limit=limit, below=below))
+
+    async def count(self) -> int:
+        """How many there are."""
+        return await self._threads.read(lambda store: store.sealed_count())
+
+
+def unknown() -> NotFoundError:
+    """What is said of a record that is not there, or not there for this caller."""
+    return NotFoundError(
+        "there is no sealed secret of that name in this space", hint="is the placeholder whole, and of this space?"
+    )

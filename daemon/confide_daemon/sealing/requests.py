@@ -1,0 +1,291 @@
+"""The requests about a space's devices: roster, extend, pair, pair-answer, invite (PROTOCOL.md 9.7).
+
+None of them needs the space's database, so they are answered while it is locked: it is by them that a machine comes to its keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from confide_crypto.enroll import INVITE_ID_LENGTH
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_crypto.keys import KEY_LENGTH
+from confide_crypto.sealing.entries import CARD_LENGTH, MAX_ENTRY_BYTES, Card, Change, Entry
+from confide_crypto.sealing.errors import (
+    ForeignEntryError,
+    ForkedRosterError,
+    MissingEntryError,
+    RosterError,
+    WrapError,
+)
+from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
+from confide_crypto.sealing.roster import MAX_ENTRIES, Roster
+from confide_crypto.sealing.wraps import check_wrap_key
+from confide_daemon.enrolled import Caller
+from confide_daemon.errors import BadNameError, GrantError, NotFoundError, TakenError
+from confide_daemon.exchange import Operation, as_request_error, text_of
+from confide_daemon.grants import SCOPES
+from confide_daemon.names import LONGEST_TTL_S, check_name
+from confide_daemon.sealing.desk import RosterDesk
+from confide_daemon.sealing.fields import count_of, decoded, encoded, encoded_or_none, hex_of
+from confide_daemon.sealing.pairings import Waiting
+from confide_daemon.searching.hits import iso
+
+log = logging.getLogger(__name__)
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Of entries in one answer."""
+NEWS_DEADLINE_S: Final = 10.0
+_PSK_LENGTH: Final = 32
+_FIRST_CARD_BYTE: Final = 1 + INVITE_ID_LENGTH
+
+Ask = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
+
+
+class RosterRequests:
+    """One connection's requests about the devices of its space, and the news of them that it is told.
+
+    Attributes:
+        operations: by their names.
+    """
+
+    def __init__(self, desk: RosterDesk, caller: Callable[[], Caller], ask: Ask) -> None:
+        """`caller` is asked at each step, and raises GrantError once its access has ended; `ask` makes a request of the machine."""
+        self._desk = desk
+        self._caller = caller
+        self._ask = ask
+        self._changed = asyncio.Event()
+        self.operations: dict[str, Operation] = {
+            "roster": self._roster,
+            "extend": self._extend,
+            "pair": self._pair,
+            "pair-answer": self._pair_answer,
+            "invite": self._invite,
+        }
+
+    async def handle(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Answer one of the requests.
+
+        Raises:
+            RequestError: it cannot be done; the code says why.
+        """
+        try:
+            return await self.operations[op](body)
+        except TakenError as error:
+            raise RequestError("conflict", error.message, error.hint) from error
+        except BadNameError as error:
+            raise RequestError("invalid", error.message, error.hint) from error
+        except ConfideError as error:
+            raise as_request_error(error) from error
+
+    async def summary(self) -> dict[str, Any]:
+        """What the answer to `attach` says of it.
+
+        Raises:
+            StorageError: the roster cannot be read.
+        """
+        space_id = self._caller().space_id
+        roster = await self._current(space_id)
+        return {
+            "number": _number(roster),
+            "head": roster.head.hex() if roster else "",
+            "epoch": roster.epoch if roster else 0,
+            "custody": self._desk.custody.custody(space_id),
+        }
+
+    async def device_count(self) -> int:
+        """How many devices the roster has. Raises as `summary`."""
+        roster = await self._current(self._caller().space_id)
+        return len(roster.devices) if roster else 0
+
+    async def epoch_for(self, key: bytes) -> int | None:
+        """The newest epoch, if a device with this key is on the roster; None if not. Raises as `summary`."""
+        roster = await self._current(self._caller().space_id)
+        return roster.epoch if roster is not None and key in roster.devices else None
+
+    # News
+
+    def tell(self) -> None:
+        """Let the machine look again, soon."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Tell the machine what others change, until cancelled: one request at a time, however much has changed meanwhile."""
+        space_id = self._caller().space_id
+        with self._desk.following(space_id, self):
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                try:
+                    caller = self._caller()
+                    roster = await self._current(space_id)
+                    waiting = await self._waiting(caller, roster)
+                    news = {"number": _number(roster), "waiting": bool(waiting)}
+                    await self._ask("roster", news, NEWS_DEADLINE_S)
+                except ConnectionLost:
+                    return
+                except (TimeoutError, ConfideError) as error:
+                    # It asks for the roster itself when it connects, and before it seals.
+                    log.info("a machine did not take news of its space's devices: %s", type(error).__name__)
+
+    # Requests
+
+    async def _roster(self, body: dict[str, Any]) -> dict[str, Any]:
+        since = count_of(body, "from", most=MAX_ENTRIES)
+        caller = self._caller()
+        roster = await self._current(caller.space_id)
+        waiting = await self._waiting(caller, roster)
+        self._caller()
+        custody = self._desk.custody
+        return {
+            "space": caller.space_id,  # a machine that a lock kept from attaching has not heard it
+            "entries": _page(roster, since) if roster else [],
+            "number": _number(roster),
+            "head": roster.head.hex() if roster else "",
+            "custody": custody.custody(caller.space_id),
+            "isLocked": custody.is_locked(caller.space_id),
+            "needs": custody.needed_epochs(caller.space_id),
+            "waiting": [
+                {
+                    "key": one.key.hex(),
+                    "name": one.name,
+                    "card": encoded(one.card),
+                    "request": encoded_or_none(one.request),
+                }
+                for one in waiting
+            ],
+        }
+
+    async def _extend(self, body: dict[str, Any]) -> dict[str, Any]:
+        data = decoded(body.get("entry"), "entry", MAX_ENTRY_BYTES)
+        try:
+            entry = Entry.parse(data)
+            await self._check_right(entry)
+            caller = self._caller()
+            rosters = self._desk.rosters
+            roster, is_new = await asyncio.to_thread(rosters.extend, caller.space_id, data, by=caller.alias)
+        except RosterError as error:
+            is_late = isinstance(error, ForkedRosterError | MissingEntryError)
+            # Of two that begin a space, each makes one of its own.
+            is_late |= isinstance(error, ForeignEntryError) and entry.change is Change.GENESIS
+            if is_late:
+                hint = "look at the list again, and make the change anew"
+                raise RequestError("conflict", "the list of devices has changed meanwhile", hint) from error
+            raise RequestError("invalid", error.message, error.hint) from error
+        if is_new:
+            self._desk.announce(caller.space_id, self)
+        return {"number": _number(roster)}
+
+    async def _check_right(self, entry: Entry) -> None:
+        """Whether the caller may bring such an entry; who may sign it, the roster says.
+
+        A machine that may only read still follows its own key to a new one (PROTOCOL.md 7.10), or comes back by a recovery code.
+        """
+        caller = self._caller()
+        if entry.change is Change.GENESIS:
+            caller.grants.require_scope()
+            if entry.device is None or entry.device.key != caller.public_key:
+                raise RequestError("invalid", "a machine can begin the list of devices with itself only")
+            return
+        is_own = entry.change is Change.ADD
+        if entry.change is Change.REMOVE:
+            is_own = not await asyncio.to_thread(self._desk.is_enrolled, entry.removed)
+        if not is_own:
+            self._caller().grants.require_scope()
+
+    async def _pair(self, body: dict[str, Any]) -> dict[str, Any]:
+        caller = self._caller()
+        request = _sized(body, "request", REQUEST_LENGTH) if body.get("request") is not None else None
+        shown = request[_FIRST_CARD_BYTE:][:CARD_LENGTH] if request is not None else _sized(body, "card", CARD_LENGTH)
+        _check_card(Card.parse(shown), caller.public_key)
+        roster = await self._current(caller.space_id)
+        pairings = self._desk.pairings
+        if roster is not None and caller.public_key in roster.removed:
+            hint = "make a new key here, confide key rotate, and join again"
+            raise GrantError("this machine was removed from the devices of its space", hint=hint)
+        if roster is not None and caller.public_key in roster.devices:
+            answer = await asyncio.to_thread(pairings.answer_of, caller.space_id, caller.public_key)
+            return {"answer": encoded_or_none(answer)}
+        answer, is_new = await asyncio.to_thread(pairings.ask, caller.space_id, caller.public_key, shown, request)
+        if is_new:
+            self._desk.announce(caller.space_id, self)
+        return {"answer": encoded_or_none(answer)}
+
+    async def _pair_answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        key, answer = hex_of(body, "key", KEY_LENGTH), _sized(body, "answer", ANSWER_LENGTH)
+        caller = self._caller()
+        roster = await self._require_device(caller)
+        is_known = key in roster.devices and await asyncio.to_thread(
+            self._desk.pairings.answer, caller.space_id, key, answer
+        )
+        if not is_known:
+            raise NotFoundError("no machine with this key has asked and was added", hint="add it first")
+        self._desk.announce(caller.space_id, self)
+        return {}
+
+    async def _invite(self, body: dict[str, Any]) -> dict[str, Any]:
+        invite_id, psk = hex_of(body, "inviteId", INVITE_ID_LENGTH), hex_of(body, "psk", _PSK_LENGTH)
+        name = check_name(text_of(body, "name"), "machine")
+        ttl_s = count_of(body, "ttlS", least=1, most=LONGEST_TTL_S)
+        wanted = text_of(body, "scope")
+        scope = next((scope for scope in SCOPES if scope == wanted), None)
+        if scope is None:
+            raise RequestError("invalid", f"'scope' must be one of {', '.join(SCOPES)}")
+        caller = self._caller()
+        await self._require_device(caller)
+        invites = self._desk.invites
+        made = await asyncio.to_thread(
+            invites.add_for, caller.public_key, invite_id, psk, alias=name, scope=scope, ttl_s=ttl_s
+        )
+        return {"expiresAt": iso(made.expires_at)}
+
+    async def _require_device(self, caller: Caller) -> Roster:
+        roster = await self._current(caller.space_id)
+        if roster is None or caller.public_key not in roster.devices:
+            hint = "approve it on one of them first: confide device approve"
+            raise GrantError("this machine is not among the devices of its space", hint=hint)
+        return roster
+
+    async def _current(self, space_id: str) -> Roster | None:
+        return await asyncio.to_thread(self._desk.rosters.current, space_id)
+
+    async def _waiting(self, caller: Caller, roster: Roster | None) -> list[Waiting]:
+        """Who waits, for a device; for others, themselves."""
+        found = await asyncio.to_thread(self._desk.pairings.waiting, caller.space_id, roster)
+        is_device = roster is not None and caller.public_key in roster.devices
+        return [one for one in found if is_device or one.key == caller.public_key]
+
+
+def _number(roster: Roster | None) -> int:
+    return roster.pin.number if roster is not None else -1
+
+
+def _page(roster: Roster, since: int) -> list[str]:
+    found, size = [], 0
+    for entry in roster.entries[since:]:
+        data = entry.encode()
+        size += len(data)
+        if size > PAGE_BYTES:
+            break
+        found.append(encoded(data))
+    return found
+
+
+def _sized(body: dict[str, Any], name: str, size: int) -> bytes:
+    data = decoded(body.get(name), name, size)
+    if len(data) != size:
+        raise RequestError("invalid", f"'{name}' must have {size} bytes")
+    return data
+
+
+def _check_card(card: Card, key: bytes) -> None:
+    """Refuse a card that no device could add: it would only be shown to people in vain."""
+    try:
+        if card.key != key or not card.verify():
+            raise RequestError("invalid", "the card is not this machine's")
+        check_wrap_key(card.wrap_key)
+    except WrapError as error:
+        raise RequestError("invalid", error.message, error.hint) from error
