@@ -42,6 +42,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.progress import SyncProgress
 from confide_proxy.projects import Project
 from confide_proxy.queue_commands import queue_app
+from confide_proxy.secrets_commands import secrets_app
 from confide_proxy.transcript_commands import transcript_app
 from confide_proxy.version import VERSION
 from confide_proxy.watch_commands import watch
@@ -56,6 +57,7 @@ app = typer.Typer(
 )
 app.add_typer(key_app, name="key")
 app.add_typer(queue_app, name="queue")
+app.add_typer(secrets_app, name="secrets")
 app.add_typer(transcript_app, name="transcripts")
 app.command()(watch)
 export_commands.add_to(app)

@@ -195,6 +195,12 @@ def _after_front_matter(text: str) -> int:
     return found.end() if found else 0
 
 
+def is_sensitive(text: str) -> bool:
+    """Whether the text says in its front matter that it is to be sealed as a whole."""
+    begin = _after_front_matter(text) if "sensitive" in text[:_HEAD_CHARS] else 0
+    return bool(begin) and _says_sensitive(text, begin)
+
+
 def _says_sensitive(text: str, begin: int) -> bool:
     # Brings YAML, which a text that does not speak of it goes without.
     from confide_proxy.importing.front_matter import split

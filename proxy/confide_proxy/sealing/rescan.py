@@ -1,0 +1,314 @@
+"""Sealing what a space has stored in clear: before a rule existed, or while the policy let it through (PROTOCOL.md 9).
+
+The rules and the keys are here, the texts are with the daemon. So all of them come here, page by page; those in which something is to be
+sealed go back, their records before them, each in the place of the text that was there. A text that came to be meanwhile is met behind
+the others. What is sealed is found clean by the next run, so one that was broken off is simply begun again.
+
+A document is sealed by the policy for `files`, a transcript by its own: what a machine would make of its file when it sends it, so that
+both stay the same. Only `block` means `seal` here: what must not go up is up already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from confide_crypto.texts import MAX_TEXT_BYTES
+from confide_proxy.answers import printable
+from confide_proxy.errors import UnfitAnswerError
+from confide_proxy.sealing.sealer import NOTE, is_sensitive
+
+if TYPE_CHECKING:
+    from confide_crypto.texts import Asks
+    from confide_proxy.sealing.deposit import Deposit
+    from confide_proxy.sealing.sealer import Sealed, Sealer
+    from confide_proxy.secrets.policy import Policy
+
+PAGE_DEADLINE_S: Final = 60.0
+REWRITE_DEADLINE_S: Final = 300.0
+ERASE_DEADLINE_S: Final = 1800.0
+"""The daemon writes its whole file anew."""
+MAX_CHANGES: Final = 256
+MAX_CHANGE_BYTES: Final = 2 * 1024 * 1024
+"""Of packed texts in one request, or a single larger one."""
+MOST_PLACES: Final = 10_000
+"""Files of which a report is kept; more are counted."""
+_ROUNDS: Final = 4
+_TELLING_CHARS: Final = 16
+"""What of a credential, letters and digits alone, is looked for in names."""
+
+Progress = Callable[[int, int], None]
+
+
+def policy_of(policy: Policy) -> Policy:
+    """The policy by which stored texts are sealed."""
+    return policy._replace(files=_kept(policy.files), transcripts=_kept(policy.transcripts))
+
+
+def _kept(action: str) -> str:
+    return "seal" if action == "block" else action
+
+
+class Text(NamedTuple):
+    """A stored revision. `content` is None where it cannot be read."""
+
+    id: int
+    project: str
+    path: str
+    revision: int
+    is_newest: bool
+    hash: str
+    content: str | None
+
+    @property
+    def source(self) -> str:
+        """Of `policy.SOURCES`."""
+        return "transcripts" if self.path.startswith("sessions/") else "files"
+
+
+@dataclass(slots=True)
+class Place:
+    """A document with credentials in clear. The path does not show one that is part of it."""
+
+    project: str
+    path: str
+    revisions: list[int] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    is_named: bool = False
+    """Its name, or its note's id, has something of a credential; only its owner can change these."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a look, or a run, has come to.
+
+    Attributes:
+        texts: that were looked at.
+        found: credentials by kind, each counted once in a text.
+        places: where, in the order they were met.
+        sealed: texts that were replaced.
+        redacted: credentials that the policy has redacted, of those found.
+        unreadable: texts that are damaged.
+        is_clean: the daemon's file holds nothing of texts that were replaced.
+    """
+
+    texts: int = 0
+    found: Counter[str] = field(default_factory=Counter)
+    places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    more_places: int = 0
+    sealed: int = 0
+    redacted: int = 0
+    unreadable: int = 0
+    is_clean: bool = True
+    _counted: set[int] = field(default_factory=set)
+
+    @property
+    def named(self) -> list[Place]:
+        """Documents whose names hold something of a credential."""
+        return [place for place in self.places.values() if place.is_named]
+
+    def note(self, text: Text, sealed: Sealed) -> None:
+        """Counts what was found in a text."""
+        standins = list(sealed.values)
+        if text.id in self._counted:  # met again, as a whole that is sensitive
+            standins = [standin for standin in standins if standin.split(":", 2)[1] == NOTE]
+        self._counted.add(text.id)
+        kinds = Counter(standin.split(":", 2)[1] for standin in standins)
+        self.found += kinds
+        self.redacted += sum(standin.startswith("(redacted:") for standin in standins)
+        key = (text.project, text.path)
+        if key not in self.places and len(self.places) == MOST_PLACES:
+            self.more_places += 1
+            return
+        hidden = _without(text.path, sealed.values.values())
+        place = self.places.setdefault(key, Place(printable(text.project), printable(hidden)))
+        place.path = printable(hidden) if hidden != text.path else place.path
+        place.is_named |= hidden != text.path or _is_in_id(text.content or "", sealed.values.values())
+        if text.revision not in place.revisions:
+            place.revisions.append(text.revision)
+        place.kinds += kinds
+
+
+class Rescan:
+    """One run over all that a space has stored."""
+
+    def __init__(self, link: Asks, sealer: Sealer, deposit: Deposit, progress: Progress) -> None:
+        """`sealer` works by `policy_of`; `progress` is told how many texts of how many were looked at."""
+        self._link = link
+        self._sealer = sealer
+        self._deposit = deposit
+        self._progress = progress
+        self._sensitive: set[tuple[str, str]] = set()
+        self._with_past: set[tuple[str, str]] = set()
+        self._unreadable: set[int] = set()
+
+    async def look(self) -> Outcome:
+        """What a run would seal. Raises as `run`."""
+        return await self._over_all(is_dry=True)
+
+    async def run(self) -> Outcome:
+        """Seal all that is found, and have the daemon's file cleaned of what was there. This machine must have the space's keys.
+
+        Raises:
+            UnsealableError: it has them no more.
+            RequestError: `denied` where it may not write in all of the space.
+            ConnectionLost, TimeoutError: what was sealed stays sealed; the next run goes on.
+        """
+        outcome = await self._over_all(is_dry=False)
+        if outcome.sealed or not outcome.is_clean:
+            await self._link.request("erase", {}, timeout_s=ERASE_DEADLINE_S)
+            outcome.is_clean = True
+        return outcome
+
+    async def report(self, findings: int) -> None:
+        """Tell the daemon how many credentials are stored in clear now, for the machines and the operator to see."""
+        await self._link.request("unsealed", {"findings": findings}, timeout_s=PAGE_DEADLINE_S)
+
+    async def _over_all(self, *, is_dry: bool) -> Outcome:
+        outcome = Outcome()
+        is_again = await self._pass(outcome, None, is_dry=is_dry)
+        # That a note is sensitive is known when its newest revision is met, behind its older ones.
+        late = self._sensitive & self._with_past
+        if late:
+            is_again |= await self._pass(outcome, late, is_dry=is_dry)
+        for _ in range(_ROUNDS):
+            if not is_again:
+                break
+            is_again = await self._pass(outcome, None, is_dry=is_dry)
+        outcome.unreadable = len(self._unreadable)
+        return outcome
+
+    async def _pass(self, outcome: Outcome, only: set[tuple[str, str]] | None, *, is_dry: bool) -> bool:
+        """Look at all texts (those of some documents, if named); whether one was changed by somebody else meanwhile."""
+        after: int | None = 0
+        done, is_again = 0, False
+        while after is not None:
+            answer = await self._link.request("stored-texts", {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+            page, following, total, outcome.is_clean = await asyncio.to_thread(_page, answer, after)
+            wanted = [text for text in page if only is None or (text.project, text.path) in only]
+            changes = await asyncio.to_thread(self._sealed, wanted, outcome)
+            if not is_dry:
+                for batch in _batches(changes):
+                    is_again |= await self._rewrite(batch, outcome)
+            done += len(page)
+            outcome.texts = max(outcome.texts, done)
+            self._progress(done, max(done, total))
+            after = following
+        return is_again
+
+    def _sealed(self, texts: list[Text], outcome: Outcome) -> list[tuple[Text, Sealed]]:
+        changes = []
+        for text in texts:
+            if text.content is None:
+                self._unreadable.add(text.id)
+                continue
+            key = (text.project, text.path)
+            if not text.is_newest:
+                self._with_past.add(key)
+            elif is_sensitive(text.content):
+                self._sensitive.add(key)
+            is_whole = True if key in self._sensitive and not text.is_newest else None
+            sealed = self._sealer.seal(text.content, text.source, is_sensitive=is_whole)
+            if sealed.text != text.content:
+                outcome.note(text, sealed)
+                changes.append((text, sealed))
+        return changes
+
+    async def _rewrite(self, changes: list[tuple[Text, Sealed]], outcome: Outcome) -> bool:
+        await self._deposit.keep(self._link, [secret for _, sealed in changes for secret in sealed.secrets])
+        body = [
+            {"id": text.id, "hash": text.hash, "packed": b64encode(zlib.compress(sealed.text.encode())).decode()}
+            for text, sealed in changes
+        ]
+        answer = await self._link.request("rewrite", {"changes": body}, timeout_s=REWRITE_DEADLINE_S, bulk=True)
+        results = answer.get("results")
+        if not isinstance(results, list) or len(results) != len(changes):
+            raise UnfitAnswerError
+        outcome.sealed += results.count("rewritten")
+        # One that is gone went on as a text that comes behind the others.
+        return "changed" in results
+
+
+def _batches(changes: list[tuple[Text, Sealed]]) -> Iterator[list[tuple[Text, Sealed]]]:
+    batch: list[tuple[Text, Sealed]] = []
+    size = 0
+    for change in changes:
+        length = len(change[1].text)
+        if batch and (len(batch) == MAX_CHANGES or size + length > MAX_CHANGE_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(change)
+        size += length
+    if batch:
+        yield batch
+
+
+def _page(answer: dict[str, Any], after: int) -> tuple[list[Text], int | None, int, bool]:
+    """The texts, where the next page begins (None: there is none), how many there are in all, and whether the file is clean."""
+    match answer:
+        case {"texts": list(items), "next": int(following), "total": int(total), "isClean": bool(is_clean)}:
+            if following <= after or not items:
+                raise UnfitAnswerError
+            return [_text(item) for item in items], following, total, is_clean
+        case {"texts": [], "next": None, "total": int(total), "isClean": bool(is_clean)}:
+            return [], None, total, is_clean
+    raise UnfitAnswerError
+
+
+def _text(item: Any) -> Text:
+    match item:
+        case {
+            "id": int(identity),
+            "project": str(project),
+            "path": str(path),
+            "revision": int(revision),
+            "isNewest": bool(is_newest),
+            "hash": str(digest),
+            "packed": str(packed),
+        }:
+            return Text(identity, project, path, revision, is_newest, digest, _unpacked(packed))
+    raise UnfitAnswerError
+
+
+def _unpacked(packed: str) -> str | None:
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(b64decode(packed, validate=True), MAX_TEXT_BYTES + 1)
+        return data.decode() if unpacking.eof and len(data) <= MAX_TEXT_BYTES else None
+    except (zlib.error, ValueError):
+        return None  # damaged at the daemon, which tells its operator of it
+
+
+_NOT_TELLING: Final = re.compile(r"[\W_]+")
+_ID_LINE: Final = re.compile(r"^id:.*$", re.MULTILINE)
+_HEAD_CHARS: Final = 4096
+
+
+def _bare(text: str) -> str:
+    return _NOT_TELLING.sub("", text).lower()
+
+
+def _tellings(values: Any) -> list[str]:
+    bare = (_bare(value)[:_TELLING_CHARS] for value in values)
+    return [one for one in bare if len(one) == _TELLING_CHARS]
+
+
+def _is_in_id(text: str, values: Any) -> bool:
+    found = _ID_LINE.search(text, 0, _HEAD_CHARS)
+    line = _bare(found[0]) if found else ""
+    return any(one in line for one in _tellings(values))
+
+
+def _without(path: str, values: Any) -> str:
+    """The path without what it shows of the values: names of notes are made of their titles."""
+    for telling in _tellings(values):
+        if telling in _bare(path):
+            spelled = r"[\W_]*".join(map(re.escape, telling)) + r"[^/]*?(?=(?:-[0-9a-f]{8})?\.md$|/|$)"
+            path = re.sub(spelled, "…", path, flags=re.IGNORECASE)
+    return path

@@ -1,0 +1,199 @@
+"""`confide secrets`: what is sealed in the space, and sealing what was stored in clear before a rule existed (docs/secrets.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_crypto.errors import RequestError
+from confide_proxy import projects
+from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
+
+if TYPE_CHECKING:
+    from confide_proxy.cli import Here
+    from confide_proxy.client import Client
+    from confide_proxy.sealing.rescan import Outcome, Place, Rescan
+
+LEFT: Final = 9
+"""The exit code where credentials are left in clear (docs/commands.md)."""
+_SHOWN: Final = 50
+_SHOWN_REVISIONS: Final = 8
+_UNSEALED_DEADLINE_S: Final = 10.0
+
+secrets_app = typer.Typer(help="Sealed credentials of the space.", no_args_is_help=True)
+
+
+@secrets_app.command("rescan")
+def rescan(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Seal without asking.")] = False,
+    project: ProjectDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Seal what was stored in clear before a rule existed: documents, their revisions, transcripts, and all that is made of them."""
+    # A look alone, or a run at once; neither: a person is asked between the two.
+    is_sure = False if dry_run else yes or None
+    if is_sure is None and (as_json or not sys.stdin.isatty()):
+        is_sure = False
+    outcome, is_dry = asyncio.run(_rescan(context.obj, folder_of(project), is_sure, as_json))
+    if as_json:
+        print_json(_as_json(outcome, is_dry=is_dry))
+    elif not is_dry:
+        _tell_run(outcome)
+    if is_dry and outcome.found and not dry_run and not as_json:
+        err.print("nothing was sealed; --yes seals without asking", markup=False)
+    if _left(outcome, is_dry=is_dry) or not outcome.is_clean:
+        raise typer.Exit(LEFT)
+
+
+async def _rescan(here: Here, folder: Path, is_sure: bool | None, is_quiet: bool) -> tuple[Outcome, bool]:
+    """What was found or done, and whether it was a look alone. `is_sure`: None asks."""
+    from confide_proxy.client import Client
+    from confide_proxy.progress import SyncProgress
+    from confide_proxy.sealing.rescan import Rescan, policy_of
+    from confide_proxy.sealing.sealer import Sealer
+    from confide_proxy.secrets import fingerprints
+
+    async with Client(here.paths, here.config, projects.identify(folder)) as client:
+        keyring, deposit = client.sealing.keyring, client.sealing.deposit
+        if is_sure is not False and keyring.keys is None:
+            assert keyring.problem is not None
+            raise keyring.problem
+        prints = await asyncio.to_thread(fingerprints.load, here.paths.fingerprint_key)
+        sealer = Sealer(policy_of(here.config.secrets), lambda: keyring.keys, lambda: prints)
+
+        def rescan(bar: SyncProgress) -> Rescan:
+            return Rescan(
+                client.connection, sealer, deposit, lambda done, total: bar.follow(done, total, "stored texts")
+            )
+
+        if not is_sure:
+            with SyncProgress(err) as bar:
+                looking = rescan(bar)
+                outcome = await looking.look()
+            await looking.report(_left(outcome, is_dry=True))
+            if not is_quiet:
+                _tell_look(outcome)
+            if is_sure is False:
+                return outcome, True
+            if outcome.found and not await asyncio.to_thread(typer.confirm, _question(outcome), err=True):
+                return outcome, True
+        with SyncProgress(err) as bar:
+            sealing = rescan(bar)
+            outcome = await sealing.run()
+        await sealing.report(_left(outcome, is_dry=False))
+        return outcome, False
+
+
+async def unsealed(client: Client) -> str | None:
+    """What is known of credentials that the space holds in clear, as `confide status` says it; None where nobody has looked, or may."""
+    from confide_proxy.answers import local_time
+
+    try:
+        answer = await client.connection.request("unsealed", {}, timeout_s=_UNSEALED_DEADLINE_S)
+    except RequestError:
+        return None  # a caller of some projects alone is not told, and an older daemon does not know
+    match answer:
+        case {"findings": int(count), "seenAt": str(seen_at)}:
+            way_out = ": confide secrets rescan" if count else ""
+            return f"{count:,}, seen {local_time(seen_at)}{way_out}"
+    return None
+
+
+def _left(outcome: Outcome, *, is_dry: bool) -> int:
+    """How many credentials are in clear now, as far as is known."""
+    return (outcome.found.total() if is_dry else 0) + len(outcome.named)
+
+
+def _tell_look(outcome: Outcome) -> None:
+    for place in list(outcome.places.values())[:_SHOWN]:
+        out.print(_line(place), markup=False)
+    more = len(outcome.places) + outcome.more_places - _SHOWN
+    if more > 0:
+        err.print(f"and {more:,} more documents", markup=False)
+    found = (
+        f"{_counted(outcome.found.total())} in clear ({_kinds(outcome.found)})"
+        if outcome.found
+        else "no credentials in clear"
+    )
+    err.print(f"{found} in {outcome.texts:,} stored texts", markup=False)
+    _tell_rest(outcome)
+
+
+def _tell_run(outcome: Outcome) -> None:
+    if not outcome.found:
+        out.print(f"nothing to seal in {outcome.texts:,} stored texts", markup=False)
+    else:
+        redacted = f", {outcome.redacted:,} of them redacted as your policy says" if outcome.redacted else ""
+        out.print(
+            f"sealed {_counted(outcome.found.total())} in {outcome.sealed:,} stored texts{redacted}; the daemon's database holds "
+            "nothing of them in clear any more",
+            markup=False,
+        )
+    _tell_rest(outcome)
+
+
+def _tell_rest(outcome: Outcome) -> None:
+    if not outcome.is_clean:
+        err.print("a run was broken off before it had cleaned the daemon's database: run it once more", markup=False)
+    if outcome.unreadable:
+        err.print(f"{outcome.unreadable:,} stored texts are damaged and were passed over", markup=False)
+    for place in outcome.named[:_SHOWN]:
+        err.print(
+            f"the name of {place.project} {place.path}, or the id of that note, has something of a credential: store it anew under "
+            "another title, and delete this one",
+            markup=False,
+        )
+
+
+def _question(outcome: Outcome) -> str:
+    redacted = f" ({outcome.redacted:,} are redacted: nobody can open them)" if outcome.redacted else ""
+    return (
+        f"seal {_counted(outcome.found.total())} in {len(outcome.places) + outcome.more_places:,} documents{redacted}?"
+    )
+
+
+def _line(place: Place) -> str:
+    return f"{place.project}  {place.path}  {_revisions(place.revisions)}  {_kinds(place.kinds)}"
+
+
+def _revisions(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, sorted(numbers)[:_SHOWN_REVISIONS]))
+    return f"revision{'s' if len(numbers) > 1 else ''} {shown}{', …' if len(numbers) > _SHOWN_REVISIONS else ''}"
+
+
+def _kinds(counter: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in counter.most_common())
+
+
+def _counted(number: int) -> str:
+    return "1 credential" if number == 1 else f"{number:,} credentials"
+
+
+def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, Any]:
+    return {
+        "dryRun": is_dry,
+        "texts": outcome.texts,
+        "findings": dict(outcome.found),
+        "redacted": outcome.redacted,
+        "sealedTexts": outcome.sealed,
+        "unreadable": outcome.unreadable,
+        "isClean": outcome.is_clean,
+        "documents": [
+            {
+                "project": place.project,
+                "path": place.path,
+                "revisions": sorted(place.revisions),
+                "kinds": dict(place.kinds),
+                "named": place.is_named,
+            }
+            for place in outcome.places.values()
+        ],
+        "unsealed": _left(outcome, is_dry=is_dry),
+    }
