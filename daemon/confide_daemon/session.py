@@ -323,6 +323,7 @@ class Session:
             attached=frozenset(self._copies.projects | ({project} if project else set())),
             facts=self._facts(),
             min_score=self._min_score,
+            sealing=self._rosters.facts,
         )
 
     def _facts(self) -> ConnectionFacts:

@@ -145,7 +145,8 @@ class Machine:
         self.files: dict[tuple[str, str], str] = {}
         self.applied: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.scans: list[dict[str, Any]] = []
-        self.is_deaf = False  # leaves `apply` unanswered, as a machine that sleeps does
+        self.is_deaf = False  # leaves `apply` and `roster` unanswered, as a machine that sleeps does
+        self.roster_news: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.ended: BaseException | None = None
         self.refusals: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._incoming, self._received = anyio.create_memory_object_stream[SessionMessage | Exception](64)
@@ -226,9 +227,13 @@ class Machine:
         if op == "workplace":
             git = {"repository": "shop", "branch": "main", "remote": "example.org/team/shop"}
             return {"platform": "linux", "directory": "shop", "git": git, "time": "2026-11-21T12:00:00+01:00"}
-        assert op == "apply"
+        if op == "roster":
+            self.roster_news.put_nowait(body)
         if self.is_deaf:
             await asyncio.Event().wait()
+        if op == "roster":
+            return {}
+        assert op == "apply"
         key = (body["project"], body["path"])
         local = self.files.get(key)
         if local is not None and text_hash(local) not in (body["hash"], body["baseHash"]):

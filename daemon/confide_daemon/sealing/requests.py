@@ -33,6 +33,7 @@ from confide_daemon.sealing.desk import RosterDesk
 from confide_daemon.sealing.fields import count_of, decoded, encoded, encoded_or_none, hex_of
 from confide_daemon.sealing.pairings import Waiting
 from confide_daemon.searching.hits import iso
+from confide_daemon.tools.context import SealingFacts
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +97,12 @@ class RosterRequests:
             "custody": self._desk.custody.custody(space_id),
         }
 
-    async def device_count(self) -> int:
-        """How many devices the roster has. Raises as `summary`."""
-        roster = await self._current(self._caller().space_id)
-        return len(roster.devices) if roster else 0
+    async def facts(self) -> SealingFacts:
+        """What `memory_status` says of it. Raises as `summary`."""
+        space_id = self._caller().space_id
+        roster = await self._current(space_id)
+        custody = self._desk.custody.custody(space_id)
+        return SealingFacts(len(roster.devices), roster.epoch, custody) if roster else SealingFacts(0, 0, custody)
 
     async def epoch_for(self, key: bytes) -> int | None:
         """The newest epoch, if a device with this key is on the roster; None if not. Raises as `summary`."""

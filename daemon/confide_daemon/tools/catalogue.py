@@ -27,6 +27,7 @@ from confide_daemon.tools import (
     project_summary,
     read,
     search,
+    secret_get,
     status,
     store,
     sync,
@@ -68,7 +69,7 @@ CAPABILITIES: dict[str, Any] = {
 
 TOOLSETS: dict[str, tuple[Tool, ...]] = {
     "core": (search, read, store, status, sync),
-    "notes": (get, listing, update, delete, note_history, link, dedupe, import_notes),
+    "notes": (get, listing, update, delete, note_history, link, dedupe, import_notes, secret_get),
     "entities": (project_summary, context_info, entity_list, entity_search),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -77,6 +77,21 @@ class ConnectionFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SealingFacts:
+    """What `memory_status` tells of the space's sealed secrets, besides their number.
+
+    Attributes:
+        devices: how many may open them; 0 before there is a list of devices.
+        epoch: of the key that they are sealed under now; 0 before there is one.
+        custody: who keeps the key of the database: `server` or `caller`.
+    """
+
+    devices: int
+    epoch: int
+    custody: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """One tool call's surroundings.
 
@@ -85,6 +100,7 @@ class ToolContext:
         project: the project of the connection; None if it attached none.
         attached: all projects of the connection, the global one included if its folder is kept there.
         min_score: where the agent gives none.
+        sealing: looks at the space's list of devices.
         operation: the id under which the machine may ask again for the same change; None where it gave none.
         said: when the call was made, by its machine's clock and in its time zone; None for now.
     """
@@ -96,6 +112,7 @@ class ToolContext:
     attached: frozenset[str]
     facts: ConnectionFacts
     min_score: float
+    sealing: Callable[[], Awaitable[SealingFacts]]
     operation: str | None = None
     said: datetime | None = None
 

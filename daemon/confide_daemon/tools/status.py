@@ -52,6 +52,14 @@ DEFINITION = Definition(
             "indexAge": NUMBER,
             "dbSize": {**_MAYBE_COUNT, "description": "Bytes; null for a caller that is limited to some projects"},
             "atRest": TEXT,
+            "sealing": record(
+                {
+                    "devices": {**COUNT, "description": "Machines and recovery codes that can open sealed secrets"},
+                    "epoch": COUNT,
+                    "secrets": {**_MAYBE_COUNT, "description": "null for a caller that is limited to some projects"},
+                    "custody": {"type": "string", "enum": ["server", "caller"]},
+                }
+            ),
             "searchLatencyMs": record({"p50": _MAYBE_NUMBER, "p95": _MAYBE_NUMBER}),
             "daemonVersion": TEXT,
             "proxyVersion": MAYBE_TEXT,
@@ -119,12 +127,29 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
         status = replace(status, size_bytes=None, providers=providers, health=health)
     # Who reads no memory is told of no notes.
     notes = await context.space.notes.counts(grants.projects if grants.has_source("memory") else frozenset())
-    structured = _structured(context, status, notes, await context.machine.backlog() or {})
+    sealing = await _sealing(context)
+    structured = _structured(context, status, notes, sealing, await context.machine.backlog() or {})
     return ToolResult(structured, _text(structured))
 
 
+async def _sealing(context: ToolContext) -> dict[str, Any]:
+    facts = await context.sealing()
+    secrets = await context.space.records.count()
+    is_limited = context.grants.projects is not None or context.grants.sources is not None
+    return {
+        "devices": facts.devices,
+        "epoch": facts.epoch,
+        "secrets": None if is_limited else secrets,
+        "custody": facts.custody,
+    }
+
+
 def _structured(
-    context: ToolContext, status: SpaceStatus, notes: NoteCounts, backlog: Mapping[str, Any]
+    context: ToolContext,
+    status: SpaceStatus,
+    notes: NoteCounts,
+    sealing: Mapping[str, Any],
+    backlog: Mapping[str, Any],
 ) -> dict[str, Any]:
     facts = context.facts
     return {
@@ -147,6 +172,7 @@ def _structured(
         "indexAge": round(status.index_age_s, 1),
         "dbSize": status.size_bytes,
         "atRest": status.at_rest,
+        "sealing": sealing,
         "searchLatencyMs": {"p50": status.search_p50_ms, "p95": status.search_p95_ms},
         "daemonVersion": __version__,
         "proxyVersion": facts.proxy_version or None,
@@ -240,12 +266,22 @@ def _note_lines(notes: dict[str, Any]) -> list[str]:
     return [f"{notes['total']} notes by category: {kinds}{odd}"]
 
 
+def _sealing_lines(sealing: dict[str, Any]) -> list[str]:
+    if not sealing["devices"]:
+        return []
+    secrets = "" if sealing["secrets"] is None else f"{sealing['secrets']} sealed secrets, "
+    devices = "1 device" if sealing["devices"] == 1 else f"{sealing['devices']} devices"
+    keeper = "its machines keep" if sealing["custody"] == "caller" else "the daemon keeps"
+    return [f"{secrets}{devices}, epoch {sealing['epoch']}; {keeper} the key of the database"]
+
+
 def _text(told: dict[str, Any]) -> str:
     lines = [
         f"{told['totalFiles']} files in {told['totalChunks']} pieces, projects: {', '.join(told['projects']) or 'none'}",
         *_note_lines(told["notes"]),
         f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
         *_model_lines(told),
+        *_sealing_lines(told["sealing"]),
         f"database: {_megabytes(told['dbSize'])}{told['atRest']}, health: {told['health']['state']}",
         f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
         f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",
