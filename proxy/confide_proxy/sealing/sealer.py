@@ -28,6 +28,7 @@ NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
 _REDACTED: Final = re.compile(rf"\(redacted:({KIND_PATTERN}):([0-9a-f]{{24}})\)")
 _STANDIN: Final = re.compile(rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)")
+_STANDIN_LINE: Final = re.compile(rf"^(?:{_STANDIN.pattern}[ \t]*)+\r?$", re.MULTILINE)
 _MAY_WAIT: Final = frozenset({"files", "transcripts"})
 """Sources whose plaintext stays on this machine, so that what is redacted now can be sealed later. What an agent says is said once."""
 
@@ -68,25 +69,29 @@ class Sealer:
         self._keys = keys
         self._fingerprints = fingerprints
 
-    def seal(self, text: str, source: str, *, is_sensitive: bool | None = None) -> Sealed:
+    def seal(self, text: str, source: str, *, is_sensitive: bool | None = None, is_lookup: bool = False) -> Sealed:
         """The text as the policy lets it out.
 
         Args:
             source: of `policy.SOURCES`.
             is_sensitive: seal all but the front matter; None: if the front matter says so.
+            is_lookup: the text asks for something and is kept nowhere, so what cannot be sealed is redacted.
 
         Raises:
             BlockedError: it holds what the policy does not let out.
             UnsealableError: it holds what is to be sealed, this machine cannot, and the text cannot wait.
             KeyFileError: the key of this machine's fingerprints cannot be used.
         """
-        making = _Making(self._keys(), source, self._fingerprints)
-        body = _body_of(text, is_sensitive)
-        if body is None:
+        making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
+        begin = _body_of(text, is_sensitive)
+        if begin is None:
             return making.sealed(self._parts(text, making))
-        begin, end = body
-        whole = making.put("seal", NOTE, text[begin:end])
-        return making.sealed([*self._parts(text[:begin], making), whole, text[end:]])
+        return making.sealed([*self._parts(text[:begin], making), *_whole(text, begin, making)])
+
+    def seal_whole(self, text: str, source: str, *, is_lookup: bool = False) -> Sealed:
+        """All of a text, also what looks like front matter. Raises as `seal`."""
+        making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
+        return making.sealed(list(_whole(text, 0, making)))
 
     def restore(self, text: str, values: Mapping[str, str], source: str) -> str:
         """The text with the values back in the place of their stand-ins, but for those that would then go out in clear.
@@ -134,9 +139,12 @@ class Sealer:
 class _Making:
     """One text's stand-ins."""
 
-    def __init__(self, keys: SpaceKeys | None, source: str, fingerprints: Callable[[], Fingerprints]) -> None:
+    def __init__(
+        self, keys: SpaceKeys | None, source: str, fingerprints: Callable[[], Fingerprints], *, may_redact: bool
+    ) -> None:
         self.source = source
         self._keys = keys
+        self._may_redact = may_redact
         self._fingerprints = fingerprints
         self._secrets: dict[Secret, None] = {}
         self._values: dict[str, str] = {}
@@ -147,7 +155,7 @@ class _Making:
         if action == "seal" and self._keys is not None and len(data) <= MAX_VALUE:
             standin = str(Placeholder(kind, self._keys.secret_id(kind, data)))
             self._secrets[Secret(kind, data)] = None
-        elif action == "seal" and self.source not in _MAY_WAIT:
+        elif action == "seal" and not self._may_redact:
             raise UnsealableError(kind)
         else:
             standin = f"(redacted:{kind}:{self._fingerprints().of(kind, value)})"
@@ -166,20 +174,35 @@ def _restored(text: str, values: Mapping[str, str]) -> str:
     return placeholders.replace(without, lambda placeholder: values.get(str(placeholder)))
 
 
-def _body_of(text: str, is_sensitive: bool | None) -> tuple[int, int] | None:
-    """Where what is to be sealed whole begins and ends, blank lines around it left out; None where nothing is."""
+def _body_of(text: str, is_sensitive: bool | None) -> int | None:
+    """Where what is to be sealed whole begins; None where nothing is."""
     if is_sensitive is False or (is_sensitive is None and "sensitive" not in text[:_HEAD_CHARS]):
         return None
     begin = _after_front_matter(text)
     if is_sensitive is None and not (begin and _says_sensitive(text, begin)):
         return None
-    body = text[begin:]
-    core = body.strip()
-    placeholder = Placeholder.parse(core)
-    if not core or (placeholder is not None and placeholder.kind == NOTE):
-        return None
-    start = begin + len(body) - len(body.lstrip())
-    return start, start + len(core)
+    return begin
+
+
+def _whole(text: str, begin: int, making: _Making) -> Iterator[str]:
+    """The text from there on: each part between lines of stand-ins alone is one secret, blank lines around it left out."""
+    at = begin
+    for line in _STANDIN_LINE.finditer(text, begin):
+        yield from _piece(text[at : line.start()], making)
+        yield line[0]
+        at = line.end()
+    yield from _piece(text[at:], making)
+
+
+def _piece(text: str, making: _Making) -> Iterator[str]:
+    core = text.strip()
+    if not core:
+        yield text
+        return
+    start = len(text) - len(text.lstrip())
+    yield text[:start]
+    yield making.put("seal", NOTE, core)
+    yield text[start + len(core) :]
 
 
 _HEAD_CHARS: Final = 64 * 1024
