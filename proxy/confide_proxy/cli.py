@@ -28,6 +28,7 @@ from confide_proxy import (
     project_commands,
     projects,
     scan_commands,
+    secrets_commands,
     setup,
 )
 from confide_proxy import identity as identities
@@ -42,7 +43,6 @@ from confide_proxy.paths import Paths
 from confide_proxy.progress import SyncProgress
 from confide_proxy.projects import Project
 from confide_proxy.queue_commands import queue_app
-from confide_proxy.secrets_commands import secrets_app
 from confide_proxy.transcript_commands import transcript_app
 from confide_proxy.version import VERSION
 from confide_proxy.watch_commands import watch
@@ -57,7 +57,7 @@ app = typer.Typer(
 )
 app.add_typer(key_app, name="key")
 app.add_typer(queue_app, name="queue")
-app.add_typer(secrets_app, name="secrets")
+app.add_typer(secrets_commands.secrets_app, name="secrets")
 app.add_typer(transcript_app, name="transcripts")
 app.command()(watch)
 export_commands.add_to(app)
@@ -344,6 +344,8 @@ def status(project: ProjectDir = Path(), as_json: AsJson = False) -> None:
         print_json(result)
         return
     _print_link(result.pop("link"))
+    if "unsealedFindings" in result:
+        result["unsealedFindings"] = secrets_commands.unsealed_line(result["unsealedFindings"])
     width = max(len(name) for name in result)
     for name, value in result.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -358,6 +360,8 @@ async def _status(here: Here, project: Project) -> dict[str, Any]:
         result = await client.call("memory_status", {})
         pending = await client.pending_transcripts()
         result |= {} if pending is None else {"pendingTranscriptBytes": pending}
+        unsealed = await secrets_commands.unsealed(client)
+        result |= {} if unsealed is None else {"unsealedFindings": unsealed}
         return {**result, "link": {**result["link"], **standing.up(here.paths, client)}}
 
 

@@ -91,9 +91,13 @@ async def _rescan(here: Here, folder: Path, is_sure: bool | None, is_quiet: bool
         return outcome, False
 
 
-async def unsealed(client: Client) -> str | None:
-    """What is known of credentials that the space holds in clear, as `confide status` says it; None where nobody has looked, or may."""
-    from confide_proxy.answers import local_time
+async def unsealed(client: Client) -> dict[str, Any] | None:
+    """How many credentials the space holds in clear as far as anybody has looked, and when; None where nobody has, or may know.
+
+    Raises:
+        ConnectionLost, TimeoutError: from the link.
+    """
+    from confide_proxy.answers import printable
 
     try:
         answer = await client.connection.request("unsealed", {}, timeout_s=_UNSEALED_DEADLINE_S)
@@ -101,9 +105,16 @@ async def unsealed(client: Client) -> str | None:
         return None  # a caller of some projects alone is not told, and an older daemon does not know
     match answer:
         case {"findings": int(count), "seenAt": str(seen_at)}:
-            way_out = ": confide secrets rescan" if count else ""
-            return f"{count:,}, seen {local_time(seen_at)}{way_out}"
+            return {"findings": count, "seenAt": printable(seen_at)}
     return None
+
+
+def unsealed_line(told: dict[str, Any]) -> str:
+    """The same for people."""
+    from confide_proxy.answers import local_time
+
+    count = told["findings"]
+    return f"{count:,}, seen {local_time(told['seenAt'])}{': confide secrets rescan' if count else ''}"
 
 
 def _left(outcome: Outcome, *, is_dry: bool) -> int:
