@@ -19,6 +19,7 @@ from confide_proxy.ledger import Ledger
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
 from confide_proxy.replica import Replica
+from confide_proxy.sealing.file_sealer import FileSealer, Seals
 from confide_proxy.sync_report import SyncReport
 
 log = logging.getLogger(__name__)
@@ -32,19 +33,19 @@ class Files:
         paths: Paths,
         config: ProxyConfig,
         *served: Project,
+        sealing: Seals | None = None,
         on_report: Callable[[str, SyncReport, bool], None] | None = None,
     ) -> None:
-        """`on_report` is told, by project, what was done without anybody waiting for it, and whether that was a comparison of all."""
+        """`sealing` seals what is sent; `on_report` is told, by project, what was done without anybody waiting for it, and whether that was
+        a comparison of all."""
         self._paths = paths
         self._on_report = on_report
         self.on_progress: Callable[[int, int], None] | None = None
         """Told (files done, files in all) during a comparison that the daemon asks for."""
         self._config = config
         self._served = {project.name: project for project in served}
-        limit = config.max_file_kib * 1024
-        self.folders = [Folder(project.name, project.root, config.extra, limit) for project in served]
-        if all(project.name != projects.GLOBAL for project in served):
-            self.folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
+        self._records = sealing.deposit if sealing else None
+        self.folders = folders_of(paths, config, *served, sealing=sealing)
         self._replicas: dict[str, Replica] = {}
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
@@ -54,7 +55,9 @@ class Files:
         for folder in self.folders:
             ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root)
             await asyncio.to_thread(folder.sweep)
-            self._replicas[folder.project] = Replica(folder, ledger, link, before_write=self._before_write)
+            self._replicas[folder.project] = Replica(
+                folder, ledger, link, before_write=self._before_write, records=self._records
+            )
 
     async def compare(self, *, force: bool, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         """Compare every folder with the daemon."""
@@ -73,6 +76,12 @@ class Files:
             log.warning("a file was skipped: it %s", item["reason"])
         if self._on_report:
             self._on_report(project, report, paths is None)
+
+    async def reseal(self) -> None:
+        """Send what was compared before and would be sealed otherwise now, as after this machine got the space's keys."""
+        for replica in list(self._replicas.values()):
+            if replica.is_sealed_otherwise:
+                await self.changed(replica.folder.project, None)
 
     async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
@@ -142,6 +151,16 @@ class Files:
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
             await asyncio.to_thread(gitignore.add_memory, folder.root)
+
+
+def folders_of(paths: Paths, config: ProxyConfig, *served: Project, sealing: Seals | None = None) -> list[Folder]:
+    """The folders of some projects, and the global one; with `sealing` their texts are read as they go out."""
+    limit = config.max_file_kib * 1024
+    sealer = FileSealer(sealing, config.secrets) if sealing else None
+    folders = [Folder(project.name, project.root, config.extra, limit, sealer=sealer) for project in served]
+    if all(project.name != projects.GLOBAL for project in served):
+        folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit, sealer=sealer))
+    return folders
 
 
 def _waiting(journal: Path) -> dict[str, int]:

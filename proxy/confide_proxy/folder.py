@@ -12,15 +12,20 @@ import fnmatch
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy.errors import FolderError
 from confide_proxy.placing import check_unchanged, is_alive, is_spelled_so, mode_of, put_in_place
 from confide_proxy.project_file import FILE, Narrowing
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.file_sealer import FileSealer
+    from confide_proxy.sealing.sealer import Secret
 
 MEMORY_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory"
@@ -43,12 +48,27 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's text and what identifies it."""
+    """A file's text as it goes out, and what identifies both.
 
-    text: str
+    Attributes:
+        text, hash: with a stand-in for each credential where the folder has a sealer; as the file holds it where it has none.
+        size, mtime_ns: of the file, by which it is known as the one that was read.
+        secrets: the daemon has to have their records before it has the text.
+        values: what each stand-in stands for in the file.
+        mark: with what it was sealed.
+        is_waiting: something is redacted only because this machine has no keys.
+        is_to_be_sent: it was written in the place of a text of the daemon's, and is to be sent as it seals now.
+    """
+
+    text: str = field(repr=False)
     hash: str
     size: int
     mtime_ns: int
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    mark: str = ""
+    is_waiting: bool = False
+    is_to_be_sent: bool = False
 
 
 def content_hash(text: str) -> str:
@@ -66,6 +86,7 @@ class Folder:
         extra: globs relative to `root`; matching `*.md` files are read, never written.
         max_bytes: a larger file is not read.
         is_tree: all that matches `extra` may be written as well: the folder is no project's, but holds copies alone.
+        sealer: seals what is read, and puts back what is written.
     """
 
     project: str
@@ -73,6 +94,7 @@ class Folder:
     extra: tuple[str, ...] = ()
     max_bytes: int = 4 * 1024 * 1024
     is_tree: bool = False
+    sealer: FileSealer | None = field(default=None, repr=False, compare=False)
     narrowing: Narrowing = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,12 +136,29 @@ class Folder:
         found = [path for path, entry in self._entries() if entry.is_symlink() and self.could_hold(path)]
         return [MEMORY_FOLDER, *found] if (self.root / MEMORY_FOLDER).is_symlink() else found
 
+    @property
+    def mark(self) -> str:
+        """With what a file is sealed now."""
+        return self.sealer.mark if self.sealer else ""
+
     def read(self, path: str) -> Content | None:
-        """The file's text, or None if there is none.
+        """The file's text as it goes out, or None if there is none.
 
         Raises:
-            FolderError: a symlink on the way, too large, not UTF-8, or not readable.
+            FolderError: a symlink on the way, too large, not UTF-8, not readable, or not let out by the policy.
         """
+        found = self._read(path)
+        return self._content(path, *found) if found else None
+
+    def _content(self, path: str, text: str, size: int, mtime_ns: int) -> Content:
+        if self.sealer is None:
+            return Content(text, content_hash(text), size, mtime_ns)
+        sealed, mark, is_waiting = self.sealer.seal(path, text)
+        digest = content_hash(sealed.text)
+        return Content(sealed.text, digest, size, mtime_ns, sealed.secrets, sealed.values, mark, is_waiting)
+
+    def _read(self, path: str) -> tuple[str, int, int] | None:
+        """The file's text as it is, its size and its time."""
         if not self.is_watched(path):
             raise FolderError(path, self.why_not(path))
         try:
@@ -150,17 +189,19 @@ class Folder:
             raise FolderError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
         if "\0" in text:
             raise FolderError(path, "holds NUL bytes, so it is not markdown")
-        return Content(text, content_hash(text), len(data), status.st_mtime_ns)
+        return text, len(data), status.st_mtime_ns
 
     def is_missing(self, path: str) -> bool:
         """Whether there surely is no such file: its folder can be looked into, down from a root that is there, and it is not in it."""
         try:
-            return self.root.is_dir() and self.read(path) is None
+            return self.root.is_dir() and self._read(path) is None
         except FolderError:
             return False
 
     def write(self, path: str, text: str, *, over: Content | None) -> Content:
         """Put `text` at `path`, durably and at once (temporary file, fsync, rename), in place of `over`; None where no file may be.
+
+        What `over` holds in clear the new file has in clear as well, where `text` has its stand-in.
 
         Raises:
             ChangedMeanwhileError: the file is no longer as it was read, so a person's edit would be lost.
@@ -168,7 +209,8 @@ class Folder:
         """
         if not self.is_memory(path):
             raise FolderError(path, self.why_not(path))
-        data = text.encode("utf-8")
+        restored = self.sealer.restore(path, text, over.values) if self.sealer and over and over.values else text
+        data = restored.encode("utf-8")
         if len(data) > MAX_TEXT_BYTES:
             raise FolderError(path, f"would be larger than {MAX_TEXT_BYTES // 1024:,} KiB")
         try:
@@ -190,7 +232,17 @@ class Folder:
                 os.fsync(parent)
         except OSError as error:
             raise _explained(path, error) from error
-        return Content(text, content_hash(text), len(data), mtime_ns)
+        return self._written(path, text, restored, len(data), mtime_ns)
+
+    def _written(self, path: str, text: str, restored: str, size: int, mtime_ns: int) -> Content:
+        try:
+            content = self._content(path, restored, size, mtime_ns)
+        except FolderError:
+            # It came so, and a file that is not let out is not sent: it is told of when it is read.
+            return Content(text, content_hash(text), size, mtime_ns)
+        if self.sealer is None or content.text == text:
+            return content
+        return replace(content, is_to_be_sent=self.sealer.is_to_be_sent(path, text, restored))
 
     def sweep(self) -> None:
         """Remove what a crash in the middle of a write has left behind. Blocks for as long as a walk does."""

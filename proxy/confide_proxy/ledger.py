@@ -15,19 +15,40 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 COMPACT_AFTER = 1000
 """Superseded lines before the file is written anew, at the next start."""
 
 
+UNREAD: Final = -1
+"""The size of a file that is to be read again, whatever it looks like."""
+
+
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A file as both ends last agreed on it."""
+    """A file as both ends last agreed on it.
+
+    Attributes:
+        hash: of the text that the daemon has.
+        mark: with what the file was sealed (`FileSealer.mark`).
+        own: of the file as it is sealed, where that is another text and yet not to be sent; "" else.
+    """
 
     hash: str
     revision: int
     size: int
     mtime_ns: int
+    mark: str = ""
+    own: str = ""
+
+    def is_of(self, digest: str) -> bool:
+        """Whether a file whose text has this hash as it goes out is as it was agreed on."""
+        return digest == self.hash or (bool(self.own) and digest == self.own)
+
+    def looks_like(self, size: int, mtime_ns: int, mark: str) -> bool:
+        """Whether the file need not be read."""
+        return (self.size, self.mtime_ns, self.mark) == (size, mtime_ns, mark)
 
 
 class Ledger:
@@ -75,7 +96,7 @@ class Ledger:
 
     def set(self, path: str, state: Confirmed) -> None:
         """Remember what both ends agreed on."""
-        self._append([path, state.hash, state.revision, state.size, state.mtime_ns])
+        self._append(_line(path, state))
 
     def forget(self, path: str, revision: int = 0) -> None:
         """The file is gone on both ends, with `revision` where that is known."""
@@ -121,6 +142,9 @@ class Ledger:
                 case [str(path), str(digest), int(revision), int(size), int(mtime_ns)]:
                     self._entries[path] = Confirmed(digest, revision, size, mtime_ns)
                     self._removed.pop(path, None)
+                case [str(path), str(digest), int(revision), int(size), int(mtime_ns), str(mark), str(own)]:
+                    self._entries[path] = Confirmed(digest, revision, size, mtime_ns, mark, own)
+                    self._removed.pop(path, None)
                 case [str(path), int(revision)]:
                     self._entries.pop(path, None)
                     self._removed[path] = revision
@@ -139,7 +163,7 @@ class Ledger:
             self._catch_up()
             with part.open("wb") as file:
                 for path, state in self._entries.items():
-                    file.write(_encoded([path, state.hash, state.revision, state.size, state.mtime_ns]))
+                    file.write(_encoded(_line(path, state)))
             part.chmod(0o600)
             part.replace(self._file)
         except OSError:
@@ -158,6 +182,11 @@ def _is_at(fd: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False
+
+
+def _line(path: str, state: Confirmed) -> list[str | int]:
+    seal = [state.mark, state.own] if state.mark or state.own else []
+    return [path, state.hash, state.revision, state.size, state.mtime_ns, *seal]
 
 
 def _encoded(line: list[str | int]) -> bytes:

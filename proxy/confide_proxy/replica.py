@@ -10,20 +10,33 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.states import bucket_of, digests
 from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.folder import MAX_FILES, Content, Folder, Found
-from confide_proxy.ledger import Confirmed, Ledger
+from confide_proxy.folder import MAX_FILES, Content, Folder, Found, content_hash
+from confide_proxy.ledger import UNREAD, Confirmed, Ledger
 from confide_proxy.path_locks import path_locks
 from confide_proxy.patience import Patient
 from confide_proxy.project_file import FILE
-from confide_proxy.survey import entries_of, gone_of, note_touched, readable
+from confide_proxy.survey import (
+    entries_of,
+    gone_of,
+    is_in_clear,
+    is_withheld,
+    note_touched,
+    readable,
+    why_withheld,
+)
 from confide_proxy.sync_report import SyncReport
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.deposit import Deposit
 
 PUTS_AT_ONCE = 4
 _PUT_DEADLINE_S = 60.0
@@ -51,13 +64,17 @@ class Replica:
         link: Asks,
         *,
         before_write: Callable[[Folder], Awaitable[None]] | None = None,
+        records: Deposit | None = None,
     ) -> None:
+        """`records` takes what the folder's sealer has sealed."""
         self.folder = folder
+        self._records = records
         self._ledger = ledger
         self._link = Patient(link)
         self._before_write = before_write
         self._paths = path_locks(ledger.locks)
         self._slots = asyncio.Semaphore(PUTS_AT_ONCE)
+        self._compared_as: str | None = None
 
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         """Bring folder and daemon to the same state. `force` reads every file, however unchanged its stat looks.
@@ -67,6 +84,7 @@ class Replica:
             RequestError, ConnectionLost, TimeoutError: from the link.
         """
         report = SyncReport()
+        self._compared_as = self.folder.mark
         # The ledger first: what another session writes and confirms between the two must not look like a file that is gone.
         confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
         report.skipped += [
@@ -74,7 +92,9 @@ class Replica:
         ]
         report.skipped += [{"path": FILE, "reason": notice} for notice in self.folder.narrowing.notices()]
         report.files_scanned = len(found)
-        entries = await asyncio.to_thread(entries_of, self.folder, found, self._ledger, confirmed, force, report)
+        entries, in_clear = await asyncio.to_thread(
+            entries_of, self.folder, found, self._ledger, confirmed, force, report
+        )
         present = {path for path, _, _ in entries}
         missing = {path: state for path, state in confirmed.items() if path not in present}
         gone = await asyncio.to_thread(gone_of, self.folder, missing, report)
@@ -86,6 +106,7 @@ class Replica:
                     await self._forget(path, confirmed[path])
             gone = [item for item in gone if bucket_of(item[0]) in buckets]
             if not buckets:
+                await self._run([(path, self._send) for path in in_clear], report, None)
                 return report
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
             body |= {"entries": entries, "gone": gone, "buckets": sorted(buckets)}
@@ -97,7 +118,13 @@ class Replica:
             await self._forget(path, confirmed[path])
             report.removed += 1
         await self._exchange(answer, confirmed, report, progress)
+        await self._run([(path, self._send) for path in in_clear], report, None)
         return report
+
+    @property
+    def is_sealed_otherwise(self) -> bool:
+        """Whether files would be sealed otherwise now than when they were last compared: a comparison finds which."""
+        return self._compared_as not in (None, self.folder.mark)
 
     async def _forget(self, path: str, was: Confirmed) -> None:
         async with self._paths.held(path):
@@ -117,10 +144,10 @@ class Replica:
         return sum(self._is_pending(file, confirmed.get(file.path)) for file in self.folder.walk())
 
     def _is_pending(self, file: Found, known: Confirmed | None) -> bool:
-        if known is None or (known.size, known.mtime_ns) == (file.size, file.mtime_ns):
+        if known is None or known.looks_like(file.size, file.mtime_ns, self.folder.mark):
             return known is None
         content = readable(self.folder, file.path, SyncReport())
-        if content is None or content.hash != known.hash:
+        if content is None or not known.is_of(content.hash):
             return True
         note_touched(self._ledger, file.path, known, content)
         return False
@@ -162,8 +189,10 @@ class Replica:
                 if await asyncio.to_thread(self._is_passed, path, revision, local, known):
                     return {"applied": True}
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base.
-                expected = (body["hash"], body["baseHash"], known.hash if known else None)
-                if local is not None and local.hash not in expected:
+                is_expected = local is None or local.hash in (body["hash"], body["baseHash"]) or _is_of(known, local)
+                if local is not None and not is_expected:
+                    self._check_sendable(path, known, local)
+                    await self._deposit(path, local)
                     base = known.revision if known else 0
                     return {"applied": False, "hash": local.hash, "text": local.text, "base": base}
                 try:
@@ -177,7 +206,7 @@ class Replica:
         """Whether this machine has confirmed a newer one already, over another of its connections."""
         if local is None:
             return self._ledger.removed_at(path) > revision
-        return known is not None and known.revision > revision and known.hash == local.hash
+        return known is not None and known.revision > revision and known.is_of(local.hash)
 
     async def _exchange(
         self,
@@ -233,25 +262,34 @@ class Replica:
     def _adopt(self, adopted: list[list[Any]], hashes: dict[str, str]) -> None:
         for path, revision in {path: revision for path, revision in adopted if path in hashes}.items():
             content = readable(self.folder, path, SyncReport())
+            known = self._ledger.get(path)
             if content and content.hash == hashes[path]:
-                self._ledger.set(path, Confirmed(content.hash, int(revision), content.size, content.mtime_ns))
+                self._ledger.set(path, _confirmed(content, content.hash, int(revision)))
+            elif content and known and known.hash == hashes[path] and known.is_of(content.hash):
+                self._ledger.set(path, replace(known, revision=int(revision)))
 
     async def _send(self, path: str, report: SyncReport) -> None:
         async with self._paths.held(path):
             known = await asyncio.to_thread(self._ledger.get, path)
             skipped = len(report.skipped)
             content = await asyncio.to_thread(readable, self.folder, path, report)
-            if content is not None and (known is None or known.hash != content.hash):
+            if content is not None and not _is_of(known, content):
+                self._check_sendable(path, known, content)
                 await self._put(path, content, known.revision if known else 0)
                 report.sent += 1
-            elif content is not None:
-                await asyncio.to_thread(note_touched, self._ledger, path, known, content)
+            elif content is not None and known is not None:
+                if is_in_clear(self.folder, path, content):
+                    await self._deposit(path, content)
+                    await self._confirm(path, content, known.revision)
+                else:
+                    await asyncio.to_thread(note_touched, self._ledger, path, known, content)
             elif known is not None and len(report.skipped) == skipped and self.folder.is_missing(path):
                 await self._remove(path, known, report)
 
     async def _put(self, path: str, content: Content, base: int) -> None:
         params = {"project": self.folder.project, "path": path, "hash": content.hash, "base": base}
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
+        await self._deposit(path, content)
         answer = await send_text(self._link, "put", params, content.text, timeout_s=deadline_s)
         merged = answer.get("text")
         if isinstance(merged, str):
@@ -262,8 +300,39 @@ class Replica:
                 await self._write(path, merged, int(answer["revision"]), local)
             # Else it was edited again meanwhile: that edit has the old base still, and the next event sends it to be merged.
             return
-        state = Confirmed(content.hash, int(answer["revision"]), content.size, content.mtime_ns)
-        await asyncio.to_thread(self._ledger.set, path, state)
+        await self._confirm(path, content, int(answer["revision"]))
+
+    async def _confirm(self, path: str, content: Content, revision: int) -> None:
+        """Note that the daemon has a file as it goes out, and have it hold the same where the user wishes so."""
+        held = content
+        if is_in_clear(self.folder, path, content):
+            with suppress(ChangedMeanwhileError):  # an edit, which is sent as every other one
+                held = await asyncio.to_thread(partial(self.folder.write, path, content.text, over=content))
+        await asyncio.to_thread(self._ledger.set, path, _confirmed(held, content.hash, revision))
+
+    async def _deposit(self, path: str, content: Content) -> None:
+        """Have the records of what a text names with the daemon, before the text is.
+
+        Raises:
+            FolderError: they cannot be made now, or are not taken.
+            RequestError, ConnectionLost, TimeoutError: from the link.
+        """
+        if self._records is None or not content.secrets:
+            return
+        try:
+            await self._records.keep(self._link, content.secrets)
+        except RequestError as error:
+            if error.code != "conflict":
+                raise
+            raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
+        except LinkError:
+            raise
+        except ConfideError as error:
+            raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
+
+    def _check_sendable(self, path: str, known: Confirmed | None, content: Content) -> None:
+        if is_withheld(self.folder, known, content):
+            raise FolderError(path, why_withheld(self.folder))
 
     async def _remove(self, path: str, known: Confirmed, report: SyncReport) -> None:
         answer = await self._link.request(
@@ -294,7 +363,8 @@ class Replica:
             local = await asyncio.to_thread(self.folder.read, path)
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
             is_deleted = known is not None and known != before and known.revision >= int(answer["revision"])
-            if (local is None and not is_deleted) or (local and local.hash in (answer["hash"], known and known.hash)):
+            is_known = local is not None and (local.hash == answer["hash"] or _is_of(known, local))
+            if is_known or (local is None and not is_deleted):
                 await self._write(path, answer["text"], int(answer["revision"]), local)
                 report.pulled += 1
                 return
@@ -307,7 +377,7 @@ class Replica:
             known = await asyncio.to_thread(self._ledger.get, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # One confirmed since the answer was made is newer than the deletion.
-            if known and local and local.hash == known.hash and known.revision < revision:
+            if known and local and known.is_of(local.hash) and known.revision < revision:
                 await self._write(path, None, revision, local)
                 report.removed += 1
 
@@ -323,5 +393,17 @@ class Replica:
             raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
         if local is None or local.text != text:
             local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
-        state = Confirmed(local.hash, revision, local.size, local.mtime_ns)
-        await asyncio.to_thread(self._ledger.set, path, state)
+        await asyncio.to_thread(self._ledger.set, path, _confirmed(local, content_hash(text), revision))
+
+
+def _is_of(known: Confirmed | None, content: Content) -> bool:
+    """Whether a file is as it was confirmed."""
+    return known is not None and known.is_of(content.hash)
+
+
+def _confirmed(content: Content, digest: str, revision: int) -> Confirmed:
+    """What is known of a file once the daemon has a text with the hash `digest` for it."""
+    if content.is_to_be_sent:
+        return Confirmed(digest, revision, UNREAD, content.mtime_ns, content.mark)
+    own = content.hash if content.hash != digest else ""
+    return Confirmed(digest, revision, content.size, content.mtime_ns, content.mark, own)

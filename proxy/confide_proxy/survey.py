@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from confide_proxy.errors import FolderError
 from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
@@ -12,30 +13,60 @@ from confide_proxy.sync_report import SyncReport
 
 def entries_of(
     folder: Folder, found: list[Found], ledger: Ledger, confirmed: dict[str, Confirmed], force: bool, report: SyncReport
-) -> list[tuple[str, str, int]]:
-    """(path, hash, base) of each file that was found; those that look unchanged are not read unless `force` says so.
+) -> tuple[list[tuple[str, str, int]], list[str]]:
+    """(path, hash, base) of each file that was found, and the paths of those that hold in clear what they should not.
 
-    One that was touched and holds what it held is noted in the ledger as it looks now.
+    Files that look unchanged, and were sealed as they would be now, are not read unless `force` says so. One that was touched and holds
+    what it held is noted in the ledger as it looks now.
     """
-    entries = []
+    entries: list[tuple[str, str, int]] = []
+    in_clear = []
+    mark = folder.mark
     for file in found:
         known = confirmed.get(file.path)
         base = known.revision if known else 0
-        if known and not force and (known.size, known.mtime_ns) == (file.size, file.mtime_ns):
+        if known and not force and known.looks_like(file.size, file.mtime_ns, mark):
             entries.append((file.path, known.hash, base))
             continue
         content = readable(folder, file.path, report)
-        if content:
+        if content is None:
+            continue
+        if known and is_withheld(folder, known, content):
+            report.skipped.append({"path": file.path, "reason": why_withheld(folder)})
+        if known and (known.is_of(content.hash) or is_withheld(folder, known, content)):
+            entries.append((file.path, known.hash, base))
+        else:
             entries.append((file.path, content.hash, base))
-            note_touched(ledger, file.path, known, content)
-    return entries
+        note_touched(ledger, file.path, known, content)
+        if is_in_clear(folder, file.path, content):
+            in_clear.append(file.path)
+    return entries, in_clear
+
+
+def is_withheld(folder: Folder, known: Confirmed | None, content: Content) -> bool:
+    """Whether a file waits for keys: others of the space have it sealed, and would have it redacted."""
+    if folder.sealer is None or known is None or not content.is_waiting:
+        return False
+    from confide_proxy.sealing.file_sealer import had_keys
+
+    return had_keys(known.mark)
+
+
+def why_withheld(folder: Folder) -> str:
+    """Why such a file waits."""
+    return folder.sealer.why_withheld() if folder.sealer else ""
+
+
+def is_in_clear(folder: Folder, path: str, content: Content) -> bool:
+    """Whether a file is to get placeholders in the place of what it holds in clear."""
+    return folder.sealer is not None and folder.sealer.is_replaced(content.values) and folder.is_memory(path)
 
 
 def note_touched(ledger: Ledger, path: str, known: Confirmed | None, content: Content) -> None:
     """Have the looks of a file that was saved with the text that it had, so that it is neither read again nor counted as unsent."""
-    is_touched = known is not None and (known.size, known.mtime_ns) != (content.size, content.mtime_ns)
-    if known and is_touched and known.hash == content.hash and ledger.get(path) == known:
-        ledger.set(path, Confirmed(known.hash, known.revision, content.size, content.mtime_ns))
+    is_touched = known is not None and not known.looks_like(content.size, content.mtime_ns, content.mark)
+    if known and is_touched and known.is_of(content.hash) and ledger.get(path) == known:
+        ledger.set(path, replace(known, size=content.size, mtime_ns=content.mtime_ns, mark=content.mark))
 
 
 def gone_of(folder: Folder, missing: dict[str, Confirmed], report: SyncReport) -> list[tuple[str, int]]:

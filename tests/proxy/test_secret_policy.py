@@ -41,6 +41,7 @@ def test_each_source_has_its_own_action() -> None:
         ("min_confidence = '1'", "wrong value for 'min_confidence'", "a number"),
         ("allow = ['hunter22x']", "wrong value for 'allow'", "24 hex digits"),
         ("allow = 'x'", "wrong value for 'allow'", "fingerprints"),
+        ("local = 'drop'", "wrong value for 'local'", "keep or replace"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, section: str, problem: str, hint: str) -> None:

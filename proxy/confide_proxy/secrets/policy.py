@@ -10,6 +10,8 @@ from confide_proxy.errors import ConfigError
 SOURCES: Final = ("tools", "files", "transcripts", "imports")
 """Where a text comes from: arguments of tools, files of memory, transcripts of sessions, imports of other systems."""
 ACTIONS: Final = ("seal", "redact", "block", "allow")
+KEPT: Final = ("keep", "replace")
+"""What becomes of a credential in the file that it stands in."""
 _FINGERPRINT_CHARS: Final = 24
 
 
@@ -20,6 +22,7 @@ class Policy(NamedTuple):
         tools, files, transcripts, imports: one of `ACTIONS`.
         min_confidence: from which confidence on (above 0, at most 1); what is less sure is let through.
         allow: fingerprints of what may go as it is (`fingerprints`).
+        local: one of `KEPT`: whether a file of memory keeps what is sealed in clear, or gets a placeholder in its place too.
     """
 
     tools: str = "seal"
@@ -28,6 +31,7 @@ class Policy(NamedTuple):
     imports: str = "seal"
     min_confidence: float = 0.75
     allow: tuple[str, ...] = ()
+    local: str = "keep"
 
     def action(self, source: str, confidence: float, fingerprint: str | None = None) -> str:
         """What becomes of one: an action of `ACTIONS`.
@@ -70,6 +74,8 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         raise ConfigError(path, f"has an unknown option {shown}", hint=hint)
     if key in SOURCES and value not in ACTIONS:
         raise ConfigError(path, f"has a wrong value for {shown}", hint=f"it is one of {', '.join(ACTIONS)}")
+    if key == "local" and value not in KEPT:
+        raise ConfigError(path, f"has a wrong value for {shown}", hint=f"it is {' or '.join(KEPT)}")
     if key == "min_confidence":
         if type(value) not in (int, float) or not 0 < value <= 1:
             raise ConfigError(path, f"has a wrong value for {shown}", hint="it is a number above 0 and at most 1")

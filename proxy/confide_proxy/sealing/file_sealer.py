@@ -1,0 +1,155 @@
+"""The files of a folder as they leave the machine, and as they keep their plaintext when a change comes back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from confide_crypto.errors import ConfideError
+from confide_proxy.errors import BlockedError, FolderError
+from confide_proxy.version import VERSION
+
+if TYPE_CHECKING:
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_proxy.sealing.deposit import Deposit
+    from confide_proxy.sealing.sealer import Sealed, Sealer
+    from confide_proxy.secrets.policy import Policy
+
+_SOURCE: Final = "files"
+_SEALED: Final = "(sealed:"
+_REDACTED: Final = "(redacted:"
+_NOTE: Final = "(sealed:note:"
+_WITH_KEYS: Final = "k"
+_WITHOUT_KEYS: Final = "w"
+
+
+class HasKeys(Protocol):
+    """Where the keys come from (`keyring.Keyring`)."""
+
+    @property
+    def keys(self) -> SpaceKeys | None:
+        """Those of the space now."""
+        ...
+
+    @property
+    def problem(self) -> ConfideError | None:
+        """Why there are none."""
+        ...
+
+
+class Seals(Protocol):
+    """What seals the texts of a session (`space_sealing.Sealing`)."""
+
+    @property
+    def keyring(self) -> HasKeys: ...
+
+    @property
+    def sealer(self) -> Sealer: ...
+
+    @property
+    def deposit(self) -> Deposit: ...
+
+
+class Outgoing(NamedTuple):
+    """A file's text as it goes out.
+
+    Attributes:
+        sealed: the text, and what was in it.
+        mark: with what it was sealed, as `FileSealer.mark`.
+        is_waiting: something in it is redacted only because this machine has no keys.
+    """
+
+    sealed: Sealed
+    mark: str
+    is_waiting: bool
+
+
+class FileSealer:
+    """Seals the files of one session's folders. Safe to use from several threads."""
+
+    def __init__(self, sealing: Seals, policy: Policy) -> None:
+        self._sealing = sealing
+        self._policy = policy
+        self._known_mark: tuple[SpaceKeys | None, str] | None = None
+
+    @property
+    def mark(self) -> str:
+        """With what a file is sealed now: rules, the user's wishes, keys of the space. What was sealed with others is read anew."""
+        return self._mark(self._sealing.keyring.keys)
+
+    def _mark(self, keys: SpaceKeys | None) -> str:
+        known = self._known_mark
+        if known is None or known[0] is not keys:
+            known = self._known_mark = (keys, self._new_mark(keys))
+        return known[1]
+
+    def _new_mark(self, keys: SpaceKeys | None) -> str:
+        # Rules change with the version alone. The name of a fixed value tells one space's keys from another's, in all epochs the same.
+        parts = [VERSION, self._policy.files, self._policy.local, str(self._policy.min_confidence), *self._policy.allow]
+        parts.append(keys.secret_id("mark", b"").hex() if keys else "")
+        digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=6).hexdigest()
+        return f"{_WITH_KEYS if keys else _WITHOUT_KEYS}{digest}"
+
+    def seal(self, path: str, text: str) -> Outgoing:
+        """The text of a file as it goes out.
+
+        Raises:
+            FolderError: it is not let out, or cannot be sealed.
+        """
+        keys = self._sealing.keyring.keys
+        try:
+            sealed = self._sealing.sealer.seal(text, _SOURCE)
+        except BlockedError as error:
+            raise FolderError(
+                path, f"holds what looks like a credential ({error.kind}, line {error.line}), which your policy blocks"
+            ) from None
+        except ConfideError as error:
+            raise FolderError(path, f"cannot be sealed: {error}", hint=error.hint) from None
+        is_waiting = keys is None and any(standin.startswith(_REDACTED) for standin in sealed.values)
+        if is_waiting and self._policy.files == "redact":
+            is_waiting = any(standin.startswith("(redacted:note:") for standin in sealed.values)
+        return Outgoing(sealed, self._mark(keys), is_waiting)
+
+    def restore(self, path: str, text: str, values: Mapping[str, str]) -> str:
+        """The text with the values of the file that it replaces back in their places; those that are sealed only with `local = "keep"`.
+
+        A sealed value that another machine has moved to where no rule would find it stays sealed.
+
+        Raises:
+            FolderError: a value that is nowhere but in this file would be lost, or as `seal`.
+        """
+        if self._policy.local == "replace":
+            values = {standin: value for standin, value in values.items() if not standin.startswith(_SEALED)}
+        try:
+            restored = self._sealing.sealer.restore(text, values, _SOURCE)
+        except ConfideError as error:
+            raise FolderError(path, f"cannot be sealed: {error}", hint=error.hint) from None
+        if any(standin.startswith(_REDACTED) and standin in restored for standin in values):
+            problem = (
+                "stays as it is: another machine has put a credential that is here alone where no rule would know it"
+            )
+            raise FolderError(path, problem)
+        return restored
+
+    def is_to_be_sent(self, path: str, text: str, restored: str) -> bool:
+        """Whether a file that was written in a text's place is to be sent as it seals now, though the daemon has that text.
+
+        It is where the text says what should be sealed. Where several machines hold a part of a sensitive note in clear each, nobody does:
+        they would answer each other for ever.
+        """
+        return self.seal(path, text).sealed.text != text and _NOTE not in restored
+
+    def is_replaced(self, values: Mapping[str, str]) -> bool:
+        """Whether a file with these values is to hold stand-ins in their places as well."""
+        return self._policy.local == "replace" and any(standin.startswith(_SEALED) for standin in values)
+
+    def why_withheld(self) -> str:
+        """Why a file that would go out redacted waits."""
+        problem = self._sealing.keyring.problem
+        return f"holds a credential that this machine cannot seal now{f': {problem}' if problem else ''}"
+
+
+def had_keys(mark: str) -> bool:
+    """Whether a file with this mark was sealed with the space's keys. To send it redacted would take from others what they have."""
+    return mark.startswith(_WITH_KEYS)
