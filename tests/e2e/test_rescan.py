@@ -1,0 +1,203 @@
+"""`confide secrets rescan`: what was stored in clear while the policy let it through is sealed; the daemon's disk holds nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import string
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import residue
+from tests.support.forked import run
+from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, Daemon, Machine, running_daemon
+from tests.support.transcripts import ClaudeSession, text
+
+from confide_crypto.errors import ConnectionLost
+from confide_daemon.paths import DataFolder
+from confide_daemon.state import open_state
+from confide_proxy import config, paths, projects
+from confide_proxy.client import Client
+from confide_proxy.folder import content_hash
+from confide_proxy.sealing.rescan import Rescan
+
+FOUND = 9
+LETS_THROUGH = '[secrets]\nfiles = "allow"\ntools = "allow"\ntranscripts = "allow"\nimports = "allow"\n'
+CLAUDE = 'transcripts = ["claude-code"]\ntranscript_quiet_s = 1\n'
+
+
+def token(number: int) -> str:
+    """A GitHub token that nobody has, the same for the same number."""
+    return "gh" + "p_" + "".join(random.Random(number).choices(string.ascii_letters + string.digits, k=36))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with running_daemon(tmp_path / "daemon") as running:
+        yield running
+
+
+def joined(daemon: Daemon, tmp_path: Path, name: str, settings: str = LETS_THROUGH) -> Machine:
+    machine = Machine(tmp_path, name)
+    machine.run("join", daemon.invite(name, *(() if name == "laptop" else ("--space", "laptop"))))
+    configure(machine, settings)
+    return machine
+
+
+def configure(machine: Machine, settings: str = "") -> None:
+    (machine.home / "proxy.toml").write_text(settings)
+
+
+def place(daemon: Daemon) -> tuple[Path, bytes]:
+    """The file of the space, and the key that its daemon opens it with."""
+    state = open_state(DataFolder(daemon.data))
+    try:
+        space_id = state.registry.spaces()["laptop"]
+        return state.folder.space(space_id), state.master.space_key(space_id)
+    finally:
+        state.close()
+
+
+def traces(daemon: Daemon, *numbers: int) -> list[int]:
+    """Which of the tokens somebody with the daemon's disk and its keys can find anything of."""
+    path, key = place(daemon)
+    image, words, texts = residue.image(path, key), residue.words(path, key), residue.texts(path, key)
+    return [
+        number
+        for number in numbers
+        if token(number).encode() in image
+        or any(part.lower() in words for part in (token(number), token(number)[4:]))
+        or any(token(number)[4:].lower() in one.lower() for one in texts)
+    ]
+
+
+def client(machine: Machine) -> Client:
+    """The machine's own client in this process."""
+    home = machine.home
+    place = paths.Paths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
+    return Client(place, config.load(place.config), projects.identify(machine.project))
+
+
+def rescanned(machine: Machine, *arguments: str, code: int = 0) -> dict[str, Any]:
+    done = run(
+        [CONFIDE, "secrets", "rescan", "--json", *arguments],
+        cwd=machine.project,
+        env=machine.env,
+        timeout=COMMAND_DEADLINE_S,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "ghp_" not in done.stdout + done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_all_that_was_stored_in_clear_is_sealed(daemon: Daemon, tmp_path: Path) -> None:
+    """Files with their revisions, a deleted one, a store, an imported note, a transcript: sealed, erased, still found by what is around."""
+    laptop = joined(daemon, tmp_path, "laptop", CLAUDE + LETS_THROUGH)
+    deploy = laptop.write("memory/deploy.md", f"# Deploy\n\nThe pipeline runs with {token(1)} at night.\n")
+    gone = laptop.write("memory/gone.md", f"# Gone\n\nThe mirror runs with {token(2)}.\n")
+    laptop.run("sync")
+    laptop.write("memory/deploy.md", f"# Deploy\n\nThe pipeline runs with {token(3)} in the morning.\n")
+    gone.unlink()
+    laptop.run("store", f"the kestrel relay answers to {token(4)}", "--path", "memory/relay.md")
+    notes = laptop.write("NOTES.md", f"# Shop\n\n## Registry\n\nWe push the images with {token(5)}.\n")
+    laptop.run("import", "--yes", str(notes))
+    session = ClaudeSession(laptop.home.parent / ".claude" / "projects", laptop.project)
+    session.user(f"use {token(6)} for the warehouse")
+    session.assistant(text("done"))
+    laptop.run("sync")
+    assert traces(daemon, 1, 2, 3, 4, 5, 6) == [1, 2, 3, 4, 5, 6]
+
+    configure(laptop, CLAUDE)
+    look = rescanned(laptop, "--dry-run", code=FOUND)
+    assert (look["dryRun"], look["findings"], look["unsealed"]) == (True, {"github-token": 6}, 6)
+    revisions = {one["path"]: one["revisions"] for one in look["documents"]}
+    assert (revisions["memory/deploy.md"], revisions["memory/gone.md"]) == ([1, 2], [1])
+    assert "6, seen" in laptop.run("status")
+    assert traces(daemon, 1, 2, 3, 4, 5, 6) == [1, 2, 3, 4, 5, 6]
+
+    done = rescanned(laptop, "--yes")
+    assert (done["sealedTexts"], done["unsealed"], done["isClean"]) == (6, 0, True)
+    assert traces(daemon, 1, 2, 3, 4, 5, 6) == []
+    assert rescanned(laptop, "--dry-run")["findings"] == {}
+
+    found = laptop.json("search", "kestrel relay")["results"][0]
+    assert found["path"] == "memory/relay.md"
+    assert "(sealed:github-token:" in found["snippet"]
+    laptop.run("sync")
+    assert token(3) in deploy.read_text()
+    assert token(4) in (laptop.project / "memory/relay.md").read_text()
+    assert traces(daemon, 1, 2, 3, 4, 5, 6) == []
+
+
+def test_killed_at_any_point_it_is_begun_again(daemon: Daemon, tmp_path: Path) -> None:
+    """A daemon that dies while texts are replaced, or while its file is cleaned, loses nothing; the next run ends the work."""
+    laptop = joined(daemon, tmp_path, "laptop")
+    texts = {f"memory/{number}.md": f"# {number}\n\nIt runs with {token(number)} there.\n" for number in range(40)}
+    asyncio.run(put(laptop, texts))
+    configure(laptop)
+    asyncio.run(broken_off(laptop, "rewrite", daemon.kill, is_sent=True))
+    daemon.start()
+    asyncio.run(broken_off(laptop, "erase", lambda: None, is_sent=False))
+    look = rescanned(laptop, "--dry-run", code=FOUND)
+    assert (look["findings"], look["isClean"]) == ({}, False)
+    asyncio.run(broken_off(laptop, "erase", daemon.kill, is_sent=True))
+    daemon.start()
+    done = rescanned(laptop, "--yes")
+    assert (done["findings"], done["isClean"]) == ({}, True)
+    assert traces(daemon, *range(40)) == []
+    stored = asyncio.run(pulled(laptop, list(texts)))
+    assert all("It runs with (sealed:github-token:" in one for one in stored)
+    assert len(set(stored)) == len(texts)
+
+
+async def put(machine: Machine, texts: dict[str, str]) -> None:
+    async with client(machine) as open_client:
+        for path, content in texts.items():
+            body = {"project": "project", "path": path, "text": content, "hash": content_hash(content), "base": 0}
+            await open_client.connection.request("put", body, timeout_s=COMMAND_DEADLINE_S)
+
+
+async def pulled(machine: Machine, names: list[str]) -> list[str]:
+    async with client(machine) as open_client:
+        request = open_client.connection.request
+        return [
+            (await request("pull", {"project": "project", "path": path}, timeout_s=COMMAND_DEADLINE_S))["text"]
+            for path in names
+        ]
+
+
+class Breaking:
+    """The link of a client, which breaks when something is asked: with its daemon, that is killed while it works or just before."""
+
+    def __init__(self, open_client: Client, op: str, end: Callable[[], None], *, is_sent: bool) -> None:
+        self._connection = open_client.connection
+        self._op = op
+        self._end = end
+        self._is_sent = is_sent
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        if op != self._op:
+            return await self._connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
+        if self._is_sent:
+            asking = asyncio.ensure_future(self._connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
+            await asyncio.wait([asking], timeout=0.01)
+        await asyncio.to_thread(self._end)
+        if self._is_sent:
+            await asyncio.wait([asking])
+        raise ConnectionLost(truncated=True)
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        return await self._connection.upload(op, body, data, timeout_s=timeout_s)
+
+
+async def broken_off(machine: Machine, op: str, end: Callable[[], None], *, is_sent: bool) -> None:
+    """A run that ends at its first request of this kind."""
+    async with client(machine) as open_client:
+        sealing = open_client.sealing
+        link = Breaking(open_client, op, end, is_sent=is_sent)
+        with pytest.raises(ConnectionLost):
+            await Rescan(link, sealing.sealer, sealing.deposit, lambda *_: None).run()
