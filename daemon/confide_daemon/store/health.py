@@ -1,8 +1,8 @@
 """What must hold in a space's database, and how each breach is put right, as SQL.
 
-Documents and their revisions are the truth; pieces, keyword rows and vectors are derived from them. `glance` compares the derived with
-what they are derived from, by their ids; `examine` reads everything, slice by slice. A breach is named by one of the words below, and
-`store.mending` puts it right.
+Documents, their revisions and sealed records are the truth; pieces, keyword rows and vectors are derived from them. `glance` compares the
+derived with what they are derived from, by their ids; `examine` reads everything, slice by slice. A breach is named by one of the words
+below, and `store.mending` puts it right.
 """
 
 # ruff: noqa: S608 - only names and numbers of our own are put into SQL; every value is a parameter
@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from confide_crypto.sealing.errors import RecordError
+from confide_crypto.sealing.records import Record
 from confide_daemon.documents import text_hash
 from confide_daemon.errors import DamagedError
 from confide_daemon.store import keyword
@@ -44,6 +46,7 @@ PARTS_SURPLUS: Final = "transcript parts without documents"
 NOTES_MISSING: Final = "notes that are not listed"
 NOTES_PARTIAL: Final = "notes that lack tags or relations"
 NOTES_SURPLUS: Final = "listed notes without documents"
+RECORDS_DAMAGED: Final = "damaged sealed records"
 INDEX_BROKEN: Final = "table indexes that disagree with their tables"
 NAMES_LOST: Final = "rows whose document or project is lost"
 TEXTS_LOST: Final = "documents whose newest text is lost"
@@ -55,11 +58,15 @@ LOSSES: Final = (TEXTS_LOST, LOST_ROWS)
 
 SLICE: Final = 2000  # rows of pieces or vectors: some 20 ms
 TEXTS: Final = 64  # revisions: the largest has a megabyte
+RECORDS: Final = 16  # sealed records: the largest has four
 SAMPLED: Final = 64  # vectors looked at whenever ids are
 _BREACHES_KEPT: Final = 200
 # Float32 rounding of a unit vector is a thousand times less.
 _UNIT_TOLERANCE: Final = 1e-2
 
+RECORD_ROWS: Final = (
+    "SELECT number, id, kind, epoch, record FROM sealed_record WHERE number > ? ORDER BY number LIMIT ?"
+)
 _VECTOR_TABLE: Final = re.compile(r"vector_(\d+)")
 # SQLite's words for an index that disagrees with its table, and for rows that break a constraint of it (pragma integrity_check).
 _INDEX_WORDS: Final = ("missing from index", "wrong # of entries in index", "non-unique entry in index")
@@ -200,7 +207,7 @@ def examine(rows: Rows) -> Iterator[list[Breach]]:
     yield _guarded(lambda: glance(rows))
     for (table,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", ()):
         yield _guarded(lambda table=table: check_table(rows, table))  # type: ignore[misc]
-    for look in (_pieces, _texts, *(_vectors_of(*one) for one in with_tables(rows).items()), _cache):
+    for look in (_pieces, _texts, _records, *(_vectors_of(*one) for one in with_tables(rows).items()), _cache):
         after: int | None = 0
         while after is not None:
             try:
@@ -252,6 +259,24 @@ def is_text(content: str, packed: object) -> bool:
         return isinstance(packed, bytes) and text_hash(zlib.decompress(packed).decode()) == content
     except (zlib.error, UnicodeDecodeError):
         return False
+
+
+def _records(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
+    found = rows(RECORD_ROWS, (after, RECORDS))
+    return _slice(RECORDS_DAMAGED, sum(not is_record(*row[1:]) for row in found), found)
+
+
+def is_record(identity: object, kind: object, epoch: object, packed: object) -> bool:
+    """Whether a sealed record is one, and what is listed of it stands in it."""
+    known = record_in(packed)
+    return known is not None and (known.secret_id, known.kind, known.epoch) == (identity, kind, epoch)
+
+
+def record_in(packed: object) -> Record | None:
+    try:
+        return Record.parse(packed) if isinstance(packed, bytes) else None
+    except RecordError:
+        return None
 
 
 def _vectors_of(generation: int, dimensions: int) -> Callable[[Rows, int], tuple[list[Breach], int | None]]:

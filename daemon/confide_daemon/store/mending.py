@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confide_daemon.errors import DamagedError
 from confide_daemon.store import health, recovery
 from confide_daemon.store.connection import migrations
-from confide_daemon.store.health import MIRRORS, SLICE, TEXTS
-from confide_daemon.store.rows import Healed
+from confide_daemon.store.health import MIRRORS, RECORDS, SLICE, TEXTS
+from confide_daemon.store.rows import Breach, Healed
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 Remove = Callable[[Sequence[int]], None]
@@ -225,6 +226,28 @@ def _mend_texts(rows: Rows, _remove: Remove, _limit: int) -> int:
     return mended
 
 
+def _mend_records(rows: Rows, _remove: Remove, _limit: int) -> int:
+    """What is listed of a record is read from it again; one that is none goes, so that a machine can store it once more."""
+    mended, lost, after = 0, 0, 0
+    while found := rows(health.RECORD_ROWS, (after, RECORDS)):
+        for number, *row in found:
+            if health.is_record(*row):
+                continue
+            known = health.record_in(row[-1])
+            if known is None:
+                rows("DELETE FROM sealed_record WHERE number = ?", (number,))
+                lost += 1
+            else:
+                # Where its name is another row's by now, that one is as good.
+                sql = "UPDATE OR REPLACE sealed_record SET id = ?, kind = ?, epoch = ? WHERE number = ?"
+                rows(sql, (known.secret_id, known.kind, known.epoch, number))
+                mended += 1
+        after = found[-1][0]
+    if lost:
+        health.note(rows, Breach(health.LOST_ROWS, lost, time.time()))
+    return mended + lost
+
+
 _MENDERS: Final[dict[str, Callable[[Rows, Remove, int], int]]] = {
     health.KEYWORD_MISSING: _mend_keyword_missing,
     health.KEYWORD_SURPLUS: _mend_keyword_surplus,
@@ -244,4 +267,5 @@ _MENDERS: Final[dict[str, Callable[[Rows, Remove, int], int]]] = {
     health.INDEX_BROKEN: _mend_indexes,
     health.NAMES_LOST: _mend_names,
     health.TEXTS_LOST: _mend_texts,
+    health.RECORDS_DAMAGED: _mend_records,
 }
