@@ -151,6 +151,7 @@ _CODE_EXITS: Final = {
     "too_large": EXIT_INPUT,
     "conflict": EXIT_INPUT,
     "denied": EXIT_DENIED,
+    "locked": EXIT_KEYS,
     "storage_full": EXIT_STORAGE,
     "unavailable": EXIT_UNREACHABLE,
     "busy": EXIT_UNREACHABLE,
@@ -161,7 +162,7 @@ class RequestError(ConfideError):
     """The answer to a request is an error. Raised by a handler too, to be sent as the answer.
 
     Attributes:
-        code: not_found, invalid, too_large, conflict, busy, denied, storage_full, cancelled, unavailable or internal.
+        code: not_found, invalid, too_large, conflict, busy, denied, locked, storage_full, cancelled, unavailable or internal.
     """
 
     def __init__(self, code: str, message: str, hint: str | None = None) -> None:

@@ -44,8 +44,8 @@ Incoming = SessionMessage | Exception
 class Gate(Protocol):
     """What lets a request through, and waits for it when the daemon stops."""
 
-    def refusal(self) -> tuple[str, str] | None:
-        """Why nothing more is taken now, and the way out; None: it is."""
+    def refusal(self) -> RequestError | None:
+        """Why nothing more is taken now; None: it is."""
         ...
 
     async def tracked(self, work: Awaitable[Any]) -> Any:
@@ -166,7 +166,7 @@ class AgentServer:
     async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         self._saw(context)
         if (refusal := self._gate.refusal()) is not None:
-            return calls.refused(*refusal)
+            return calls.refused(refusal.message, refusal.hint, refusal.code)
         try:
             origin = Origin.of_meta(params.meta)
         except RequestError as error:
@@ -181,7 +181,7 @@ class AgentServer:
     async def _list_resources(self, context: Any, params: Any) -> mcp_types.ListResourcesResult:
         self._saw(context)
         cursor = params.cursor if params is not None else None
-        found, following = await self._asked(resources.listed(self._surroundings(_nobody), cursor))
+        found, following = await self._asked(lambda context: resources.listed(context, cursor))
         return mcp_types.ListResourcesResult.model_validate({"resources": found, "nextCursor": following})
 
     async def _list_templates(self, context: Any, _params: Any) -> mcp_types.ListResourceTemplatesResult:
@@ -191,7 +191,7 @@ class AgentServer:
     async def _read_resource(self, context: Any, params: Any) -> mcp_types.ReadResourceResult:
         self._saw(context)
         uri = str(params.uri)
-        text, meta = await self._asked(resources.read(self._surroundings(_nobody), uri))
+        text, meta = await self._asked(lambda context: resources.read(context, uri))
         content = {"uri": uri, "mimeType": resources.MARKDOWN, "text": text, "_meta": meta or None}
         return mcp_types.ReadResourceResult.model_validate({"contents": [content]})
 
@@ -241,20 +241,19 @@ class AgentServer:
 
     async def _get_prompt(self, context: Any, params: Any) -> mcp_types.GetPromptResult:
         self._saw(context)
-        says, text = await self._asked(prompts.get(self._surroundings(_nobody), params.name, params.arguments))
+        says, text = await self._asked(lambda context: prompts.get(context, params.name, params.arguments))
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return mcp_types.GetPromptResult.model_validate({"description": says, "messages": [message]})
 
-    async def _asked(self, work: Awaitable[Any]) -> Any:
+    async def _asked(self, work: Callable[[ToolContext], Awaitable[Any]]) -> Any:
         """What the work comes to, within the deadline of a call; what goes wrong as an error of the protocol."""
 
         async def timed() -> Any:
             async with asyncio.timeout(calls.CALL_DEADLINE_S):
-                return await work
+                return await work(self._surroundings(_nobody))
 
         if (refusal := self._gate.refusal()) is not None:
-            getattr(work, "close", lambda: None)()
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message="; ".join(refusal))
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=f"{refusal.message}; {refusal.hint}")
         try:
             return await self._gate.tracked(timed())
         except ConfideError as error:

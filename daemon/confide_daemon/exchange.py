@@ -21,6 +21,7 @@ from confide_daemon.errors import (
     InvalidPathError,
     InvalidTextError,
     LinkError,
+    LockedError,
     NotFoundError,
     OperationError,
     StorageError,
@@ -235,6 +236,7 @@ def as_request_error(error: ConfideError) -> RequestError:
         return error
     codes: tuple[tuple[type[ConfideError], str], ...] = (
         (GrantError, "denied"),
+        (LockedError, "locked"),
         (NotFoundError, "not_found"),
         (OperationError, "conflict"),
         (ConflictError, "conflict"),

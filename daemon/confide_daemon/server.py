@@ -17,6 +17,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +35,13 @@ from confide_daemon.audit import AuditLog
 from confide_daemon.callers import Callers
 from confide_daemon.config import DaemonConfig
 from confide_daemon.copies import Change
-from confide_daemon.errors import ListenError
+from confide_daemon.enrolled import Caller
+from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.rates import Rates
 from confide_daemon.rotation import LiveKeys
-from confide_daemon.sealing.custody import ServerCustody
 from confide_daemon.sealing.desk import RosterDesk
 from confide_daemon.session import Session
+from confide_daemon.space import Space
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State
 from confide_daemon.strangers import GuardedConnection, Refusals, Strangers, limit_http
@@ -80,7 +82,7 @@ class Daemon:
     def __init__(self, state: State, config: DaemonConfig, spaces: Spaces, *, timers: Timers | None = None) -> None:
         self._state = state
         self._config = config
-        self._spaces = spaces
+        self.spaces = spaces
         self._sessions: set[Session] = set()
         self._explained: set[Connection] = set()
         self._open: Counter[bytes] = Counter()
@@ -94,7 +96,8 @@ class Daemon:
         self._audit = AuditLog(state.registry)
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = Work(state.registry, spaces)
-        self.desk = RosterDesk(state.registry, ServerCustody())
+        self.desk = RosterDesk(state.registry, spaces)
+        spaces.on_need = self.desk.announce
         self._callers = Callers(
             state.registry,
             state.folder.authorized,
@@ -139,7 +142,7 @@ class Daemon:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
             await self._work.close()
-            await self._spaces.close()
+            await self.spaces.close()
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
@@ -202,7 +205,7 @@ class Daemon:
 
     def _health(self) -> Response:
         """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
-        ailments = sorted(self._spaces.ailments())
+        ailments = sorted(self.spaces.ailments())
         if not ailments:
             return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
         body = {"status": "degraded", "reason": ", ".join(ailments), "version": __version__}
@@ -248,14 +251,20 @@ class Daemon:
             await connection.close(self._callers.why_closed(connection.peer_key) if caller is None else "busy")
             return
         try:
-            space = await self._spaces.get(caller.space_id)
+            with self.spaces.used(caller.space_id):
+                await self._serve_caller(connection, caller)
         except ConfideError as error:
             log.error("space %s cannot be opened: %s", caller.space_id, error)
             await self._explain(connection, error)
-            return
+
+    async def _serve_caller(self, connection: Connection, caller: Caller) -> None:
+        """Run the session of a caller. Raises StorageError where its space cannot be opened."""
+        space: Space | None = None
+        with suppress(LockedError):
+            space = await self.spaces.get(caller.space_id)
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
-        caller = self._callers.current(connection.peer_key)
-        if caller is None:
+        current = self._callers.current(connection.peer_key)
+        if current is None:
             await connection.close(self._callers.why_closed(connection.peer_key))
             return
         if self._stop.is_set():
@@ -265,7 +274,7 @@ class Daemon:
             await self._run(
                 Session(
                     connection,
-                    caller,
+                    current,
                     space,
                     self,
                     rate=rate,
@@ -346,7 +355,7 @@ class Daemon:
         """Health is not "ok" over a space that nobody has used since the start."""
         while True:
             try:
-                await self._spaces.look_at_all()
+                await self.spaces.look_at_all()
             except ConfideError as error:
                 log.error("the spaces could not be looked at: %s", error)
             await asyncio.sleep(LOOK_S)

@@ -28,8 +28,9 @@ from confide_crypto.texts import MAX_TEXT_BYTES, receive_text, send_text
 from confide_daemon import __version__, transcripts
 from confide_daemon.agent import AgentServer, Incoming
 from confide_daemon.copies import Change, Copies
+from confide_daemon.custody.requests import CustodyRequests
 from confide_daemon.enrolled import Caller
-from confide_daemon.errors import GrantError, TakenError, ToolsetError
+from confide_daemon.errors import GrantError, LockedError, TakenError, ToolsetError
 from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
 from confide_daemon.export_requests import ExportRequests
 from confide_daemon.grants import Grants
@@ -43,6 +44,7 @@ from confide_daemon.sealing.record_requests import RecordRequests
 from confide_daemon.sealing.requests import RosterRequests
 from confide_daemon.sealing.rescan_requests import RescanRequests
 from confide_daemon.space import PutResult, Space
+from confide_daemon.spaces import Spaces
 from confide_daemon.tools.catalogue import catalogue, fingerprint
 from confide_daemon.tools.context import GLOBAL_PROJECT, ConnectionFacts, ToolContext, WrittenBack
 
@@ -69,6 +71,11 @@ class Host(Protocol):
         """The rosters of all spaces."""
         ...
 
+    @property
+    def spaces(self) -> Spaces:
+        """Those that are open, and those that are locked."""
+        ...
+
     def publish(self, space_id: str, change: Change, origin: Session) -> None:
         """Let the other connections of the space have a new revision."""
         ...
@@ -89,16 +96,17 @@ class Session:
         self,
         connection: Connection,
         caller: Caller,
-        space: Space,
+        space: Space | None,
         host: Host,
         *,
         rate: Rate,
         min_score: float,
         max_age_s: float,
     ) -> None:
+        """`space`: None while it is locked; then all that needs it is refused, until a machine has brought its key."""
         self.connection = connection
         self.caller = caller
-        self._space = space
+        self._space: Space | None = None
         self._host = host
         self._rate = rate
         self._min_score = min_score
@@ -110,24 +118,31 @@ class Session:
         self._is_closing = False
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
+        self._rosters = RosterRequests(host.desk, self._caller_now, self._ask)
+        self._custody = CustodyRequests(host.spaces, self._caller_now)
+        if space is not None:
+            self._use(space)
+        self._agent = AgentServer(
+            self, lambda report: self._surroundings(self._project, report), lambda: self._toolsets
+        )
+        self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
+        self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
+
+    def _use(self, space: Space) -> None:
+        """From here on, everything is answered."""
+        self._space = space
         self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
         self._exchange = Exchange(space, self._copies, lambda: self.grants, self._publish)
         self._exchange.serve(HistoryRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ImportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ExportRequests(space, lambda: self.grants, self._publish_here_too).operations)
         self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
-        self._rosters = RosterRequests(host.desk, self._caller_now, self._ask)
         records = RecordRequests(space, self._caller_now, self._rosters.epoch_for)
         self._exchange.serve(records.operations)
         rescans = RescanRequests(space, lambda: self.grants).operations
         self._exchange.serve(rescans)
         # Of more projects than a machine attaches, or of the space as a whole.
         self._unattached = {"transcript", "import", "export", "refill", *records.operations, *rescans}
-        self._agent = AgentServer(
-            self, lambda report: self._surroundings(self._project, report), lambda: self._toolsets
-        )
-        self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
-        self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
 
     @property
     def grants(self) -> Grants:
@@ -160,7 +175,7 @@ class Session:
                 beside = [
                     group.create_task(self._agent.run(self._server_in, self._server_out)),
                     group.create_task(self._forward()),
-                    group.create_task(self._copies.run()),
+                    group.create_task(self._serve_space()),
                     group.create_task(self._rosters.run()),
                     group.create_task(self._expire()),
                 ]
@@ -176,6 +191,12 @@ class Session:
             for stream in (self._to_server, self._server_in, self._server_out, self._from_server):
                 stream.close()
             log.info("session %s: ended after %.1f s", self.connection.session_id, time.monotonic() - started)
+
+    async def _serve_space(self) -> None:
+        if self._space is None:
+            self._use(await self._host.spaces.unlocked(self.caller.space_id))
+            log.info("session %s: its space is unlocked", self.connection.session_id)
+        await self._copies.run()
 
     async def close(self, code: str) -> None:
         """Let running calls finish (a few seconds at most), then close the channel."""
@@ -195,6 +216,8 @@ class Session:
 
     def announce(self, change: Change) -> None:
         """Another connection of the space has made this revision."""
+        if self._space is None:
+            return
         self._copies.announce(change)
         self._agent.changed(change)
 
@@ -224,8 +247,6 @@ class Session:
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         await self._rate.pass_request()
-        if op == "attach":
-            return await self._attach(body)
         if op == "catalogue":
             try:
                 return catalogue(_toolsets(body))
@@ -237,6 +258,11 @@ class Session:
             return await self._rotate(body)
         if op in self._rosters.operations:
             return await self.tracked(self._rosters.handle(op, body))
+        if op in self._custody.operations:
+            return await self.tracked(self._custody.handle(op, body))
+        self._require_unlocked()
+        if op == "attach":
+            return await self._attach(body)
         if op in self._unattached:
             return await self.tracked(self._exchange.handle(op, body))
         project = project_of(body)
@@ -246,7 +272,12 @@ class Session:
             raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         return await self.tracked(self._exchange.handle(op, body))
 
+    def _require_unlocked(self) -> None:
+        if self._space is None:
+            raise as_request_error(LockedError())
+
     async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        self._require_unlocked()
         if op == "transcript":
             self._exchange.check_transcript(params)
             messages = transcripts.messages_in(await body.read(transcripts.MAX_BATCH_BYTES))
@@ -306,15 +337,20 @@ class Session:
 
     # MCP
 
-    def refusal(self) -> tuple[str, str] | None:
-        """Why no call of the agent's is taken now, and the way out; None: it is."""
+    def refusal(self) -> RequestError | None:
+        """Why no call of the agent's is taken now; None: it is."""
         if self._is_closing:
-            return "the daemon is stopping; this call was not run", "try again in a moment"
+            return RequestError("internal", "the daemon is stopping; this call was not run", "try again in a moment")
+        if self._space is None:
+            return as_request_error(LockedError())
         if len(self._running) >= MAX_CALLS_AT_ONCE:
-            return f"{MAX_CALLS_AT_ONCE} calls of this connection are running already", "wait for one of them"
+            problem = f"{MAX_CALLS_AT_ONCE} calls of this connection are running already"
+            return RequestError("internal", problem, "wait for one of them")
         return None
 
     def _surroundings(self, project: str | None, report: Callable[..., Any] = _nobody) -> ToolContext:
+        if self._space is None:
+            raise LockedError
         return ToolContext(
             space=self._space,
             machine=_CallMachine(self, report),

@@ -1,17 +1,21 @@
-"""The spaces that are open: each database once, however many connections use it."""
+"""The spaces that are open: each database once, however many connections use it, and only while its key is at hand."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError
+from confide_daemon.custody.custodian import Custodian, sweep
+from confide_daemon.custody.custody import Custody, Keeper, KeyName
+from confide_daemon.custody.standing import Standing, StandingFile
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.errors import StorageError
+from confide_daemon.errors import LockedError, StorageError, WrongKeyError
 from confide_daemon.history import DELETED_DAYS
+from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.space import IndexSettings, Space
 from confide_daemon.state import State
 from confide_daemon.store.connection import migrations
@@ -24,10 +28,45 @@ log = logging.getLogger(__name__)
 NO_MODEL = "none"
 # Looked through for one that is open; more are not kept.
 BREACHES = 1000
+LOCK_AFTER_S = 43_200.0
+# After a change of a key that could not be made, as on a full disk.
+RETRY_S = 60.0
+
+
+class _Place:
+    """What is known of one space while the daemon runs."""
+
+    def __init__(self, custodian: Custodian) -> None:
+        self.custodian = custodian
+        self.opening: asyncio.Task[Space] | None = None
+        self.closing: asyncio.Task[None] | None = None
+        self.changing: asyncio.Task[None] | None = None
+        self.unlocking = asyncio.Lock()
+        self.rekeying = asyncio.Lock()
+        self.is_unlocked = asyncio.Event()
+        self.users = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self.locks_at: float | None = None  # seconds since 1970
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it could not be opened the last time, if it could not."""
+        task = self.opening
+        return task.exception() if task is not None and task.done() and not task.cancelled() else None
+
+    @property
+    def space(self) -> Space | None:
+        """The space, if it is open."""
+        task = self.opening
+        is_open = task is not None and task.done() and not task.cancelled() and task.exception() is None
+        return task.result() if is_open and task is not None else None
 
 
 class Spaces:
-    """Opens a space at its first use and keeps it until the daemon ends (one writer a space)."""
+    """Opens a space at its first use and keeps it until the daemon ends (one writer a space), or until its key is to be forgotten.
+
+    Answers what `sealing.custody.CustodyFacts` asks.
+    """
 
     def __init__(
         self,
@@ -36,33 +75,126 @@ class Spaces:
         embedder: EmbedderHandle | Sequence[EmbedderHandle],
         *,
         deleted_days: int = DELETED_DAYS,
+        keeper: Keeper = "server",
+        lock_after_s: float = LOCK_AFTER_S,
     ) -> None:
-        """`embedder`: the models, the wanted one first. `deleted_days` is how long a deleted document can come back."""
+        """What all spaces have in common.
+
+        Args:
+            embedder: the models, the wanted one first.
+            deleted_days: how long a deleted document can come back.
+            keeper: who keeps the keys of spaces that are made from now on.
+            lock_after_s: a key that its machines keep is forgotten so long after the last of them has gone.
+        """
         self._deleted_days = deleted_days
         self._state = state
         self._settings = settings
         self._embedder = embedder
-        self._opening: dict[str, asyncio.Task[Space]] = {}
+        self._keeper: Keeper = keeper
+        self._lock_after_s = lock_after_s
+        self._places: dict[str, _Place] = {}
+        self._standing = StandingFile(state.folder.standing)
+        self._telling: asyncio.Task[None] | None = None
+        self._is_told = True
+        self.rosters = Rosters(state.registry)
+        self.on_need: Callable[[str], None] = lambda _space_id: None
+        """Told of a space whose machines should look what keys are needed."""
+        sweep(state.folder.spaces)
 
     async def get(self, space_id: str) -> Space:
         """The open space with this id.
 
         Raises:
+            LockedError: its machines keep its key, and none has brought it.
             StorageError: it cannot be opened.
         """
-        task = self._opening.get(space_id)
+        place = self._place(space_id)
+        if place.closing is not None:
+            await asyncio.shield(place.closing)
+        task = place.opening
         if task is None or (task.done() and task.exception() is not None):
             # A task of its own: a connection that goes away while it waits must not leave the space half open for the others.
-            task = asyncio.create_task(self._open(space_id))
-            self._opening[space_id] = task
+            task = place.opening = asyncio.create_task(self._open(space_id, place))
+            task.add_done_callback(lambda _task: self._lock_later(space_id, place))
         return await asyncio.shield(task)
 
+    @contextmanager
+    def used(self, space_id: str) -> Iterator[None]:
+        """Within this, somebody uses the space, or waits for it: a key that machines have brought is not forgotten.
+
+        Raises:
+            StorageError, KeyFileError: nobody can tell who keeps its key.
+        """
+        place = self._place(space_id)
+        place.users += 1
+        if place.timer is not None:
+            place.timer.cancel()
+            place.timer = place.locks_at = None
+            self._tell()
+        try:
+            yield
+        finally:
+            place.users -= 1
+            self._lock_later(space_id, place)
+
+    async def unlocked(self, space_id: str) -> Space:
+        """The space, once a machine has brought its key. Raises StorageError as `get`."""
+        place = self._place(space_id)
+        while True:
+            await place.is_unlocked.wait()
+            with suppress(LockedError):
+                return await self.get(space_id)
+
+    async def unlock(self, space_id: str, keys: Mapping[int, bytes], *, may_change: bool) -> None:
+        """Takes keys that a machine of the roster brings, as far as they are needed (`needed_epochs`), and opens what they open.
+
+        Args:
+            keys: of the database, by their epochs, 32 bytes each.
+            may_change: whether it may say what the database is encrypted with from now on.
+
+        Raises:
+            WrongKeyError: they should open the database, and do not.
+            StorageError, KeyFileError: it cannot be opened, or nothing can be written down.
+        """
+        place = self._place(space_id)
+        async with place.unlocking:
+            if place.closing is not None:
+                await asyncio.shield(place.closing)
+            epoch = await asyncio.to_thread(self._epoch, space_id)
+            is_open = place.space is not None
+            await asyncio.to_thread(place.custodian.take, keys, epoch, may_change=may_change, is_open=is_open)
+            try:
+                await self.get(space_id)
+            except LockedError:
+                return  # what was brought is not all that it takes
+            except WrongKeyError:
+                place.custodian.forget()
+                raise
+        self._change_keys(space_id, place)
+
+    # What others are told
+
+    def custody(self, space_id: str, /) -> Keeper:
+        """Who keeps the key of its database."""
+        return self._place(space_id).custodian.custody.key.keeper
+
+    def is_locked(self, space_id: str, /) -> bool:
+        """Whether a machine has to bring its key before it can be used."""
+        place = self._place(space_id)
+        return isinstance(place.failure, LockedError) or (place.space is None and place.custodian.is_locked)
+
+    def needed_epochs(self, space_id: str, /) -> list[int]:
+        """The epochs whose database keys a machine should bring: to open it, or to change to a new key."""
+        return self._place(space_id).custodian.needs(self._epoch(space_id))
+
     def ailments(self) -> set[str]:
-        """What does not work as it should in any of them (`Space.ailments`)."""
+        """What does not work as it should in any of them (`Space.ailments`); one that is locked is well."""
         found: set[str] = set()
-        for task in self._opening.values():
-            if task.done() and not task.cancelled():
-                found |= {"storage"} if task.exception() is not None else task.result().ailments()
+        for place in self._places.values():
+            if place.space is not None:
+                found |= place.space.ailments()
+            elif place.failure is not None and not isinstance(place.failure, LockedError):
+                found.add("storage")
         # Whoever wants no model has none that could fail.
         return found - {"embedding"} if self._is_without_model else found
 
@@ -70,34 +202,79 @@ class Spaces:
         """Looks at the spaces that nobody uses yet, and opens those that something is wrong with, so that it is put right and told of."""
         for space_id in self._state.registry.spaces().values():
             path = self._state.folder.space(space_id)
-            if space_id in self._opening or not path.exists():
+            place = self._place(space_id)
+            if place.opening is not None or place.closing is not None or not path.exists():
+                continue
+            custody = place.custodian.custody
+            key = place.custodian.key(custody.key)
+            if key is None:
                 continue
             try:
-                is_sound = await asyncio.to_thread(glance, path, self._state.master.space_key(space_id))
+                is_sound = custody.following is None and await asyncio.to_thread(glance, path, key)
             except StorageError:
                 is_sound = False
             if not is_sound:
                 with suppress(ConfideError):
                     await self.get(space_id)
+                    self._change_keys(space_id, place)
+
+    # Who keeps the key
+
+    async def give_to(self, space_id: str, keeper: Keeper, follow: Callable[[int, int], None]) -> Custody:
+        """Has the server or the machines keep the key from now on, as soon as that can be: how it is at the end of this.
+
+        Args:
+            follow: told how many pages are encrypted anew, and of how many.
+
+        Raises:
+            StorageError, KeyFileError: it could not be done or written down; the key that is there stays.
+        """
+        place = self._place(space_id)
+        async with place.unlocking, place.rekeying:
+            await asyncio.to_thread(place.custodian.want, keeper)
+        await self._change_now(space_id, place, follow)
+        self._tell()
+        if self.needed_epochs(space_id):
+            self.on_need(space_id)
+        return place.custodian.custody
+
+    async def renew(self, space_id: str, follow: Callable[[int, int], None]) -> Custody:
+        """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`."""
+        place = self._place(space_id)
+        space = await self.get(space_id)
+        async with place.rekeying:
+            await self._rekey(space_id, place, space, place.custodian.next_generation(), follow)
+        return place.custodian.custody
 
     async def close(self) -> None:
         """Finish what is being written and close all."""
-        for space_id, task in list(self._opening.items()):
-            try:
-                await (await task).close()
-            except Exception as error:
-                # One space that cannot close must not keep the others from closing.
-                log.error("space %s did not close: %s", space_id, type(error).__name__)
-        self._opening.clear()
+        for place in self._places.values():
+            if place.timer is not None:
+                place.timer.cancel()
+        for space_id, place in list(self._places.items()):
+            await self._shut(space_id, place)
+        self._places.clear()
+        if self._telling is not None:
+            await self._telling
+        self._standing.remove()
 
-    @property
-    def _is_without_model(self) -> bool:
-        embedders = [self._embedder] if isinstance(self._embedder, EmbedderHandle) else self._embedder
-        return all(embedder.name == NO_MODEL for embedder in embedders)
+    def _place(self, space_id: str) -> _Place:
+        place = self._places.get(space_id)
+        if place is None:
+            folder = self._state.folder
+            custodian = Custodian(
+                space_id, folder.space(space_id), folder.custody(space_id), self._state.master, new=self._keeper
+            )
+            place = self._places[space_id] = _Place(custodian)
+        return place
 
-    async def _open(self, space_id: str) -> Space:
-        key = self._state.master.space_key(space_id)
-        return await Space.open(
+    def _epoch(self, space_id: str) -> int:
+        roster = self.rosters.current(space_id)
+        return roster.epoch if roster is not None else 0
+
+    async def _open(self, space_id: str, place: _Place) -> Space:
+        key = await asyncio.to_thread(place.custodian.opening_key)
+        space = await Space.open(
             self._state.folder.space(space_id),
             key,
             space_id=space_id,
@@ -105,6 +282,107 @@ class Spaces:
             embedder=self._embedder,
             deleted_days=self._deleted_days,
         )
+        place.is_unlocked.set()
+        self._tell()
+        return space
+
+    # Changing keys
+
+    def _change_keys(self, space_id: str, place: _Place) -> None:
+        """Changes the key beside everything else, if there is something to change."""
+        if place.changing is None or place.changing.done():
+            place.changing = asyncio.create_task(self._change_until_done(space_id, place), name="confide-rekeying")
+
+    async def _change_until_done(self, space_id: str, place: _Place) -> None:
+        while True:
+            try:
+                await self._change_now(space_id, place, lambda _done, _total: None)
+                return
+            except ConfideError as error:
+                log.warning("the key of space %s could not be changed: %s", space_id, error)
+            await asyncio.sleep(RETRY_S)
+
+    async def _change_now(self, space_id: str, place: _Place, follow: Callable[[int, int], None]) -> None:
+        async with place.rekeying:
+            epoch = await asyncio.to_thread(self._epoch, space_id)
+            target = place.custodian.target(epoch)
+            if target is not None and not place.custodian.is_locked:
+                await self._rekey(space_id, place, await self.get(space_id), target, follow)
+
+    async def _rekey(
+        self, space_id: str, place: _Place, space: Space, target: KeyName, follow: Callable[[int, int], None]
+    ) -> None:
+        custodian = place.custodian
+        key = custodian.key(target)
+        assert key is not None
+        await asyncio.to_thread(custodian.changing, target)
+        await space.rekey(key, follow=follow)
+        await asyncio.to_thread(custodian.changed, target)
+        self._tell()
+        log.info("space %s has a new key: %s %d", space_id, target.keeper, target.number)
+
+    # Locking
+
+    def _lock_later(self, space_id: str, place: _Place) -> None:
+        is_kept_here = place.custodian.custody.key.keeper == "server"
+        if place.users or place.timer is not None or place.space is None or is_kept_here:
+            return
+
+        def lock() -> None:
+            place.timer = place.locks_at = None
+            if not place.users:
+                place.closing = asyncio.create_task(self._lock(space_id, place))
+
+        place.timer = asyncio.get_running_loop().call_later(self._lock_after_s, lock)
+        place.locks_at = self._state.registry.clock() + self._lock_after_s
+        self._tell()
+
+    async def _lock(self, space_id: str, place: _Place) -> None:
+        try:
+            await self._shut(space_id, place)
+            log.info("space %s is locked: nobody has used it for %.0f s", space_id, self._lock_after_s)
+        finally:
+            place.closing = None
+            self._tell()
+
+    async def _shut(self, space_id: str, place: _Place) -> None:
+        """Closes the space, if it is open, and forgets its keys."""
+        place.is_unlocked.clear()
+        if place.changing is not None:
+            place.changing.cancel()
+            await asyncio.gather(place.changing, return_exceptions=True)
+        task, place.opening = place.opening, None
+        place.custodian.forget()
+        if task is None:
+            return
+        try:
+            await (await task).close()
+        except LockedError:
+            pass
+        except Exception as error:
+            # One space that cannot close must not keep the others from closing.
+            log.error("space %s did not close: %s", space_id, type(error).__name__)
+
+    def _tell(self) -> None:
+        """Writes down which spaces are locked, beside everything else."""
+        self._is_told = False
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._write_standings())
+
+    async def _write_standings(self) -> None:
+        while not self._is_told:
+            self._is_told = True
+            standings = {
+                space_id: Standing(self.is_locked(space_id), place.locks_at)
+                for space_id, place in self._places.items()
+                if place.custodian.custody.key.keeper == "caller"
+            }
+            await asyncio.to_thread(self._standing.write, standings)
+
+    @property
+    def _is_without_model(self) -> bool:
+        embedders = [self._embedder] if isinstance(self._embedder, EmbedderHandle) else self._embedder
+        return all(embedder.name == NO_MODEL for embedder in embedders)
 
 
 def glance(path: Path, key: bytes) -> bool:
