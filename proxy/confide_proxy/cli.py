@@ -35,7 +35,8 @@ from confide_proxy import identity as identities
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
 from confide_proxy.config import load as load_config
-from confide_proxy.errors import FolderError
+from confide_proxy.device_commands import device_app
+from confide_proxy.errors import FolderError, SpaceLockedError
 from confide_proxy.joined import Joined
 from confide_proxy.key_commands import key_app
 from confide_proxy.options import AsJson, ProjectDir, TakesRevision, err, folder_of, out, print_json
@@ -43,6 +44,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.progress import SyncProgress
 from confide_proxy.projects import Project
 from confide_proxy.queue_commands import queue_app
+from confide_proxy.recovery_commands import recovery_app
 from confide_proxy.transcript_commands import transcript_app
 from confide_proxy.version import VERSION
 from confide_proxy.watch_commands import watch
@@ -55,8 +57,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(device_app, name="device")
 app.add_typer(key_app, name="key")
 app.add_typer(queue_app, name="queue")
+app.add_typer(recovery_app, name="recovery")
 app.add_typer(secrets_commands.secrets_app, name="secrets")
 app.add_typer(transcript_app, name="transcripts")
 app.command()(watch)
@@ -152,10 +156,13 @@ def join(
 ) -> None:
     """Join a daemon: make this machine's key, pin the daemon's, test the link."""
     text = invite or typer.prompt("invite", hide_input=True, err=as_json)
-    _run(_join(Invite.parse(text.strip()), as_json))
+    from confide_crypto.sealing.pairing import parse_invite
+
+    plain, pair = parse_invite(text)
+    _run(_join(plain, (pair.invite_id, pair.secret) if pair else None, as_json))
 
 
-async def _join(invite: Invite, as_json: bool) -> None:
+async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:
     from confide_crypto.connection import connect
     from confide_proxy.client import Client
 
@@ -166,14 +173,14 @@ async def _join(invite: Invite, as_json: bool) -> None:
     except DeniedError as error:
         if error.reason == "disabled":
             # Joined, and the invite is spent: with the pin in place, this machine is in as soon as it is approved.
-            joined.save(here.paths.link, Joined(invite.websocket_url, invite.daemon_static))
+            joined.save(here.paths.link, Joined(invite.websocket_url, invite.daemon_static, pair=pair))
             hint = "read the six words to the daemon's owner, who compares and approves them; then test the link with: confide status"
             raise DeniedError(error.reason, error.fingerprint, hint=hint) from None
         raise
     alias = str(connection.welcome.get("caller", "this machine"))
     new = connection.successor
     static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
-    joined.save(here.paths.link, Joined(invite.websocket_url, static, key))
+    joined.save(here.paths.link, Joined(invite.websocket_url, static, key, pair))
     await connection.close()
     words = fingerprint_words(identity.public_key)
     result: dict[str, Any] = {"name": alias, "words": words, "daemon": invite.websocket_url}
@@ -182,8 +189,14 @@ async def _join(invite: Invite, as_json: bool) -> None:
     try:
         async with Client(here.paths, here.config, projects.identify(Path())) as client:
             status = await client.call("memory_status", {})
-        result |= {"files": status["totalFiles"], "pieces": status["totalChunks"]}
+            problem = client.sealing.keyring.problem
+        result |= {"canSeal": problem is None, "files": status["totalFiles"], "pieces": status["totalChunks"]}
         told = f"the link works: {status['totalFiles']} files, {status['totalChunks']} pieces in this space"
+        if problem is not None:
+            told += f"\n{problem}\n{problem.hint}"
+    except SpaceLockedError as error:
+        result["locked"] = str(error)
+        told = f"joined, but {error}\n{error.hint}"
     except RequestError as error:
         if error.code != "denied":
             raise

@@ -48,6 +48,7 @@ class Keyring:
         roster: as this machine believes it; None before there is one.
         unconfirmed: what the daemon shows, while nothing says that it is the right space's.
         shown: what the daemon said last.
+        custody: who keeps the key of the space's database, "server" or "caller"; "" before the daemon has said so.
     """
 
     def __init__(self, paths: Paths, machine: MachineKeys) -> None:
@@ -61,6 +62,7 @@ class Keyring:
         self.roster: Roster | None = None
         self.unconfirmed: Roster | None = None
         self.shown: Shown | None = None
+        self.custody = ""
 
     @property
     def space(self) -> str:
@@ -90,6 +92,7 @@ class Keyring:
         if not isinstance(told, dict) or not isinstance(space, str):
             self._fail(SpaceKeysError("this daemon knows no sealed secrets", hint="update confided on its machine"))
             return
+        self.custody = str(told.get("custody", ""))
         async with self._turn:
             try:
                 await asyncio.to_thread(self._enter, space)
@@ -264,7 +267,7 @@ class Keyring:
                 await asyncio.to_thread(self._enter, shown.space)
                 if self.roster is not None:
                     continue
-            self.shown = shown
+            self.shown, self.custody = shown, shown.custody
             if self.roster is not None:
                 await self._believe(await self._continued(link, self.roster, shown))
             elif shown.entries:

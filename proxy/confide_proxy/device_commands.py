@@ -1,0 +1,342 @@
+"""`confide device …`: the machines that may open what is sealed in the space (docs/devices.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from confide_crypto.errors import EXIT_INPUT, ConfideError
+from confide_crypto.keys import fingerprint_words
+from confide_proxy.options import AsJson, err, out, print_json
+
+if TYPE_CHECKING:
+    from confide_crypto.sealing.entries import Device
+    from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_proxy.cli import Here
+    from confide_proxy.sealing.keyring import Keyring
+    from confide_proxy.sealing.requests import Joiner
+
+device_app = typer.Typer(help="The machines that may open what is sealed in the space.", no_args_is_help=True)
+
+_LOOK_AGAIN_S = 5.0
+"""While waiting for a machine to join, should the daemon's word of it be lost."""
+_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Name = Annotated[str, typer.Argument(help="The machine's name, or its six words.")]
+
+
+class DeviceError(ConfideError):
+    """No such device, or the question about it was not answered with yes."""
+
+    exit_code = EXIT_INPUT
+
+
+@device_app.command("ls")
+def device_ls(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the devices of the space, who waits to be one, and the words by which people know the space."""
+    listed, problem = asyncio.run(_ls(context.obj))
+    if as_json:
+        told = {"problem": str(problem), "hint": problem.hint} if problem else {"problem": None, "hint": None}
+        print_json({**listed, **told})
+        return
+    space = listed["space"]
+    if space["words"]:
+        doubt = "" if space["isConfirmed"] else "  (as the daemon says; not confirmed here)"
+        locked = ", locked" if space["isLocked"] else ""
+        kept = {"caller": "its devices", "server": "the daemon", "": "?"}[space["custody"]]
+        out.print(f"space {space['words']}{doubt}", markup=False)
+        out.print(f"epoch {space['epoch']}; the key of its database is kept by {kept}{locked}", markup=False)
+    width = max((len(one["name"]) for one in [*listed["devices"], *listed["waiting"]]), default=0)
+    for one in listed["devices"]:
+        notes = [note for key, note in (("isThis", "this machine"), ("isPaper", "on paper")) if one[key]]
+        out.print(
+            f"{one['name']:<{width}}  {one['words']}  since {one['since'][:10]}  {', '.join(notes)}", markup=False
+        )
+    for one in listed["waiting"]:
+        about = "waits; joined by an invite of a device" if one["wasInvited"] else "waits for approval"
+        out.print(f"{one['name']:<{width}}  {one['words']}  {about}", markup=False)
+    if problem is not None:
+        err.print(f"note: {problem}\nhint: {problem.hint}", markup=False)
+
+
+@device_app.command("invite")
+def device_invite(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
+    ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is good for.")] = "15m",
+    scope: Annotated[str, typer.Option("--scope", help="What the machine may do: read, write or admin.")] = "write",
+    url: Annotated[str | None, typer.Option("--url", help="The daemon's address, as the machine reaches it.")] = None,
+    wait: Annotated[
+        bool | None,
+        typer.Option("--wait/--no-wait", help="Wait and show who joined.", show_default="wait in a terminal"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the one string with which a machine joins the space and gets its keys, once; then wait for it."""
+    is_waited_for = sys.stdout.isatty() if wait is None else wait
+    asyncio.run(_invite(context.obj, name, _seconds(ttl), scope, url, is_waited_for=is_waited_for, as_json=as_json))
+
+
+@device_app.command("approve")
+def device_approve(context: typer.Context, name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Add a machine that waits, after comparing its six words with those that it shows."""
+    device, words = asyncio.run(_approve(context.obj, name, is_sure=yes))
+    if as_json:
+        print_json({**device, "spaceWords": words})
+        return
+    out.print(f"added: {device['name']}  {device['words']}", markup=False)
+    out.print(f"\non it, run confide device confirm, and compare the words of this space:  {words}", markup=False)
+
+
+@device_app.command("confirm")
+def device_confirm(context: typer.Context, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Confirm on a machine that was approved that the daemon shows it the right space, by comparing its words."""
+    words, problem = asyncio.run(_confirm(context.obj, is_sure=yes))
+    if as_json:
+        print_json({"spaceWords": words, "canSeal": problem is None, "problem": str(problem) if problem else None})
+        return
+    out.print(f"confirmed: {words}", markup=False)
+    if problem is not None:
+        err.print(f"note: {problem}\nhint: {problem.hint}", markup=False)
+
+
+@device_app.command("rm")
+def device_rm(context: typer.Context, name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Remove a device: it opens nothing that is sealed from now on. Then list what it could open."""
+    from confide_proxy import device_removal
+
+    removal = asyncio.run(device_removal.remove(context.obj, name, lambda question: ask(question, is_sure=yes)))
+    if as_json:
+        print_json(removal.to_json())
+    else:
+        removal.tell()
+
+
+async def _ls(here: Here) -> tuple[dict[str, Any], ConfideError | None]:
+    from confide_crypto.errors import LinkError, RequestError
+    from confide_proxy.sealing.space_connection import SpaceConnection
+
+    async with SpaceConnection(here.paths, here.config) as space:
+        keyring = space.keyring
+        try:
+            await keyring.refresh(space.connection)
+        except (LinkError, RequestError):
+            raise
+        except ConfideError as error:
+            keyring.problem = error
+        mine = (await keyring.identity()).public_key
+    return listed(keyring, mine), keyring.problem
+
+
+def listed(keyring: Keyring, mine: bytes) -> dict[str, Any]:
+    """A roster as --json shows it: the space, its devices, who waits, and whether this machine can seal."""
+    roster = keyring.roster or keyring.unconfirmed
+    shown = keyring.shown
+    waiting = shown.waiting if shown else ()
+    known = roster.devices if roster else {}
+    return {
+        "space": {
+            "words": roster.words if roster else None,
+            "isConfirmed": keyring.roster is not None,
+            "epoch": roster.epoch if roster else 0,
+            "custody": keyring.custody,
+            "isLocked": shown.is_locked if shown else None,
+        },
+        "canSeal": keyring.keys is not None,
+        "devices": [{**facts(roster, each), "isThis": each.key == mine} for each in known.values()] if roster else [],
+        "waiting": [
+            {"name": one.name, "words": fingerprint_words(one.key), "wasInvited": one.request is not None}
+            for one in waiting
+            if one.key not in known and one.key != mine
+        ],
+    }
+
+
+def facts(roster: Roster, device: Device) -> dict[str, Any]:
+    """A device as --json shows it."""
+    entry = next((each for each in roster.entries if each.device is not None and each.device.key == device.key), None)
+    since = datetime.fromtimestamp(entry.time).astimezone().isoformat(timespec="seconds") if entry else ""
+    return {"name": device.name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
+
+
+def ask(question: str, *, is_sure: bool) -> None:
+    """Go on only if a person says yes. Raises DeviceError."""
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise DeviceError(
+            "nobody is here to be asked", hint="run it in a terminal, or with --yes once you have compared"
+        )
+    if not typer.confirm(question, err=True):
+        raise DeviceError("nothing was changed", hint="words that differ mean that somebody else answers: do not go on")
+
+
+def require_keys(keyring: Keyring) -> SpaceKeys:
+    """The keys of the space. Raises the keyring's problem."""
+    if keyring.keys is None:
+        raise keyring.problem or DeviceError("this machine has no keys of its space", hint="confide device ls")
+    return keyring.keys
+
+
+async def _invite(
+    here: Here, name: str, ttl_s: int, scope: str, url: str | None, *, is_waited_for: bool, as_json: bool
+) -> None:
+    from confide_crypto.sealing.pairing import DeviceInvite
+    from confide_proxy.sealing import requests
+    from confide_proxy.sealing.invitations import Invitation, Invitations
+    from confide_proxy.sealing.space_connection import SpaceConnection
+
+    async with SpaceConnection(here.paths, here.config) as space:
+        await space.keyring.refresh(space.connection)
+        require_keys(space.keyring)
+        assert space.keyring.roster is not None
+        before = frozenset(space.keyring.roster.devices)
+        address, static = _daemon(here)
+        made = DeviceInvite.new(static, url or address)
+        kept = Invitation(space.keyring.space, name, made.pair, time.time() + ttl_s)
+        # First on the disk: the machine may join before this one has heard that the invite was taken.
+        await asyncio.to_thread(Invitations(here.paths.rosters).keep, kept)
+        until = await requests.invite(space.connection, made.invite, name=name, ttl_s=ttl_s, scope=scope)
+        if as_json:
+            print_json({"invite": made.to_string(), "name": name, "scope": scope, "expiresAt": until})
+        else:
+            out.print(made.to_string(), markup=False)
+            clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(until))
+            err.print(f"On {name}: confide join '…'   (good once, until {clock})", markup=False)
+            if _is_local(url or address):
+                err.print(
+                    f"note: {url or address} can be reached from this machine only; others need --url", markup=False
+                )
+        sys.stdout.flush()
+        if is_waited_for:
+            joiner = await _joined(space.keyring, space, before, name, until)
+            if as_json:
+                print_json({"joined": joiner.name, "words": fingerprint_words(joiner.key)})
+            else:
+                out.print(f"joined: {joiner.name}  {fingerprint_words(joiner.key)}", markup=False)
+
+
+async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: str, until: float) -> Device:
+    """The device that the invite has brought; this machine adds it, or another session of it does."""
+    while time.time() < until:
+        await space.news(min(_LOOK_AGAIN_S, max(0.1, until - time.time())))
+        await keyring.refresh(space.connection)
+        require_keys(keyring)
+        assert keyring.roster is not None
+        for device in keyring.roster.devices.values():
+            if device.key not in before and device.name == name:
+                return device
+    raise DeviceError(
+        f"nobody joined: the invite for {name} has expired", hint=f"make another: confide device invite {name}"
+    )
+
+
+async def _approve(here: Here, name: str, *, is_sure: bool) -> tuple[dict[str, Any], str]:
+    from confide_crypto.sealing import entries
+    from confide_proxy.sealing.space_connection import SpaceConnection
+
+    async with SpaceConnection(here.paths, here.config) as space:
+        keyring = space.keyring
+        await keyring.refresh(space.connection)
+        require_keys(keyring)
+        joiner = _waiting(keyring, name)
+        card = joiner.card
+        if card is None or card.key != joiner.key or not card.verify():
+            raise DeviceError(f"the daemon shows no good card of {joiner.name}", hint="let it connect once more")
+        identity = await keyring.identity()
+        if not is_sure:
+            err.print(
+                f"{joiner.name} must show these words (confide key show):\n  {fingerprint_words(joiner.key)}",
+                markup=False,
+            )
+        ask("does it?", is_sure=is_sure)
+
+        def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
+            if card.key in roster.devices:
+                return None
+            return roster.add(
+                identity, entries.Device(card, joiner.name), keys or require_keys(keyring), now=int(time.time())
+            )
+
+        roster = await keyring.extend(space.connection, make)
+        return facts(roster, roster.devices[card.key]), roster.words
+
+
+async def _confirm(here: Here, *, is_sure: bool) -> tuple[str, ConfideError | None]:
+    from confide_proxy.sealing.space_connection import SpaceConnection
+
+    async with SpaceConnection(here.paths, here.config) as space:
+        keyring = space.keyring
+        await keyring.refresh(space.connection)
+        if keyring.unconfirmed is not None:
+            words = keyring.unconfirmed.words
+            if not is_sure:
+                err.print(f"a machine of the space must show these words (confide device ls):\n  {words}", markup=False)
+            ask("does it?", is_sure=is_sure)
+            await keyring.confirm(space.connection, words)
+        if keyring.roster is None:
+            raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
+        return keyring.roster.words, keyring.problem
+
+
+def remover(identity: Any, key: bytes) -> Any:
+    """What makes a roster without that device, for `Keyring.extend`."""
+
+    def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
+        if keys is None or key not in roster.devices:
+            return None
+        return roster.remove(identity, key, keys, now=int(time.time()))[0]
+
+    return make
+
+
+def find(roster: Roster, name: str) -> Device:
+    """The device of that name or those words. Raises DeviceError."""
+    found = [each for each in roster.devices.values() if name in (each.name, fingerprint_words(each.key))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        words = "; ".join(fingerprint_words(each.key) for each in found)
+        raise DeviceError(f"{len(found)} devices are called {name}", hint=f"name one by its words: {words}")
+    known = ", ".join(each.name for each in roster.devices.values())
+    raise DeviceError(f"no device is called {name}", hint=f"there are {known}")
+
+
+def _waiting(keyring: Keyring, name: str) -> Joiner:
+    shown = keyring.shown
+    joiners = [
+        one for one in (shown.waiting if shown else ()) if keyring.roster and one.key not in keyring.roster.devices
+    ]
+    found = [one for one in joiners if name in (one.name, fingerprint_words(one.key))]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(one.name for one in joiners)
+    hint = f"there waits {names}" if names else "it has to join first, and to connect once: confide status, on it"
+    raise DeviceError(f"nobody called {name} waits to be a device", hint=hint)
+
+
+def _daemon(here: Here) -> tuple[str, bytes]:
+    """The daemon's address as this machine knows it, and its static key."""
+    from confide_proxy import joined, ondemand
+
+    pinned = joined.load(here.paths.link) or ondemand.read_address(here.paths.daemon_data)
+    if pinned is None:
+        raise DeviceError("the daemon's address is not known here", hint="confide status")
+    return pinned.url, pinned.daemon_static
+
+
+def _is_local(url: str) -> bool:
+    return any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost"))
+
+
+def _seconds(ttl: str) -> int:
+    number, unit = ttl[:-1], ttl[-1:]
+    if not number.isdecimal() or unit not in _SPANS or not 0 < int(number[:9]) * _SPANS[unit] <= 30 * 86400:
+        raise typer.BadParameter("a time looks like 90s, 15m, 1h or 2d, and is at most 30d", param_hint="--ttl")
+    return int(number) * _SPANS[unit]

@@ -1,0 +1,180 @@
+"""A device leaves its space: a new epoch without it, and the list of what it could open (PROTOCOL.md 10.7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_proxy.errors import UnfitAnswerError
+from confide_proxy.options import err, out
+
+if TYPE_CHECKING:
+    from confide_proxy.cli import Here
+    from confide_proxy.sealing.requests import Asks
+    from confide_proxy.sealing.space_connection import SpaceConnection
+
+_DEADLINE_S: Final = 30.0
+_PAGE: Final = 1000
+_MOST_LISTED: Final = 100_000
+_MOST_LOOKED_FOR: Final = 200
+"""Secrets whose documents are looked for: a search each."""
+_MOST_DOCUMENTS: Final = 10
+_RESEAL_AT_ONCE: Final = 1000
+"""Records that are sealed anew right away; sessions go through the rest."""
+_SHOWN: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """A secret that the removed device could open. Its value is not known here.
+
+    Attributes:
+        kind: what it is, as in `github-token`.
+        at: when it was stored, ISO 8601; "" where the daemon does not say.
+        documents: `project: path` of some that name it.
+    """
+
+    kind: str
+    at: str
+    documents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What a removal came to.
+
+    Attributes:
+        device: who was removed, as `device_commands.facts` shows it.
+        epoch: the one that it begins.
+        exposed: by secret id in hex; None where this machine may not list them.
+        resealed: how many were sealed anew already.
+    """
+
+    device: dict[str, Any]
+    epoch: int
+    exposed: dict[str, Exposed] | None
+    resealed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As --json shows it."""
+        exposed = None
+        if self.exposed is not None:
+            exposed = [
+                {"id": name, "kind": one.kind, "at": one.at, "documents": list(one.documents)}
+                for name, one in self.exposed.items()
+            ]
+        return {"removed": self.device, "epoch": self.epoch, "exposed": exposed, "resealed": self.resealed}
+
+    def tell(self) -> None:
+        """Print it for a person."""
+        device = self.device
+        out.print(f"removed: {device['name']}  {device['words']}  (epoch {self.epoch} begins)", markup=False)
+        err.print(
+            "its access to the memory is another matter; on the daemon's machine: confided callers revoke", markup=False
+        )
+        if self.exposed is None:
+            err.print("note: this machine may not list the space's secrets; one with all projects can", markup=False)
+            return
+        if not self.exposed:
+            out.print("nothing was sealed yet, so there was nothing that it could open", markup=False)
+            return
+        kinds = Counter(one.kind for one in self.exposed.values())
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        out.print(f"it could open {counts}. They must be changed at their source:", markup=False)
+        for name, one in list(self.exposed.items())[:_SHOWN]:
+            where = ", ".join(one.documents) or "no document that was found"
+            out.print(f"  {one.kind}  {name}  {where}", markup=False)
+        if len(self.exposed) > _SHOWN:
+            out.print(f"  and {len(self.exposed) - _SHOWN} more; --json lists all", markup=False)
+
+
+async def remove(here: Here, name: str, ask: Callable[[str], None]) -> Removal:
+    """Remove the device of that name or those words, once `ask` has returned.
+
+    Raises:
+        DeviceError: there is none, or it is this machine; or whatever `ask` raises.
+        RosterError, RequestError, ConnectionLost, TimeoutError: it is as it was, or the list cannot be had.
+    """
+    from confide_proxy import device_commands
+    from confide_proxy.sealing.space_connection import SpaceConnection
+
+    async with SpaceConnection(here.paths, here.config) as space:
+        keyring = space.keyring
+        await keyring.refresh(space.connection)
+        device_commands.require_keys(keyring)
+        assert keyring.roster is not None
+        identity = await keyring.identity()
+        device = device_commands.find(keyring.roster, name)
+        told = device_commands.facts(keyring.roster, device)
+        if device.key == identity.public_key:
+            hint = "remove it on another one: it would make the key that it must not have"
+            raise device_commands.DeviceError("this machine cannot remove itself", hint=hint)
+        ask(f"remove {told['name']}  {told['words']}?")
+        # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
+        exposed = await _listed(space.connection, None)
+        roster = await keyring.extend(space.connection, device_commands.remover(identity, device.key))
+        if exposed is not None:
+            exposed |= await _listed(space.connection, roster.epoch) or {}
+        resealed = await _reseal(here.paths.rosters, space) if exposed else 0
+    if exposed:
+        exposed = await _with_documents(here, exposed)
+    return Removal(told, roster.epoch, exposed, resealed)
+
+
+async def _listed(link: Asks, below: int | None) -> dict[str, Exposed] | None:
+    """The secrets of the space, or those whose records are of older epochs; None where this machine may not see them all."""
+    found: dict[str, Exposed] = {}
+    after = ""
+    while len(found) < _MOST_LISTED:
+        try:
+            body = {"after": after, "limit": _PAGE, "below": below}
+            answer = await link.request("record-list", body, timeout_s=_DEADLINE_S)
+        except RequestError as error:
+            if error.code != "denied":
+                raise
+            return None
+        try:
+            found |= {str(one["id"]): Exposed(str(one["kind"]), str(one.get("at", ""))) for one in answer["records"]}
+            following = answer["next"]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UnfitAnswerError from error
+        if not isinstance(following, str) or following <= after:
+            break
+        after = following
+    return found
+
+
+async def _reseal(folder: Path, space: SpaceConnection) -> int:
+    from confide_proxy.sealing.resealing import Resealing
+
+    keys = space.keyring.keys
+    if keys is None:
+        return 0
+    with suppress(
+        RequestError
+    ):  # another machine has begun a newer epoch, or this one may not write: sessions go on with it
+        return await Resealing(folder, keys).run(space.connection, pause_s=0, most=_RESEAL_AT_ONCE)
+    return 0
+
+
+async def _with_documents(here: Here, exposed: dict[str, Exposed]) -> dict[str, Exposed]:
+    """The same with documents that name the first of them, as far as they can be found now."""
+    from confide_proxy import projects
+    from confide_proxy.client import Client
+
+    found = dict(exposed)
+    with suppress(ConfideError, TimeoutError):
+        async with Client(here.paths, here.config, projects.identify(Path.cwd())) as client:
+            for name in list(exposed)[:_MOST_LOOKED_FOR]:
+                arguments = {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS}
+                answer = await client.call("memory_search", arguments)
+                places = {
+                    f"{hit['project']}: {hit['path']}": None for hit in answer["results"] if name in hit["snippet"]
+                }
+                found[name] = replace(exposed[name], documents=tuple(places))
+    return found

@@ -1,0 +1,159 @@
+"""`confide recovery …`: a device on paper, for when all machines are lost (docs/devices.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from confide_crypto.keys import fingerprint_words
+from confide_proxy.device_commands import DeviceError, Yes, ask, facts, find, remover, require_keys
+from confide_proxy.options import AsJson, err, out, print_json
+
+if TYPE_CHECKING:
+    from confide_crypto.sealing.recovery import RecoveryCode
+    from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_proxy.cli import Here
+
+recovery_app = typer.Typer(help="A recovery code: a device on paper.", no_args_is_help=True)
+
+_PAPER: str = "recovery code"
+_MOST_TYPED = 4096
+
+
+@recovery_app.command("new")
+def recovery_new(
+    context: typer.Context,
+    replace: Annotated[bool, typer.Option("--replace", help="Remove the code that there is.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a recovery code, and print it, once: write it down, and the words of the space beside it."""
+    code, words = asyncio.run(_new(context.obj, replaces=replace))
+    if as_json:
+        print_json({"code": code, "spaceWords": words})
+        return
+    out.print(code, markup=False)
+    err.print(
+        f"\nWrite it down, with the words of the space:  {words}\n"
+        "Whoever has this code can open everything that is sealed; it is not shown again.",
+        markup=False,
+    )
+
+
+@recovery_app.command("use")
+def recovery_use(
+    context: typer.Context,
+    yes: Yes = False,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", help="A device that is lost; may be given several times.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make this machine a device of its space with the recovery code, which is asked for, or read from stdin."""
+    from confide_crypto.sealing.recovery import RecoveryCode
+
+    code = RecoveryCode.parse(_typed())
+    answer = asyncio.run(_use(context.obj, code, is_sure=yes, lost=remove or []))
+    if as_json:
+        print_json(answer)
+        return
+    out.print(f"this machine is a device of the space {answer['spaceWords']}", markup=False)
+    for name in answer["removed"]:
+        out.print(f"removed: {name}", markup=False)
+    err.print("The code was used: make another with confide recovery new --replace", markup=False)
+
+
+async def _new(here: Here, *, replaces: bool) -> tuple[str, str]:
+    from confide_crypto.sealing.entries import Card, Device
+    from confide_crypto.sealing.recovery import RecoveryCode
+    from confide_proxy.sealing.space_connection import SpaceConnection
+
+    async with SpaceConnection(here.paths, here.config) as space:
+        keyring = space.keyring
+        await keyring.refresh(space.connection)
+        require_keys(keyring)
+        assert keyring.roster is not None
+        old = [device.key for device in keyring.roster.devices.values() if device.is_paper]
+        if old and not replaces:
+            hint = "confide recovery new --replace makes another, and the old one opens nothing new any more"
+            raise DeviceError("this space has a recovery code", hint=hint)
+        code = RecoveryCode.generate()
+        identity = await keyring.identity()
+
+        def make(roster: Roster, keys: SpaceKeys | None) -> Roster:
+            card = Card.of(code.identity)
+            keys = keys or require_keys(keyring)
+            return roster.add(identity, Device(card, _PAPER, is_paper=True), keys, now=int(time.time()))
+
+        roster = await keyring.extend(space.connection, make)
+        for key in old:  # the new one is there before the old one goes
+            roster = await keyring.extend(space.connection, remover(identity, key))
+        return code.to_string(), roster.words
+
+
+async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
+    from confide_crypto.sealing.entries import Card, Device
+    from confide_crypto.sealing.wraps import WrapKey
+    from confide_proxy.sealing.keyring import this_name
+    from confide_proxy.sealing.space_connection import SpaceConnection
+
+    paper = code.identity
+    async with SpaceConnection(here.paths, here.config) as space:
+        keyring, link = space.keyring, space.connection
+        await keyring.refresh(link)
+        roster = keyring.roster or keyring.unconfirmed
+        if roster is None or paper.public_key not in roster.devices:
+            hint = "was it replaced, or is it of another space? a code that was removed opens nothing new"
+            raise DeviceError("this recovery code is not of the space that the daemon shows", hint=hint)
+        identity = await keyring.identity()
+        if keyring.roster is None:
+            if not is_sure:
+                err.print(f"beside the code must stand these words of the space:\n  {roster.words}", markup=False)
+            ask("do they?", is_sure=is_sure)
+            await keyring.confirm(link, roster.words)
+
+        def make(roster: Roster, _keys: SpaceKeys | None) -> Roster | None:
+            if identity.public_key in roster.devices:
+                return None
+            device = Device(Card.of(identity), this_name())
+            return roster.add(paper, device, roster.open(WrapKey(paper)), now=int(time.time()))
+
+        roster = await keyring.extend(link, make)
+        # The daemon may have waited for a key that only the paper could open.
+        await keyring.refresh(link)
+        require_keys(keyring)
+        removed = []
+        for device in _lost(roster, identity.public_key, lost, is_sure=is_sure):
+            roster = await keyring.extend(link, remover(identity, device.key))
+            removed.append(device.name)
+        mine = facts(roster, roster.devices[identity.public_key])
+        return {"spaceWords": roster.words, "device": mine, "removed": removed, "epoch": roster.epoch}
+
+
+def _lost(roster: Roster, mine: bytes, named: list[str], *, is_sure: bool) -> list[Any]:
+    """The devices to remove: those that were named, or, in a terminal, those of which a person says so."""
+    if named:
+        return [find(roster, name) for name in named]
+    others = [device for device in roster.devices.values() if device.key != mine and not device.is_paper]
+    if is_sure or not sys.stdin.isatty():
+        if others:
+            names = ", ".join(device.name for device in others)
+            err.print(f"is any of these lost? remove it with confide device rm: {names}", markup=False)
+        return []
+    return [
+        device
+        for device in others
+        if typer.confirm(f"is {device.name} ({fingerprint_words(device.key)}) lost, to be removed?", err=True)
+    ]
+
+
+def _typed() -> str:
+    """The code from the terminal, unseen, or the next line of stdin. Never an argument, which others could see."""
+    if sys.stdin.isatty():
+        return getpass.getpass("recovery code: ")
+    return sys.stdin.readline(_MOST_TYPED)

@@ -1,0 +1,74 @@
+"""A connection about a space's devices. It attaches nothing, so it works while the space is locked, and without its keys."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from confide_crypto.connection import Connection
+from confide_crypto.errors import RequestError
+from confide_proxy.config import ProxyConfig
+from confide_proxy.dialing import open_connection
+from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.paths import Paths
+from confide_proxy.sealing.keyring import Keyring
+
+
+class SpaceConnection:
+    """Use with `async with`. Raises, on entry, what `open_connection` raises.
+
+    Attributes:
+        keyring: of the space that the connection leads to; nothing was asked for it yet.
+    """
+
+    def __init__(self, paths: Paths, config: ProxyConfig) -> None:
+        self._paths = paths
+        self._config = config
+        self._machine = MachineKeys(paths)
+        self._connection: Connection | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self.keyring = Keyring(paths, self._machine)
+
+    async def __aenter__(self) -> Self:
+        self._connection = await open_connection(self._paths, self._config, keys=self._machine)
+        self._serving = asyncio.create_task(self._connection.serve(on_message=_pass_over, on_request=self._on_request))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._serving is not None
+        await self.connection.close()
+        self._serving.cancel()
+        await asyncio.gather(self._serving, return_exceptions=True)
+
+    @property
+    def connection(self) -> Connection:
+        """The open connection."""
+        assert self._connection is not None
+        return self._connection
+
+    async def news(self, wait_s: float) -> None:
+        """Wait until the daemon says that something about the devices is new, or as long as that. Raises ConnectionLost."""
+        assert self._serving is not None
+        waiting = asyncio.create_task(self._news.wait())
+        await asyncio.wait({waiting, self._serving}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+        self._news.clear()
+        if self._serving.done():
+            await self._serving
+
+    async def _on_request(self, op: str, _body: dict[str, Any]) -> dict[str, Any]:
+        if op != "roster":
+            raise RequestError("unavailable", "this connection is about the devices of the space only")
+        self._news.set()
+        return {}
+
+
+async def _pass_over(_message: bytes) -> None:
+    """No agent's session runs here."""
