@@ -15,6 +15,8 @@ from confide_crypto.errors import ConfideError
 from confide_daemon import __version__, address, config
 from confide_daemon.errors import DamagedError
 from confide_daemon.paths import Paths
+from confide_daemon.sealing.stored_texts import Unsealed, unsealed
+from confide_daemon.search import iso
 from confide_daemon.state import State, open_state
 from confide_daemon.store.connection import migrations
 from confide_daemon.store.health import LOSSES
@@ -28,6 +30,7 @@ LOST_HINT = (
     "machines that have the files send them again when they next compare (confide sync); the rest is in a backup, or in the damaged file "
     "beside the database; then confided doctor --fix"
 )
+UNSEALED_HINT = "on one of the space's machines: confide secrets rescan"
 
 Follow = Callable[[str, int, int], None]
 
@@ -114,7 +117,7 @@ def examine(
 
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
-            checks.append(_database(found, name, space_id))
+            checks += _database(found, name, space_id)
     if checks[0].is_ok:
         follow("trying the embedding model", 0, 0)
         checks += _models(found)
@@ -128,27 +131,34 @@ def examine(
     return checks
 
 
-def _database(found: Paths, name: str, space_id: str) -> Check:
+def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
     """Reads all of a space's database through a connection of its own; the daemon that has it open goes on."""
     state = open_state(found.data)
     key = state.master.space_key(space_id)
     state.close()
     what = f"database of {name}"
     try:
-        wrong = inspect(found.data.space(space_id), key)
+        wrong, in_clear = inspect(found.data.space(space_id), key)
     except DamagedError as error:
-        return Check(what, str(error), "confided doctor --fix rebuilds it from what can be read; or restore a backup")
+        yield Check(what, str(error), "confided doctor --fix rebuilds it from what can be read; or restore a backup")
+        return
     except ConfideError as error:
-        return Check(what, str(error), error.hint)
-    if not wrong:
-        return Check(what)
-    lost = any(breach in LOSSES for breach in wrong)
-    hint = LOST_HINT if lost else "the daemon puts it right by itself; confided doctor --fix does it now"
-    return Check(what, ", ".join(f"{count} {breach}" for breach, count in sorted(wrong.items())), hint)
+        yield Check(what, str(error), error.hint)
+        return
+    if wrong:
+        lost = any(breach in LOSSES for breach in wrong)
+        hint = LOST_HINT if lost else "the daemon puts it right by itself; confided doctor --fix does it now"
+        yield Check(what, ", ".join(f"{count} {breach}" for breach, count in sorted(wrong.items())), hint)
+    else:
+        yield Check(what)
+    if in_clear is not None:
+        # The daemon knows no rules: it tells what a machine has seen.
+        problem = f"{in_clear.findings} stored in clear, seen {iso(in_clear.seen_at)}" if in_clear.findings else None
+        yield Check(f"credentials of {name}", problem, UNSEALED_HINT if problem else None)
 
 
-def inspect(path: Path, key: bytes) -> Counter[str]:
-    """Everything that is wrong with a space's database: how many of what. Reads only.
+def inspect(path: Path, key: bytes) -> tuple[Counter[str], Unsealed | None]:
+    """Everything that is wrong with a space's database: how many of what; and what a machine has last seen unsealed in it. Reads only.
 
     Raises:
         StorageError: it cannot be opened.
@@ -158,14 +168,14 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
     try:
         wrong: Counter[str] = Counter()
         if store.schema_version() < migrations()[-1][0]:
-            return wrong  # of an older version: it is upgraded when it is opened, and looked at then
+            return wrong, None  # of an older version: it is upgraded when it is opened, and looked at then
         for found in store.examine():
             for breach in found:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
         for breach in store.breaches(limit=BREACHES):
             if breach.healed_at is None and breach.what in LOSSES:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
-        return wrong
+        return wrong, unsealed(store)
     finally:
         store.close()
 

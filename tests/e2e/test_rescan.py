@@ -117,6 +117,7 @@ def test_all_that_was_stored_in_clear_is_sealed(daemon: Daemon, tmp_path: Path) 
     revisions = {one["path"]: one["revisions"] for one in look["documents"]}
     assert (revisions["memory/deploy.md"], revisions["memory/gone.md"]) == ([1, 2], [1])
     assert "6, seen" in laptop.run("status")
+    assert "credentials of laptop: 6 stored in clear" in daemon.run("doctor", code=1)
     assert traces(daemon, 1, 2, 3, 4, 5, 6) == [1, 2, 3, 4, 5, 6]
 
     done = rescanned(laptop, "--yes")
@@ -124,6 +125,7 @@ def test_all_that_was_stored_in_clear_is_sealed(daemon: Daemon, tmp_path: Path) 
     assert traces(daemon, 1, 2, 3, 4, 5, 6) == []
     assert rescanned(laptop, "--dry-run")["findings"] == {}
 
+    assert "ok       credentials of laptop" in daemon.run("doctor")
     found = laptop.json("search", "kestrel relay")["results"][0]
     assert found["path"] == "memory/relay.md"
     assert "(sealed:github-token:" in found["snippet"]
