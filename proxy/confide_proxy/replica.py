@@ -99,6 +99,8 @@ class Replica:
         missing = {path: state for path, state in confirmed.items() if path not in present}
         gone = await asyncio.to_thread(gone_of, self.folder, missing, report)
         body: dict[str, Any] = {"project": self.folder.project, "entries": entries, "gone": gone}
+        # What was stored in clear may have been sealed in its place: the same revision, and another text than was agreed on.
+        sealed = [entry for entry in entries if entry[2] and not confirmed[entry[0]].is_of(entry[1])]
         if len(entries) >= _DIGEST_FROM:
             buckets = await self._differing(entries)
             for path, _ in gone:
@@ -106,6 +108,7 @@ class Replica:
                     await self._forget(path, confirmed[path])
             gone = [item for item in gone if bucket_of(item[0]) in buckets]
             if not buckets:
+                await self._agree(sealed, {})
                 await self._run([(path, self._send) for path in in_clear], report, None)
                 return report
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
@@ -113,6 +116,7 @@ class Replica:
         answer = await self._link.request("compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
+        await self._agree(sealed, answer)
         pulled = {path for path, *_ in answer["pull"]}
         for path in {path for path, _ in gone} - pulled:
             await self._forget(path, confirmed[path])
@@ -125,6 +129,14 @@ class Replica:
     def is_sealed_otherwise(self) -> bool:
         """Whether files would be sealed otherwise now than when they were last compared: a comparison finds which."""
         return self._compared_as not in (None, self.folder.mark)
+
+    async def _agree(self, entries: list[tuple[str, str, int]], answer: dict[str, Any]) -> None:
+        """Note those of the entries that the daemon has just so, about which its answer to a comparison says nothing."""
+        named = {str(path) for kind in ("adopt", "pull", "drop") for path, *_ in answer.get(kind, ())}
+        named.update(map(str, answer.get("send", ())))
+        same = [entry for entry in entries if entry[0] not in named]
+        hashes = {path: digest for path, digest, _ in same}
+        await asyncio.to_thread(self._adopt, [[path, base] for path, _, base in same], hashes)
 
     async def _forget(self, path: str, was: Confirmed) -> None:
         async with self._paths.held(path):

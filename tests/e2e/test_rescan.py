@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support import residue
 from tests.support.forked import run
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, Daemon, Machine, running_daemon
+from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, NO_MODEL, Daemon, Machine, running_daemon
 from tests.support.transcripts import ClaudeSession, text
 
 from confide_crypto.errors import ConnectionLost
@@ -36,6 +36,10 @@ def token(number: int) -> str:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    home = tmp_path / "daemon" / "server-home"
+    home.mkdir(parents=True)
+    # The key of the database is at hand where it is the server's.
+    (home / "daemon.toml").write_text(NO_MODEL + '[at_rest]\ncustody = "server"\n')
     with running_daemon(tmp_path / "daemon") as running:
         yield running
 
@@ -133,6 +137,34 @@ def test_all_that_was_stored_in_clear_is_sealed(daemon: Daemon, tmp_path: Path) 
     assert token(3) in deploy.read_text()
     assert token(4) in (laptop.project / "memory/relay.md").read_text()
     assert traces(daemon, 1, 2, 3, 4, 5, 6) == []
+
+
+def test_files_in_clear_stay_and_both_machines_agree(daemon: Daemon, tmp_path: Path) -> None:
+    """Neither file loses its plaintext, nor an edit that was not sent yet; nothing is merged, doubled or stored in clear again."""
+    laptop, desk = joined(daemon, tmp_path, "laptop"), joined(daemon, tmp_path, "desk")
+    desk.run("device", "ls")
+    laptop.run("device", "approve", "desk", "--yes")
+    desk.run("device", "confirm", "--yes")
+    plan = f"# Plan\n\nThe pipeline runs with {token(1)} at night.\n"
+    other = f"# Other\n\nThe mirror runs with {token(2)}.\n"
+    laptop.write("memory/plan.md", plan)
+    laptop.write("memory/other.md", other)
+    laptop.run("sync")
+    desk.run("sync")
+    desk.write("memory/plan.md", plan + "\nDesk adds a line.\n")
+    for machine in (laptop, desk):
+        configure(machine)
+    assert rescanned(laptop, "--yes")["sealedTexts"] == 2
+    for machine in (laptop, desk, laptop, desk):
+        machine.run("sync")
+    for machine in (laptop, desk):
+        assert (machine.project / "memory/plan.md").read_text() == plan + "\nDesk adds a line.\n"
+        assert (machine.project / "memory/other.md").read_text() == other
+        assert machine.json("status")["pendingUploads"] == 0
+    plans = laptop.json("history", "memory/plan.md")["revisions"]
+    others = laptop.json("history", "memory/other.md")["revisions"]
+    assert ([one["revision"] for one in plans], [one["revision"] for one in others]) == ([2, 1], [1])
+    assert traces(daemon, 1, 2) == []
 
 
 def test_killed_at_any_point_it_is_begun_again(daemon: Daemon, tmp_path: Path) -> None:
