@@ -43,6 +43,7 @@ from confide_daemon.sealing.desk import RosterDesk
 from confide_daemon.sealing.record_requests import RecordRequests
 from confide_daemon.sealing.requests import RosterRequests
 from confide_daemon.sealing.rescan_requests import RescanRequests
+from confide_daemon.sealing.sensitivity import SensitivityRequests
 from confide_daemon.space import PutResult, Space
 from confide_daemon.spaces import Spaces
 from confide_daemon.tools.catalogue import catalogue, fingerprint
@@ -141,8 +142,10 @@ class Session:
         self._exchange.serve(records.operations)
         rescans = RescanRequests(space, lambda: self.grants).operations
         self._exchange.serve(rescans)
+        sensitivity = SensitivityRequests(space, lambda: self.grants).operations
+        self._exchange.serve(sensitivity)
         # Of more projects than a machine attaches, or of the space as a whole.
-        self._unattached = {"transcript", "import", "export", "refill", *records.operations, *rescans}
+        self._unattached = {"transcript", "import", "export", "refill", *records.operations, *rescans, *sensitivity}
 
     @property
     def grants(self) -> Grants:

@@ -12,7 +12,7 @@ from confide_proxy.errors import DaemonMissingError, NotJoinedError
 if TYPE_CHECKING:
     from confide_proxy.journal import Counts
 
-LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled"})
+LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled", "locked"})
 """Codes of refusals (PROTOCOL.md 7.2) that are about the moment, not about what was asked."""
 _WAITING_DENIALS: Final = frozenset({"disabled", "busy"})
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from confide_crypto.connection import Connection
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
+from confide_proxy import catalogue as catalogues
 from confide_proxy import projects
 from confide_proxy.config import ProxyConfig
 from confide_proxy.dialing import open_connection
@@ -24,6 +25,7 @@ from confide_proxy.key_rotation import MachineKeys
 from confide_proxy.link import attach
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.sealing.calls import Asked, SealedCalls
 from confide_proxy.sealing.space_sealing import Sealing
 from confide_proxy.session import attach_body
 from confide_proxy.sync_report import SyncReport
@@ -61,9 +63,10 @@ class Client:
         self._serving: asyncio.Task[None] | None = None
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._progress: dict[int, Progress] = {}
-        self.files = Files(paths, config, project)
         self._machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, self._machine)
+        self.sealed = SealedCalls(self.sealing, project.name)
+        self.files = Files(paths, config, project, sealing=self.sealing)
         self.since = 0.0
         self.round_trip_s = 0.0
         self.space = ""
@@ -115,7 +118,9 @@ class Client:
             return None
         from confide_proxy.transcripts.stream import send_all
 
-        return await send_all(self._paths, self._config, self.connection, self.space, force=force, progress=progress)
+        return await send_all(
+            self._paths, self._config, self.connection, self.space, self.sealing, force=force, progress=progress
+        )
 
     async def pending_transcripts(self) -> int | None:
         """How many bytes of transcripts have not been gone through; None where none are configured."""
@@ -137,9 +142,14 @@ class Client:
         """The structured content of a tool's result; `more_meta` goes along in the call's `_meta`.
 
         Raises:
+            BlockedError, UnsealableError: what is said may not leave, or cannot be sealed.
             RequestError, ToolError: the tool answered with an error, of a known kind or not.
             ConnectionLost, TimeoutError: from the link.
         """
+        said = (more_meta or {}).get(catalogues.META_SAID)
+        is_lookup = catalogues.load(self._paths.catalogue).is_read_only(tool)
+        asked = Asked(tool, arguments, self._project.name, said)
+        given = await self.sealed.arguments(self.connection, asked, is_lookup=is_lookup)
         identifier = len(self._answers) + 1
         meta: dict[str, Any] = {
             f"{_META}protocolVersion": _PROTOCOL,
@@ -154,7 +164,7 @@ class Client:
             "jsonrpc": "2.0",
             "id": identifier,
             "method": "tools/call",
-            "params": {"name": tool, "arguments": arguments, "_meta": meta},
+            "params": {"name": tool, "arguments": given, "_meta": meta},
         }
         answer = self._answers[identifier] = asyncio.get_running_loop().create_future()
         await self.connection.send_message(json.dumps(message, ensure_ascii=False).encode())

@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from confide_proxy import frugal, markdown
 from confide_proxy.errors import FolderError
 from confide_proxy.folder import Folder
-from confide_proxy.journal import Entry, Journal
+from confide_proxy.journal import Entry
 from confide_proxy.local_index import LocalIndex, Name
 from confide_proxy.markdown import Piece
 
@@ -72,10 +72,18 @@ class View:
     unread: int = 0
 
 
+class Queue(Protocol):
+    """What waits for the daemon."""
+
+    def waiting(self, targets: frozenset[str]) -> list[Entry]:
+        """As `Journal.waiting`."""
+        ...
+
+
 class LocalMemory:
     """The folders of one session. Methods block; any thread may call them."""
 
-    def __init__(self, folders: Iterable[Folder], journal: Journal) -> None:
+    def __init__(self, folders: Iterable[Folder], journal: Queue) -> None:
         self.folders = {folder.project: folder for folder in folders}
         self._journal = journal
         self._index: LocalIndex | None = None

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_proxy import local_answers, projects, queued_changes
@@ -18,11 +18,14 @@ from confide_proxy.absence import Answer, Trouble, told
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
 from confide_proxy.folder import Folder
-from confide_proxy.journal import Counts, Journal, new_id
+from confide_proxy.journal import Counts, Entry, Journal, new_id
 from confide_proxy.local_memory import LocalMemory
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
 from confide_proxy.tool_arguments import checked
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.calls import SealedCalls
 
 ANSWER_DEADLINE_S: Final = 7.5
 """With the two seconds in which it is decided that the link is down, within the ten that a call has."""
@@ -45,16 +48,17 @@ class Said:
 
 
 class Offline:
-    """The answers for one project of this machine."""
+    """The answers for one project of this machine. What waits is kept as it was said, and shown as it will be sealed."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, project: Project) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, project: Project, sealed: SealedCalls) -> None:
         limit = config.max_file_kib * 1024
         folders = [Folder(project.name, project.root, config.extra, limit)]
         if project.name != projects.GLOBAL:
             folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
         self._project = project.name
         self.journal = Journal(paths.journal)
-        self._memory = LocalMemory(folders, self.journal)
+        self._sealed = sealed
+        self._memory = LocalMemory(folders, queued_changes.ShownQueue(self.journal, self._shown))
 
     async def ask(self, call: Said, trouble: Trouble) -> Answer:
         """Answer a call without the daemon.
@@ -64,6 +68,7 @@ class Offline:
             TimeoutError: not in the time that a call has.
         """
         async with asyncio.timeout(ANSWER_DEADLINE_S):
+            await self._sealed.recall()
             return await asyncio.to_thread(self._answer, call, trouble)
 
     async def answer(self, call: Said, trouble: Trouble) -> Answer:
@@ -114,14 +119,21 @@ class Offline:
             lines.append(waiting)
         return Answer("\n".join(lines))
 
+    def _shown(self, entry: Entry) -> Mapping[str, Any]:
+        from confide_proxy.sealing.calls import Asked
+
+        return self._sealed.shown(Asked(entry.tool, entry.arguments, entry.project, entry.said))
+
     def _queue(self, call: Said, trouble: Trouble) -> Answer:
         arguments = checked(call.tool, call.arguments)
         if trouble.is_final:
             raise ToolError(f"not stored: {trouble.sentence}", hint=trouble.hint)
         said = call.said or datetime.now().astimezone().isoformat(timespec="seconds")
         wish = queued_changes.Wish(call.tool["name"], self._project, arguments, said, call.operation or new_id())
+        # What may not leave at all is refused now; what it is called follows from what the daemon will get.
+        shown = self._shown(wish.entry(""))
         if wish.tool == "memory_store" and not queued_changes.is_note(wish):
             entry = local_answers.entry(self._project, arguments, said, wish.operation)
             return local_answers.stored(entry, self.journal.append(entry), trouble)
-        entry = queued_changes.entry(wish)
-        return queued_changes.answer(entry, self.journal.append(entry), trouble)
+        entry = queued_changes.entry(wish, shown)
+        return queued_changes.answer(entry, shown, self.journal.append(entry), trouble)

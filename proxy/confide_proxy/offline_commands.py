@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confide_crypto.errors import ConfideError, RequestError
 from confide_proxy import catalogue as catalogues
 from confide_proxy.catalogue import META_OPERATION, META_SAID
-from confide_proxy.errors import FolderError, ToolError
+from confide_proxy.errors import BlockedError, FolderError, ToolError, UnsealableError
 from confide_proxy.journal import Counts, Journal, is_empty, new_id
 from confide_proxy.projects import Project
 from confide_proxy.tunnel import RELINK_DEADLINE_S
@@ -60,7 +60,7 @@ async def call(
                 except (RequestError, FolderError) as error:
                     note([f"the files here could not be compared: {error}"])
             return await client.call(tool, arguments, more_meta=meta)
-    except (RequestError, ToolError):
+    except (RequestError, ToolError, BlockedError, UnsealableError):
         raise
     except (ConfideError, TimeoutError) as error:
         if catalogue.offline(tool) == "fail":
@@ -81,7 +81,7 @@ async def send_queue(client: Client, here: Here, note: Note) -> bool:
 
     try:
         async with asyncio.timeout(SEND_DEADLINE_S):
-            outcome = await Replay(Journal(here.paths.journal), here.paths.seats).run(client.connection)
+            outcome = await Replay(Journal(here.paths.journal), here.paths.seats, client.sealed).run(client.connection)
     except TimeoutError:
         note(["not everything that waits on this machine could be sent in time"])
         return False
@@ -115,12 +115,16 @@ async def _without(
     here: Here, project: Project, asked: Any, error: BaseException | None, began: float, *, is_behind: bool = False
 ) -> dict[str, Any]:
     from confide_proxy.absence import Trouble
+    from confide_proxy.key_rotation import MachineKeys
     from confide_proxy.offline import Offline
+    from confide_proxy.sealing.calls import SealedCalls
+    from confide_proxy.sealing.space_sealing import Sealing
 
     trouble = Trouble(error if isinstance(error, ConfideError) else None, began, is_behind)
     if error is not None and (trouble.is_told or (trouble.is_final and asked.operation)):
         raise error
-    answer = await Offline(here.paths, here.config, project).ask(asked, trouble)
+    sealed = SealedCalls(Sealing(here.paths, here.config, MachineKeys(here.paths)), project.name)
+    answer = await Offline(here.paths, here.config, project, sealed).ask(asked, trouble)
     if answer.structured is None:
         raise error or ToolError(answer.text)
     return answer.structured

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from confide_crypto.errors import ConfideError
 from confide_proxy.absence import Answer, Trouble
 from confide_proxy.errors import ToolError
-from confide_proxy.journal import Entry
+from confide_proxy.journal import Entry, Journal
 from confide_proxy.note_names import names_of
 from confide_proxy.projects import GLOBAL
 
@@ -63,13 +64,39 @@ class Wish:
         )
 
 
+class ShownQueue:
+    """What waits, with its arguments as the daemon will get them: no answer to an agent holds more than the daemon's would."""
+
+    def __init__(self, journal: Journal, shown: Callable[[Entry], Mapping[str, Any]]) -> None:
+        self._journal = journal
+        self._shown = shown
+        self._known: dict[str, Entry] = {}
+
+    def waiting(self, targets: frozenset[str]) -> list[Entry]:
+        """As `Journal.waiting`."""
+        entries = self._journal.waiting(targets)
+        known = {each.id: self._known.get(each.id) or self._as_shown(each) for each in entries}
+        self._known = known
+        return list(known.values())
+
+    def _as_shown(self, entry: Entry) -> Entry:
+        try:
+            return replace(entry, arguments=dict(self._shown(entry)))
+        except ConfideError as error:
+            # The policy has changed since it was said, and blocks it now.
+            return replace(entry, arguments={**entry.arguments, "content": f"({error})"})
+
+
 def is_note(wish: Wish) -> bool:
     """Whether it stores a note, which gets a file of its own."""
     return wish.tool == "memory_store" and not NOTE_FIELDS.isdisjoint(wish.arguments)
 
 
-def entry(wish: Wish) -> Entry:
+def entry(wish: Wish, shown: Mapping[str, Any]) -> Entry:
     """What it is queued as.
+
+    Args:
+        shown: the arguments as the daemon will get them, after which a new note is called.
 
     Raises:
         ToolError: it is not one that the daemon would take, or not one that can wait.
@@ -77,7 +104,7 @@ def entry(wish: Wish) -> Entry:
     if "content" in wish.arguments and _CONTROL.search(wish.arguments["content"]):
         raise ToolError("the text holds NUL characters, so it is not markdown")
     if is_note(wish):
-        return _new_note(wish)
+        return _new_note(wish, shown)
     check = _CHECKS.get(wish.tool)
     if check is None:
         raise ToolError(
@@ -90,14 +117,14 @@ def entry(wish: Wish) -> Entry:
     return wish.entry(named, target)
 
 
-def answer(kept: Entry, waiting: int, trouble: Trouble) -> Answer:
-    """The result for a call that was queued; `waiting` is how many are."""
+def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble) -> Answer:
+    """The result for a call that was queued; `shown` are its arguments as the daemon will get them, `waiting` is how many wait."""
     others = f"; {waiting} wait now" if waiting > 1 else ""
     warning = f"queued on this machine, since {trouble.sentence}; it is sent as soon as the link is back{others}"
     structured: dict[str, Any] = {"queued": True, "onDisk": False, "warnings": [warning, *trouble.hints]}
     arguments = kept.arguments
     if kept.tool == "memory_store":
-        identity, _ = names_of(arguments, kept.said, kept.id)
+        identity, _ = names_of(shown, kept.said, kept.id)
         structured |= {
             "path": kept.path,
             "project": kept.target,
@@ -122,7 +149,7 @@ def answer(kept: Entry, waiting: int, trouble: Trouble) -> Answer:
     return Answer("\n".join([told, *(f"warning: {text}" for text in structured["warnings"])]), structured)
 
 
-def _new_note(wish: Wish) -> Entry:
+def _new_note(wish: Wish, shown: Mapping[str, Any]) -> Entry:
     arguments = wish.arguments
     scope, task, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
     if "path" in arguments or "heading" in arguments or arguments.get("mode", "append") != "append":
@@ -141,7 +168,7 @@ def _new_note(wish: Wish) -> Entry:
         raise ToolError("'relation' needs 'relatedTo'", hint="the ids of the notes it is a relation to")
     target = GLOBAL if scope == "global" else project or wish.project
     _check_target(wish, target)
-    return wish.entry(names_of(arguments, wish.said, wish.operation)[1], target)
+    return wish.entry(names_of(shown, wish.said, wish.operation)[1], target)
 
 
 def _check_target(wish: Wish, target: str) -> None:

@@ -1,20 +1,26 @@
 """Sends what waits in the journal once the daemon can be reached: in order, each made once by its operation's id, by one process at a time.
 
 What the daemon refuses for good is buried with its reason and does not hold up the rest; what it cannot do now is tried again later.
+Each is sealed right before it is sent; until this machine can, it waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_proxy.absence import LATER
+from confide_proxy.errors import BlockedError, JournalError, StateError, ToolError
 from confide_proxy.journal import Entry, Journal, is_empty
 from confide_proxy.seat import LOOK_AGAIN_S, Seat
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.calls import SealedCalls
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
@@ -41,10 +47,11 @@ class Outcome:
 
 
 class Replay:
-    """The replay of one process. `seats` is the folder of the machine's seats."""
+    """The replay of one process. `seats` is the folder of the machine's seats, `sealed` seals what is sent."""
 
-    def __init__(self, journal: Journal, seats: Path) -> None:
+    def __init__(self, journal: Journal, seats: Path, sealed: SealedCalls) -> None:
         self._journal = journal
+        self._sealed = sealed
         self._seat = Seat(seats, "journal")
 
     async def run(self, link: Asks) -> Outcome:
@@ -67,7 +74,7 @@ class Replay:
         sent = refused = 0
         while entry := await asyncio.to_thread(self._journal.first):
             try:
-                await self._send(entry, link)
+                await self._send(entry, await self._arguments(entry, link), link)
             except TimeoutError:
                 return Outcome(sent, refused, "the daemon did not answer in time")
             except RequestError as error:
@@ -77,11 +84,26 @@ class Replay:
                 await asyncio.to_thread(self._journal.bury, entry, error.code, why)
                 refused += 1
                 continue
+            except (ConnectionLost, StateError, JournalError):
+                raise
+            except ConfideError as error:
+                # No word of the daemon's about this call: it cannot be sealed here yet, or the list of devices is not to be believed.
+                return Outcome(sent, refused, f"{error}; {error.hint}" if error.hint else str(error))
             await asyncio.to_thread(self._journal.done, entry.id)
             sent += 1
         return Outcome(sent, refused)
 
-    async def _send(self, entry: Entry, link: Asks) -> None:
+    async def _arguments(self, entry: Entry, link: Asks) -> Mapping[str, Any]:
+        """What the entry says, as it may leave. Raises as `SealedCalls.arguments`, RequestError for what may not."""
+        from confide_proxy.sealing.calls import Asked
+
+        try:
+            asked = Asked(entry.tool, entry.arguments, entry.project, entry.said)
+            return await self._sealed.arguments(link, asked, is_lookup=False)
+        except (BlockedError, ToolError) as error:
+            raise RequestError("denied", str(error), error.hint) from error
+
+    async def _send(self, entry: Entry, arguments: Mapping[str, Any], link: Asks) -> None:
         if time.time() - entry.at > KNOWN_S:
             problem = "it waited for so long that nobody knows whether it was made"
             raise RequestError("conflict", problem, "see whether it was, and else send it again: confide queue retry")
@@ -90,7 +112,7 @@ class Replay:
             "operation": entry.id,
             "said": entry.said,
             "tool": entry.tool,
-            "arguments": entry.arguments,
+            "arguments": arguments,
         }
         for pause_s in PAUSES_S:
             try:

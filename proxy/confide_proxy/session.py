@@ -20,9 +20,10 @@ from confide_proxy.key_rotation import MachineKeys
 from confide_proxy.link import Callbacks, Link
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.sealing.calls import SealedCalls
 from confide_proxy.sealing.space_sealing import Sealing
 from confide_proxy.standin import StandIn
-from confide_proxy.streamer import Streamer
+from confide_proxy.streamer import Streamer, logged
 from confide_proxy.tunnel import Tunnel
 from confide_proxy.version import VERSION
 
@@ -49,9 +50,9 @@ class Session:
         self._config = config
         self._tunnel = tunnel
         self._is_crowded = is_crowded
-        self.files = Files(paths, config, project)
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
+        self.files = Files(paths, config, project, sealing=self.sealing)
         bodies = {name: attach_body(name, config) for name in (project.name, projects.GLOBAL)}
         callbacks = Callbacks(
             on_up=self._on_up,
@@ -66,7 +67,8 @@ class Session:
         )
         self.link = Link(paths, config, list(bodies.values()), callbacks, machine)
         self._streamer = Streamer(paths.seats, self.files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
-        tunnel.attach(self.link, StandIn(paths, config, project, self.link))
+        sealed = SealedCalls(self.sealing, project.name)
+        tunnel.attach(self.link, StandIn(paths, config, project, self.link, sealed), sealed)
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -78,7 +80,7 @@ class Session:
             if self._config.transcripts:
                 from confide_proxy.transcripts.stream import Transcripts  # only who asks for it pays for it
 
-                group.create_task(Transcripts(self._paths, self._config, self.link).run())
+                group.create_task(Transcripts(self._paths, self._config, self.link, self.sealing).run())
 
     async def _on_message(self, data: bytes) -> None:
         # A client that reads more slowly than the daemon writes holds the daemon back; a flood must not end its session.
@@ -89,7 +91,7 @@ class Session:
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         if op != "roster":
             return await self.files.on_request(op, body)
-        self._spawn(self.sealing.look_again(self.link))
+        self._spawn(self._look_again())
         return {}
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
@@ -105,9 +107,13 @@ class Session:
         self._tunnel.on_down(reason)
 
     async def _on_renewed(self, attached: dict[str, Any]) -> None:
-        self._spawn(self.sealing.look_again(self.link, attached))
+        self._spawn(self._look_again(attached))
         self._tunnel.on_renewed()
         self._streamer.on_renewed(self._spawn)
+
+    async def _look_again(self, attached: dict[str, Any] | None = None) -> None:
+        await self.sealing.look_again(self.link, attached)
+        await logged(self.files.reseal(), "sealing files anew")
 
     async def _refresh_catalogue(self, current: str) -> None:
         data = self._tunnel.catalogue.data

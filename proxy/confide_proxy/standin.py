@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from confide_proxy.link import Link
     from confide_proxy.offline import Offline
     from confide_proxy.replay import Replay
+    from confide_proxy.sealing.calls import SealedCalls
 
     Facts = tuple[ConfideError | None, float, bool]
     """Reason, since and is_behind of `absence.Trouble`."""
@@ -41,9 +42,10 @@ LONGEST_PAUSE_S: Final = 30.0
 
 
 class StandIn:
-    """One session's; runs in its event loop. `link` is that of the session."""
+    """One session's; runs in its event loop. `link` is that of the session, `sealed` seals what it says."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, project: Project, link: Link) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, project: Project, link: Link, sealed: SealedCalls) -> None:
+        self._sealed = sealed
         self._paths = paths
         self._config = config
         self._project = project
@@ -200,7 +202,7 @@ class StandIn:
     async def _send(self, sent: Callable[[], None]) -> None:
         from confide_proxy.replay import Replay
 
-        self._replay = self._replay or Replay(self._ready().journal, self._paths.seats)
+        self._replay = self._replay or Replay(self._ready().journal, self._paths.seats, self._sealed)
         pause_s, told = FIRST_PAUSE_S, ""
         while True:  # until the link goes down, which `on_down` cancels this for
             try:
@@ -226,7 +228,7 @@ class StandIn:
         if self._offline is None:
             from confide_proxy.offline import Offline
 
-            self._offline = Offline(self._paths, self._config, self._project)
+            self._offline = Offline(self._paths, self._config, self._project, self._sealed)
         return self._offline
 
     def _forget(self) -> None:

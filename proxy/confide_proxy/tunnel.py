@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_proxy import catalogue as catalogues
 from confide_proxy import jsonrpc
-from confide_proxy.calls import Call, Line, Outgoing
+from confide_proxy.calls import Call, Line, Outgoing, Preparing
 from confide_proxy.catalogue import Catalogue
 from confide_proxy.errors import KeyLockedError
 from confide_proxy.jsonrpc import METHOD_NOT_FOUND, UNAVAILABLE, encoded, key, with_operation
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from confide_proxy.link import Link
+    from confide_proxy.sealing.calls import SealedCalls
     from confide_proxy.standin import StandIn
 
 MAX_IN_FLIGHT = 256
@@ -69,6 +70,7 @@ class Tunnel:
         self._shown: list[Any] | None = None
         self._link: Link | None = None
         self._standin: StandIn | None = None
+        self._sealed: SealedCalls | None = None
         self._subscribed: dict[str, bytes] = {}
         self._outgoing = Outgoing()
         self._is_live = False
@@ -79,9 +81,9 @@ class Tunnel:
         """What is answered locally."""
         return self._catalogue
 
-    def attach(self, link: Link, standin: StandIn) -> None:
-        """The link exists now, and what answers while it is down; before this only `answer_locally` works."""
-        self._link, self._standin = link, standin
+    def attach(self, link: Link, standin: StandIn, sealed: SealedCalls) -> None:
+        """The link exists now, what answers while it is down, and what seals; before this only `answer_locally` works."""
+        self._link, self._standin, self._sealed = link, standin, sealed
 
     # -- from the client ------------------------------------------------------------------------------------------
 
@@ -131,9 +133,15 @@ class Tunnel:
         self._call(message, line)
 
     async def send(self) -> None:
-        """Pass the lines up, in order, for as long as the task lives."""
+        """Pass the lines up, sealed and in order, for as long as the task lives."""
         assert self._link is not None
-        await self._outgoing.run(self._link)
+        assert self._sealed is not None
+        sealed = self._sealed
+
+        async def prepared(link: Link, line: bytes) -> bytes:
+            return await sealed.prepared(link, line, self._catalogue)
+
+        await self._outgoing.run(self._link, Preparing(sealed.is_plain, prepared, self._on_unsent))
 
     # -- from the link --------------------------------------------------------------------------------------------
 
@@ -347,6 +355,21 @@ class Tunnel:
             )
             self._link.abandon()
 
+    def _on_unsent(self, line: Line, error: Exception) -> None:
+        """A line could not be sealed, or what it names could not be left with the daemon: it does not go up."""
+        from confide_proxy.absence import LATER
+
+        call = line.call
+        identifier = next((name for name, one in self._calls.items() if one is call), None)
+        if call is None or identifier is None or not line.is_wanted:
+            return
+        is_for_now = isinstance(error, TimeoutError) or (isinstance(error, RequestError) and error.code in LATER)
+        if is_for_now and call.offline == "queue":
+            reason = error if isinstance(error, ConfideError) else None
+            self._do_without(identifier, call, _told(error), since=time.time(), reason=reason)
+        else:
+            self._give_up(identifier, _told(error))
+
     def _cancel(self, message: dict[str, Any]) -> Call | None:
         # MCP, "Cancellation": no answer follows. A call that has not been sent yet must not be carried out any more.
         params = message.get("params")
@@ -410,10 +433,18 @@ class Tunnel:
             why = _sentence(reason) if reason else "the daemon is still being reached; try again"
             self._do_without(identifier, call, why)
 
-    def _do_without(self, identifier: str, call: Call, why: str, *, since: float | None = None) -> None:
+    def _do_without(
+        self,
+        identifier: str,
+        call: Call,
+        why: str,
+        *,
+        since: float | None = None,
+        reason: ConfideError | None = None,
+    ) -> None:
         """Answer a call without the daemon; with an error that says why, where this machine knows no tool of that name.
 
-        `since` says when the daemon was last heard of, where the link itself knows nothing yet.
+        `since` says when the daemon was last heard of, where the link itself knows nothing yet, and `reason` what it said.
         """
         assert self._link is not None
         assert self._standin is not None
@@ -423,7 +454,7 @@ class Tunnel:
         call.is_taken = True
         if call.timer:
             call.timer.cancel()
-        facts = (None, since, False) if since else (self._link.reason, self._link.since, self._is_live)
+        facts = (reason, since, False) if since else (self._link.reason, self._link.since, self._is_live)
 
         def answered(result: dict[str, Any]) -> None:
             if self._calls.get(identifier) is call:
@@ -481,6 +512,14 @@ class Tunnel:
 
     def _send(self, message: dict[str, Any]) -> None:
         self._write(encoded(message) + b"\n")
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "the daemon did not answer in time; confide status shows how it is"
+    if isinstance(error, ConfideError):
+        return f"{error}\nhint: {error.hint}" if error.hint else str(error)
+    return "the message could not be sealed on this machine, so it was not sent"
 
 
 def _sentence(reason: ConfideError) -> str:

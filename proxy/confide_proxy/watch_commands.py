@@ -92,6 +92,7 @@ class Watch:
         from confide_proxy.files import Files
         from confide_proxy.key_rotation import MachineKeys
         from confide_proxy.link import Callbacks, Link
+        from confide_proxy.sealing.calls import SealedCalls
         from confide_proxy.sealing.space_sealing import Sealing
         from confide_proxy.session import attach_body
         from confide_proxy.standin import StandIn
@@ -103,7 +104,7 @@ class Watch:
         self._group: asyncio.TaskGroup | None = None
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
-        self._files = Files(paths, config, *served, on_report=teller.report)
+        self._files = Files(paths, config, *served, sealing=self.sealing, on_report=teller.report)
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
             on_up=self._on_up,
@@ -120,7 +121,8 @@ class Watch:
         # machine does not keep the others down.
         self.link = Link(paths, config, [bodies[projects.GLOBAL]], callbacks, machine)
         self._streamer = Streamer(paths.seats, self._files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
-        self._standin = StandIn(paths, config, served[0], self.link)
+        sealed = SealedCalls(self.sealing, served[0].name)
+        self._standin = StandIn(paths, config, served[0], self.link, sealed)
 
     async def run(self) -> None:
         """Stream until cancelled."""
@@ -154,13 +156,19 @@ class Watch:
         if op != "roster":
             return await self._files.on_request(op, body)
         assert self._group is not None
-        self._group.create_task(self.sealing.look_again(self.link))
+        self._group.create_task(self._look_again())
         return {}
 
     async def _on_renewed(self, attached: dict[str, Any]) -> None:
         assert self._group is not None
-        self._group.create_task(self.sealing.look_again(self.link, attached))
+        self._group.create_task(self._look_again(attached))
         self._streamer.on_renewed(self._group.create_task)
+
+    async def _look_again(self, attached: dict[str, Any] | None = None) -> None:
+        from confide_proxy.streamer import logged
+
+        await self.sealing.look_again(self.link, attached)
+        await logged(self._files.reseal(), "sealing files anew")
 
 
 def grouped(served: Iterable[Project]) -> list[list[Project]]:
@@ -192,7 +200,7 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
         if config.transcripts:
             from confide_proxy.transcripts.stream import Transcripts
 
-            tasks.append(group.create_task(Transcripts(paths, config, watches[0].link).run()))
+            tasks.append(group.create_task(Transcripts(paths, config, watches[0].link, watches[0].sealing).run()))
         ended.add_done_callback(lambda _ended: stop.set())
         await stop.wait()
         # A thread that waits for a disk must not keep a process that was told to end.

@@ -15,6 +15,7 @@ from confide_daemon.notes import naming, suggestions
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Looked
 from confide_daemon.notes.neighbours import Near
+from confide_daemon.sealing import sensitivity
 from confide_daemon.space import Operation, PutResult
 from confide_daemon.store import NoteRow
 from confide_daemon.tools import note_form
@@ -121,6 +122,7 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     await context.machine.flush(project, path)
     grants = context.grants
     grants.require_write(project, path)  # a machine that answers late must not outlast its grant
+    await sensitivity.refuse_plain_onto(context.space, project, path, content)
     change = context.space.append if arguments["mode"] == "append" else context.space.replace
     result = await change(project, path, content, heading=heading, author=grants.alias, operation=operation)
     if result.repeated and not result.hash:
@@ -135,6 +137,8 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     asked_project, task_id = note_form.place(context, arguments)
     project = _project(context, asked_project)
     draft = note_form.draft(context, arguments, task_id)
+    if draft.sensitive:
+        sensitivity.refuse_plain(draft.body)
     grants = context.grants
     grants.require_write(project, naming.folder_of(task_id))
     asked = json.dumps([DEFINITION.name, project, arguments], sort_keys=True, default=str)

@@ -8,6 +8,7 @@ from typing import Any
 from confide_daemon.errors import ToolError
 from confide_daemon.notes import changes as texts
 from confide_daemon.notes import circles
+from confide_daemon.sealing import sensitivity
 from confide_daemon.space import PutResult
 from confide_daemon.store import Store
 from confide_daemon.tools import changes, get, note_form
@@ -88,7 +89,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     row = await changes.writable(context, identity)
     for other in stated[1] if stated else ():
         await context.space.notes.row(other, changes.reachable(context))
-    change = texts.of_fields(fields, arguments.get("content"), stated, now=changes.moment(context))
+    content = arguments.get("content")
+    change = sensitivity.sealed_only(texts.of_fields(fields, content, stated, now=changes.moment(context)), content)
     result = await context.space.notes.edit(
         row,
         change,

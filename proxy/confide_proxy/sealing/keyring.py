@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 TRIES: Final = 4
 """To extend a roster that others extend too: each try begins with what they have made of it."""
 _GONE: Final = "the daemon may have been restored from an old copy: connect with the machine that began the space, or made the last change"
+_UNTIL: Final = "nothing is sealed here until the daemon shows a list of devices that goes on from what this machine has seen"
 Make = Callable[["Roster", "SpaceKeys | None"], "Roster | None"]
 """Of the roster and this machine's keys, the roster with one entry more; None if there is nothing to do (any more)."""
 
@@ -82,6 +83,11 @@ class Keyring:
         except ConfideError as error:
             self._fail(error)
 
+    async def recall(self) -> None:
+        """As `load`, in a thread, and never while a connection brings the keys."""
+        async with self._turn:
+            await asyncio.to_thread(self.load)
+
     async def open(self, link: Asks, attached: dict[str, Any]) -> None:
         """Have the keys as of this connection. Costs no question where the daemon has no news; what is wrong is the `problem`.
 
@@ -107,7 +113,7 @@ class Keyring:
                     self._fail(error)
             except ConfideError as error:
                 log.warning("no keys of this space: %s", type(error).__name__)
-                self._fail(error)
+                self._refuse(error)
 
     async def refresh(self, link: Asks) -> None:
         """Have the roster's news, and do what a device has to do about them.
@@ -123,7 +129,7 @@ class Keyring:
             except (LinkError, RequestError):
                 raise
             except ConfideError as error:
-                self._fail(error)
+                self._refuse(error)
                 raise
 
     async def unlock(self, link: Asks) -> None:
@@ -216,6 +222,10 @@ class Keyring:
 
     def _fail(self, problem: ConfideError | None) -> None:
         self.keys, self.problem, self._opened_by = None, problem, b""
+
+    def _refuse(self, problem: ConfideError) -> None:
+        problem.hint = problem.hint or _UNTIL
+        self._fail(problem)
 
     async def _believe(self, roster: Roster) -> None:
         """Keep and open a roster that the daemon has."""

@@ -1,0 +1,141 @@
+"""What an agent says, as it may leave the machine: each string of a JSON value sealed, by itself and by the name that it stands under.
+
+Pure: no I/O but the key of this machine's fingerprints. What gives no reason to look closer costs microseconds and imports nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_proxy.errors import ToolError
+from confide_proxy.secrets import detector
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
+
+MAX_DEPTH: Final = 64
+"""Of arguments; the daemon takes less."""
+_LONGEST_NAMED: Final = 512
+"""Of a value that only its name makes a credential, as the detector has it."""
+_QUOTES: Final = ("'", '"', "`")
+_OWN_NAMES: Final = frozenset({"keywords", "maxTokens", "max_tokens"})
+"""Of parameters of ours, which sound like those of credentials and are none."""
+_PAIRS: Final = (("name", "value"), ("key", "value"))
+"""`{"name": "DB_PASSWORD", "value": …}`"""
+
+
+def gives_reason(value: Any) -> bool:
+    """Whether some string of a JSON value, or some name in it, may be or tell of a credential at all."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if detector.gives_reason(detector.lower(one)):
+                return True
+        elif isinstance(one, dict):
+            waiting += (name for name in one if name not in _OWN_NAMES)
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
+
+
+def seal(
+    value: Any, sealer: Sealer, *, whole: str | None = None, is_lookup: bool = False
+) -> tuple[Any, tuple[Secret, ...]]:
+    """A JSON value as it goes out, and the secrets whose records the daemon must have first.
+
+    Args:
+        whole: the field of it that is sealed as a whole, where it is text.
+        is_lookup: the call changes nothing, so that what cannot be sealed is redacted.
+
+    Raises:
+        BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`.
+        ToolError: it is nested too deep to be looked through.
+    """
+    sealing = _Sealing(sealer, is_lookup=is_lookup)
+    sealed = sealing.value(value, (), 0, whole)
+    return sealing.repeated(sealed), tuple(sealing.secrets)
+
+
+class _Sealing:
+    """One value's."""
+
+    def __init__(self, sealer: Sealer, *, is_lookup: bool) -> None:
+        self._sealer = sealer
+        self._is_lookup = is_lookup
+        self._standins: dict[str, str] = {}
+        self.secrets: dict[Secret, None] = {}
+
+    def value(self, value: Any, names: tuple[str, ...], depth: int, whole: str | None = None) -> Any:
+        """A value that stands under these names, the nearest first."""
+        if depth > MAX_DEPTH:
+            raise ToolError(f"the arguments are nested more than {MAX_DEPTH} deep", hint="keep metadata flat")
+        if isinstance(value, str):
+            return self._text(value, names)
+        if isinstance(value, list):
+            return [self.value(item, names, depth + 1) for item in value]
+        if not isinstance(value, dict):
+            return value
+        beside = [value[one] for one, other in _PAIRS if isinstance(value.get(one), str) and other in value]
+        sealed: dict[str, Any] = {}
+        for name, item in value.items():
+            if name == whole and isinstance(item, str):
+                sealed[name] = self._kept(self._sealer.seal_whole(item, "tools", is_lookup=self._is_lookup))
+                continue
+            nearest = (*beside, name) if name == "value" else (name,)
+            sealed[self._text(name, ())] = self.value(item, (*nearest, *names), depth + 1)
+        return sealed
+
+    def repeated(self, value: Any) -> Any:
+        """The value without those credentials, wherever else they stand in it: in the title of the text that says what they are."""
+        if not self._standins:
+            return value
+        if isinstance(value, str):
+            for secret, standin in self._standins.items():
+                value = value.replace(secret, standin)
+            return value
+        if isinstance(value, list):
+            return [self.repeated(item) for item in value]
+        if isinstance(value, dict):
+            return {self.repeated(name): self.repeated(item) for name, item in value.items()}
+        return value
+
+    def _text(self, text: str, names: tuple[str, ...]) -> str:
+        sealed = self._kept(self._sealer.seal(text, "tools", is_lookup=self._is_lookup))
+        for name in names:
+            sealed = self._named(sealed, name)
+        return sealed
+
+    def _named(self, text: str, name: str) -> str:
+        """A text as it is under a name: `{"password": "hunter22"}` is one where "hunter22" is none."""
+        core = text.strip()
+        if not core or len(core) > _LONGEST_NAMED or "\n" in core or name in _OWN_NAMES:
+            return text
+        if not detector.gives_reason(detector.lower(name)):
+            return text
+        quote = next((one for one in _QUOTES if one not in core), None)
+        if quote is None or core.endswith("\\"):
+            return text
+        shown = "".join(letter for letter in name if letter.isprintable() and letter not in _QUOTES)
+        head = f'"{shown}": {quote}'
+        sealed = self._sealer.seal(f"{head}{core}{quote}", "tools", is_sensitive=False, is_lookup=self._is_lookup)
+        if not sealed.values or not sealed.text.startswith(head) or not sealed.text.endswith(quote):
+            return text
+        start = text.index(core)
+        return text[:start] + self._kept(sealed)[len(head) : -1] + text[start + len(core) :]
+
+    def _kept(self, sealed: Sealed) -> str:
+        from confide_proxy.sealing.sealer import NOTE
+        from confide_proxy.secrets.plausibility import is_unmistakable
+
+        self.secrets.update(dict.fromkeys(sealed.secrets))
+        for standin, value in sealed.values.items():
+            is_long = detector.REPEATED_CHARS <= len(value) <= detector.LONGEST_REPEATED
+            if (
+                not standin.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:"))
+                and is_long
+                and is_unmistakable(value)
+            ):
+                self._standins[value] = standin
+        return sealed.text

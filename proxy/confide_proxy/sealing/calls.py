@@ -1,0 +1,187 @@
+"""The way up for what an agent says: sealed (`arguments`), its records with the daemon, and only then the message itself.
+
+Calls that only ask get placeholders too, so that a search for a credential finds where it is sealed, but leave nothing with the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_proxy.absence import LATER
+from confide_proxy.jsonrpc import encoded
+from confide_proxy.sealing import arguments as sealed_arguments
+
+if TYPE_CHECKING:
+    from confide_proxy.catalogue import Catalogue
+    from confide_proxy.sealing.deposit import Requests
+    from confide_proxy.sealing.sealer import Secret
+    from confide_proxy.sealing.space_sealing import Sealing
+
+LARGE_BYTES: Final = 64 * 1024
+"""What is larger is not even looked at in the event loop."""
+ASK_DEADLINE_S: Final = 5.0
+STORE: Final = "memory_store"
+UPDATE: Final = "memory_update"
+CONTENT: Final = "content"
+_OF_FILES: Final = frozenset({CONTENT, "path", "mode", "heading", "project"})
+"""Parameters of `memory_store`; any other makes a note of its own."""
+_PROTOCOL: Final = frozenset(
+    {"_meta", "protocolVersion", "capabilities", "clientInfo", "requestId", "progressToken", "cursor"}
+)
+"""Parameters that are the client's and not its agent's."""
+_TOOL_CALL: Final = "tools/call"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call of a tool, as its agent made it.
+
+    Attributes:
+        project: of the session that made it.
+        said: when it was made, ISO 8601 with the time zone; None: now.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    project: str
+    said: str | None = None
+
+
+class SealedCalls:
+    """Seals what goes up from one session or command."""
+
+    def __init__(self, sealing: Sealing, project: str) -> None:
+        """`project` is the session's."""
+        self._sealing = sealing
+        self._project = project
+
+    async def recall(self) -> None:
+        """Have the keys that this machine had last, while the daemon is away."""
+        await self._sealing.keyring.recall()
+
+    def is_plain(self, line: bytes) -> bool:
+        """Whether a message can go as it is; False also where that would take long to say."""
+        if len(line) > LARGE_BYTES:
+            return False
+        message = json.loads(line)
+        called = self._called(message)
+        if called is not None:
+            is_told = not _is_whole(called) and _asked_about(called) is None
+            return is_told and not sealed_arguments.gives_reason(called.arguments)
+        return not any(sealed_arguments.gives_reason(part) for _, part in _said(message))
+
+    async def prepared(self, link: Requests, line: bytes, catalogue: Catalogue) -> bytes:
+        """A message that is not plain, as it goes up; all that it names is with the daemon.
+
+        Raises:
+            BlockedError, UnsealableError: it may not leave, or cannot be sealed.
+            ToolError, KeyFileError: as `arguments.seal`.
+            RequestError, RosterError, ConnectionLost, TimeoutError: as `Deposit.keep`.
+        """
+        message = await asyncio.to_thread(json.loads, line)
+        called = self._called(message)
+        if called is not None:
+            is_lookup = catalogue.is_read_only(called.tool)
+            given = await self.arguments(link, called, is_lookup=is_lookup)
+            if given is called.arguments:
+                return line
+            return encoded({**message, "params": {**message["params"], "arguments": given}})
+        return await asyncio.to_thread(self._looked_up, message, line)
+
+    async def arguments(self, link: Requests, called: Asked, *, is_lookup: bool) -> Mapping[str, Any]:
+        """The arguments of a call as they go up; all that they name is with the daemon. Raises as `prepared`."""
+        is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
+        given, secrets = await asyncio.to_thread(self.seal, called.arguments, is_whole=is_whole, is_lookup=is_lookup)
+        if not is_lookup:
+            await self._sealing.deposit.keep(link, secrets)
+        return given
+
+    def seal(
+        self, given: Mapping[str, Any], *, is_whole: bool = False, is_lookup: bool = False
+    ) -> tuple[Mapping[str, Any], tuple[Secret, ...]]:
+        """The arguments as they go up, and the secrets that they name. May take a while. Raises as `arguments.seal`."""
+        if not is_whole and not sealed_arguments.gives_reason(given):
+            return given, ()
+        whole = CONTENT if is_whole else None
+        return sealed_arguments.seal(given, self._sealing.sealer, whole=whole, is_lookup=is_lookup)
+
+    def shown(self, called: Asked) -> Mapping[str, Any]:
+        """The arguments as they will be, for who looks at a call that waits. May take a while. Raises as `arguments.seal`."""
+        given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
+        return given
+
+    def _looked_up(self, message: dict[str, Any], line: bytes) -> bytes:
+        """Everything but calls of tools asks, and stores nothing."""
+        changed = False
+        for name, part in _said(message):
+            if sealed_arguments.gives_reason(part):
+                given, _ = sealed_arguments.seal(part, self._sealing.sealer, is_lookup=True)
+                message = {**message, name: {**message[name], **given} if name == "params" else given}
+                changed = True
+        return encoded(message) if changed else line
+
+    def _called(self, message: Any) -> Asked | None:
+        if not isinstance(message, dict) or message.get("method") != _TOOL_CALL:
+            return None
+        params = message.get("params")
+        if not isinstance(params, dict) or not isinstance(params.get("arguments"), dict):
+            return None
+        return Asked(str(params.get("name")), params["arguments"], self._project)
+
+    async def _is_onto_sensitive(self, link: Requests, called: Asked) -> bool:
+        """Whether the daemon keeps what is to be changed as sensitive."""
+        asked = _asked_about(called)
+        if asked is None:
+            return False
+        try:
+            answer = await link.request("is-sensitive", asked, timeout_s=ASK_DEADLINE_S)
+        except RequestError as error:
+            if error.code in LATER:
+                raise
+            return False  # and what is wrong with the call the daemon says in its own words
+        return answer.get("sensitive") is not False
+
+
+def _is_whole(called: Asked) -> bool:
+    """Whether the call itself says that its text is sensitive."""
+    return called.tool in (STORE, UPDATE) and called.arguments.get("sensitive") is True
+
+
+def _asked_about(called: Asked) -> dict[str, Any] | None:
+    """What a text is put into, as the daemon is asked about it; None where there is nothing to ask."""
+    given = {name: value for name, value in called.arguments.items() if value is not None}
+    if not isinstance(given.get(CONTENT), str):
+        return None
+    if called.tool == UPDATE:
+        is_told = "sensitive" in given or not isinstance(given.get("id"), str)
+        return None if is_told else {"project": called.project, "id": given["id"]}
+    if called.tool != STORE or not given.keys() <= _OF_FILES:
+        return None
+    project = given.get("project", called.project)
+    path = given.get("path") or f"memory/{_day(called.said)}.md"
+    return {"project": project, "path": path} if isinstance(project, str) and isinstance(path, str) else None
+
+
+def _day(said: str | None) -> str:
+    moment = datetime.fromisoformat(said) if said else datetime.now().astimezone()
+    return f"{moment:%Y-%m-%d}"
+
+
+def _said(message: Any) -> list[tuple[str, Any]]:
+    """The parts of a message that are its agent's words, by the names of its fields."""
+    if not isinstance(message, dict):
+        return []
+    parts: list[tuple[str, Any]] = []
+    params = message.get("params")
+    if isinstance(params, dict):
+        own = _PROTOCOL | ({"name"} if message.get("method") in (_TOOL_CALL, "prompts/get") else frozenset())
+        parts.append(("params", {name: value for name, value in params.items() if name not in own}))
+    elif params is not None:
+        parts.append(("params", params))
+    return parts + [(name, message[name]) for name in ("result", "error") if name in message]
