@@ -16,7 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -181,10 +181,14 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
         KeyChangeError: another process changes the key, or the new key is not in force yet; a later connection finishes that.
         PassphraseError: it does not open the old key.
         RequestError: the daemon refuses the new key.
+        RosterError: the daemon shows a list of devices that is not to be believed, so the new key cannot be put on it.
         Whatever `open_connection` raises.
     """
     from confide_crypto.rotation import sign_rotation
     from confide_proxy.dialing import open_connection
+    from confide_proxy.sealing import succession
+    from confide_proxy.sealing.keyring import Keyring
+    from confide_proxy.sealing.space_connection import SpaceConnection
 
     keys = MachineKeys(paths, passphrase=passphrase, is_locked=True)
     with exclusive(paths, wait_s=_LOCK_DEADLINE_S):
@@ -200,14 +204,17 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
             old = await asyncio.to_thread(held.current.open, passphrase)
             new = Identity.generate()
             await asyncio.to_thread(_prepare, paths, held.current, new, passphrase)
+            # Before the daemon hears of it: from then on the old key cannot connect, and without it nobody could add the new one.
+            await succession.prepare(paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time()))
             body = sign_rotation(old, new, connection.session_id)
             await connection.request("rotate", body, timeout_s=REQUEST_DEADLINE_S)
         finally:
             await connection.close()
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
-        connection = await open_connection(paths, config, keys=keys)
-        await connection.close()
+        async with SpaceConnection(paths, config, machine=keys) as space:
+            with suppress(ConfideError, TimeoutError):  # else the next connection takes the old key from the list of devices
+                await space.keyring.refresh(space.connection)
         if (await asyncio.to_thread(keys.held)).public_keys != (new.public_key, None):
             raise KeyChangeError(
                 "the daemon was told of the new key, but it is not in force here yet", hint="confide status tries again"

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.devices import Device
+from tests.support.rosters import STRANGER
 from tests.support.serving import Serving, serving
 
-from confide_crypto.keys import fingerprint_words
+from confide_crypto.connection import Connection
+from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.keys import Identity, fingerprint_words
+from confide_crypto.rotation import sign_rotation
 from confide_crypto.sealing import entries
+from confide_crypto.sealing.entries import Entry
+from confide_crypto.sealing.errors import SealingError
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.wraps import WrapKey
+from confide_proxy.device_commands import remover
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
+from confide_proxy.sealing import succession
 from confide_proxy.sealing.invitations import Invitations
 
 
@@ -46,7 +56,8 @@ async def test_the_first_machine_founds_the_space_and_keeps_its_keys(daemon: Ser
     """A second start has the same keys, without a question to the daemon, and without the daemon too."""
     ann = Device(tmp_path, daemon, "ann")
     first = await ann.visit()
-    assert first.problem is None and first.keys is not None
+    assert first.problem is None
+    assert first.keys is not None
     asked: list[str] = []
     again = ann.keyring()
     async with ann.connected() as link:
@@ -58,7 +69,8 @@ async def test_the_first_machine_founds_the_space_and_keeps_its_keys(daemon: Ser
                 return await link.request(op, body, timeout_s=timeout_s)
 
         await again.open(Counting(), attached)
-    assert again.keys == first.keys and asked == []
+    assert again.keys == first.keys
+    assert asked == []
     away = ann.keyring()
     away.load()
     assert away.keys == first.keys
@@ -74,7 +86,8 @@ async def test_a_machine_that_joins_waits_for_approval_and_for_the_words_of_the_
     assert isinstance((await bob.visit()).problem, NotADeviceError)
     await approve(ann, bob)
     keyring = await bob.visit()
-    assert isinstance(keyring.problem, UnconfirmedError) and keyring.keys is None
+    assert isinstance(keyring.problem, UnconfirmedError)
+    assert keyring.keys is None
     async with bob.connected() as link:
         await keyring.confirm(link, fingerprint_words(bytes(32)))
         assert keyring.keys is None
@@ -91,14 +104,242 @@ async def test_a_pair_secret_needs_no_person(daemon: Serving, tmp_path: Path) ->
     keyring = bob.keyring()
     async with bob.connected() as link:
         await keyring.open(link, await bob.attach(link))
-        assert isinstance(keyring.problem, NotADeviceError) and keyring.keys is None
+        assert isinstance(keyring.problem, NotADeviceError)
+        assert keyring.keys is None
         await ann.visit()
         async with asyncio.timeout(20):
             while keyring.keys is None:
                 await bob.news.wait()
                 bob.news.clear()
                 await keyring.refresh(link)
-    assert keyring.keys == space.keys and keyring.roster is not None
+    assert keyring.keys == space.keys
+    assert keyring.roster is not None
     assert [device.name for device in keyring.roster.devices.values()][1:] == ["bob"]
     assert Invitations(ann.paths.rosters).of(space.space, time.time()) == []
     assert (await bob.visit()).keys == space.keys
+
+
+async def test_a_pair_secret_brings_one_machine_and_only_in_time(daemon: Serving, tmp_path: Path) -> None:
+    """A second machine with the same string waits like any other, and so does one that comes too late."""
+    ann, bob, eve, late = (Device(tmp_path, daemon, name) for name in ("ann", "bob", "eve", "late"))
+    space = await ann.visit()
+    invite = ann.invite(space.space, "bob", time.time() + 60)
+    for machine, held in ((bob, invite), (eve, invite), (late, ann.invite(space.space, "late", time.time() - 1))):
+        machine.take(held)
+        await machine.visit()
+        await ann.visit()
+    assert (await bob.visit()).keys == space.keys
+    assert (await eve.visit()).keys is None
+    assert (await late.visit()).keys is None
+    keyring = ann.keyring()
+    async with ann.connected() as link:
+        await keyring.refresh(link)
+    assert keyring.shown is not None
+    assert keyring.roster is not None
+    assert [joiner.name for joiner in keyring.shown.waiting] == ["eve", "late"]
+    assert len(keyring.roster.devices) == 2
+
+
+async def test_an_answer_that_a_crash_held_back_is_given_later(daemon: Serving, tmp_path: Path) -> None:
+    """The device was added, and the machine that added it died before it had answered."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    await bob.visit()
+
+    keyring = ann.keyring()
+    async with ann.connected() as link:
+        with pytest.raises(ConnectionLost):
+            await keyring.open(Cut(link, "pair-answer"), await ann.attach(link))
+    assert (await bob.visit()).keys is None
+    await ann.visit()
+    assert (await bob.visit()).keys == space.keys
+
+
+async def test_a_crash_before_the_pin_loses_nothing(daemon: Serving, tmp_path: Path) -> None:
+    """A machine whose genesis the daemon took, and that died before it noted so, has its space at the next start."""
+    ann = Device(tmp_path, daemon, "ann")
+    keyring = ann.keyring()
+    async with ann.connected() as link:
+        with pytest.raises(ConnectionLost):
+            await keyring.open(Cut(link, "extend", is_heard=True), await ann.attach(link))
+    assert not list(ann.paths.rosters.glob("*.pin"))
+    space = await ann.visit()
+    assert space.keys is not None
+    assert space.roster is not None
+    assert len(space.roster.entries) == 1
+
+
+async def test_of_two_machines_that_begin_at_once_one_does(daemon: Serving, tmp_path: Path) -> None:
+    """The other one waits to be approved, and has no keys of its own making."""
+    devices = [Device(tmp_path, daemon, name) for name in ("ann", "bob")]
+    rings = await asyncio.gather(*(device.visit() for device in devices))
+    assert sorted(ring.keys is None for ring in rings) == [False, True]
+    assert isinstance(next(ring for ring in rings if ring.keys is None).problem, NotADeviceError)
+
+
+async def test_changes_that_meet_are_made_one_after_the_other(daemon: Serving, tmp_path: Path) -> None:
+    """Two machines add a third at the same time each; all four are devices in the end, of one history."""
+    ann, bob, carl, dora = (Device(tmp_path, daemon, name) for name in ("ann", "bob", "carl", "dora"))
+    space = await ann.visit()
+    for host, guest in ((ann, bob), (ann, carl), (bob, dora)):
+        guest.take(host.invite(space.space, guest.name, time.time() + 60))
+    await bob.visit()
+    await ann.visit()
+    await bob.visit()
+    await asyncio.gather(carl.visit(), dora.visit())
+    await asyncio.gather(ann.visit(), bob.visit())
+    rings = [await device.visit() for device in (ann, bob, carl, dora)]
+    assert {ring.roster.head if ring.roster else None for ring in rings} == {rings[0].roster and rings[0].roster.head}
+    assert all(ring.keys == space.keys for ring in rings)
+
+
+async def test_a_machine_that_was_removed_has_no_key_of_the_new_epoch(daemon: Serving, tmp_path: Path) -> None:
+    """It is told so, and what it kept opens old epochs only."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    await bob.visit()
+    await ann.visit()
+    assert (await bob.visit()).keys == space.keys
+    keyring = ann.keyring()
+    async with ann.connected() as link:
+        await keyring.refresh(link)
+        await keyring.extend(link, remover(ann.identity, bob.identity.public_key))
+    assert keyring.keys is not None
+    assert keyring.keys.epoch == 2
+    removed = await bob.visit()
+    assert removed.keys is None
+    assert "removed" in str(removed.problem)
+    assert removed.roster is not None
+    with pytest.raises(SealingError):
+        removed.roster.open(WrapKey(bob.identity))
+
+
+@pytest.mark.parametrize("lie", ["shorter", "nothing", "forked", "other space", "garbage"])
+async def test_a_daemon_that_lies_about_the_devices_gets_nothing_sealed(
+    daemon: Serving, tmp_path: Path, lie: str
+) -> None:
+    """A machine that has seen the truth refuses less, another history and nonsense; with the truth it goes on."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    await bob.visit()
+    await ann.visit()
+    evil, _ = Roster.found(STRANGER, "evil", now=1)
+    fork, _ = Roster.found(STRANGER, "evil", now=1, keys=space.keys)
+    shown: dict[str, list[Entry]] = {
+        "shorter": list(space.roster.entries[:1]) if space.roster else [],
+        "nothing": [],
+        "forked": list(fork.entries),
+        "other space": list(evil.entries),
+        "garbage": [],
+    }
+    keyring = ann.keyring()
+    async with ann.connected() as link:
+        told = await ann.attach(link)
+        told["sealing"] |= {"number": 7, "head": "00" * 32}
+        await keyring.open(Lying(link, shown[lie], is_garbage=lie == "garbage"), told)
+        assert keyring.keys is None
+        assert keyring.problem is not None
+        assert keyring.problem.hint
+        await keyring.refresh(link)
+        assert keyring.keys == space.keys
+
+
+async def test_a_newcomer_is_not_taken_in_by_a_space_of_the_daemons_making(daemon: Serving, tmp_path: Path) -> None:
+    """The daemon adds the newcomer's own card to a roster of its own: without the answer of its device there are no keys."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    evil, keys = Roster.found(STRANGER, "evil", now=1)
+    evil = evil.add(STRANGER, entries.Device(entries.Card.of(bob.identity), "bob"), keys, now=2)
+    keyring = bob.keyring()
+    async with bob.connected() as link:
+        await keyring.open(Lying(link, list(evil.entries)), await bob.attach(link))
+    assert keyring.keys is None
+    assert isinstance(keyring.problem, UnconfirmedError)
+
+
+async def test_a_daemon_restored_from_an_old_copy_is_told_what_it_lost(daemon: Serving, tmp_path: Path) -> None:
+    """The first machine that knows more sends it up again, and nobody notices."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    await bob.visit()
+    await ann.visit()
+    before = await bob.visit()
+    for number in (1, 0):
+        with daemon.state.registry.transaction() as database:
+            database.execute("DELETE FROM roster_entries WHERE number >= ?", (number,))
+        # Only who began a space may begin it again.
+        assert (await (bob if number else ann).visit()).keys == before.keys
+        assert (await bob.visit()).keys == before.keys
+
+
+async def test_a_key_that_changes_stays_one_device(daemon: Serving, tmp_path: Path) -> None:
+    """The roster has the new key alone once the machine has connected with it; one that never came into force is taken off again."""
+    ann = Device(tmp_path, daemon, "ann")
+    space = await ann.visit()
+    for is_in_force in (False, True):
+        old, new = ann.identity, Identity.generate()
+        keyring = ann.keyring()
+        new.save(ann.paths.next_identity)
+        async with ann.connected() as link:
+            await succession.prepare(ann.paths.rosters, keyring, link, old, new, now=int(time.time()))
+            assert keyring.roster is not None
+            assert new.public_key in keyring.roster.devices
+            if is_in_force:
+                session_id = link.session_id
+                await link.request("rotate", sign_rotation(old, new, session_id), timeout_s=20)
+        if is_in_force:
+            ann.paths.next_identity.rename(ann.paths.identity)
+        else:
+            ann.paths.next_identity.unlink()
+        after = await ann.visit()
+        assert after.roster is not None
+        assert list(after.roster.devices) == [ann.identity.public_key]
+        assert after.keys is not None
+        assert after.keys.key(1) == (space.keys and space.keys.key(1))
+        assert succession.read(ann.paths.rosters, space.space) is None
+
+
+class Cut:
+    """A link that breaks at a request: before the daemon hears of it, or after."""
+
+    def __init__(self, link: Connection, op: str, *, is_heard: bool = False) -> None:
+        self._link = link
+        self._op = op
+        self._is_heard = is_heard
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        if op == self._op:
+            if self._is_heard:
+                await self._link.request(op, body, timeout_s=timeout_s)
+            raise ConnectionLost(truncated=True)
+        answer: dict[str, Any] = await self._link.request(op, body, timeout_s=timeout_s)
+        return answer
+
+
+class Lying:
+    """A daemon that shows these entries instead of its own, and takes none."""
+
+    def __init__(self, link: Connection, shown: list[Entry], *, is_garbage: bool = False) -> None:
+        self._link = link
+        self._shown = shown
+        self._is_garbage = is_garbage
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        answer: dict[str, Any] = {}
+        if op == "extend":
+            raise RequestError("invalid", "no")
+        if op != "pair":
+            answer = await self._link.request(op, body, timeout_s=timeout_s)
+        if op == "roster":
+            newest = self._shown[-1] if self._shown else None
+            answer["entries"] = [b64encode(entry.encode()).decode() for entry in self._shown[body["from"] :]]
+            answer["number"] = len(self._shown) - 1
+            answer["head"] = newest.hash().hex() if newest else ""
+            if self._is_garbage:
+                answer |= {"number": 3, "head": "ab" * 32, "entries": ["AAAA"] * 9}
+        return answer

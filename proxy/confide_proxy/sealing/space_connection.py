@@ -23,10 +23,11 @@ class SpaceConnection:
         keyring: of the space that the connection leads to; nothing was asked for it yet.
     """
 
-    def __init__(self, paths: Paths, config: ProxyConfig) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, *, machine: MachineKeys | None = None) -> None:
+        """`machine` has the keys to connect with, where the caller has opened or locked them."""
         self._paths = paths
         self._config = config
-        self._machine = MachineKeys(paths)
+        self._machine = machine or MachineKeys(paths)
         self._connection: Connection | None = None
         self._serving: asyncio.Task[None] | None = None
         self._news = asyncio.Event()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.private import read_private_file, remove_private_file, write_private_file
 
 if TYPE_CHECKING:
@@ -62,8 +62,14 @@ async def prepare(folder: Path, keyring: Keyring, link: Asks, old: Identity, new
         Whatever `Keyring.extend` raises; nothing has happened to this machine's key then.
     """
     from confide_crypto.sealing.entries import Card, Device
+    from confide_proxy.sealing.cached_roster import RosterCache
 
-    await keyring.refresh(link)
+    try:
+        await keyring.refresh(link)
+    except RequestError:
+        if RosterCache(folder).last() is not None:
+            raise
+        return  # a daemon that knows no devices
     if keyring.keys is None:
         return
     note = {"space": keyring.space, "old": old.public_key.hex(), "new": new.public_key.hex()}
