@@ -100,6 +100,7 @@ class Session:
         await self.files.open(self.link, space)
         self._tunnel.on_up()
         self._streamer.on_up(space, self._spawn)
+        self._spawn(self.sealing.reseal(self.link))
         self._spawn(self._refresh_catalogue(str(attached.get("catalogue", ""))))
 
     def _on_down(self, reason: ConfideError) -> None:

@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.config import TRANSCRIPT_SOURCES, ProxyConfig
+from confide_proxy.sealing.sealer import Sealer
+from confide_proxy.secrets.fingerprints import Fingerprints
+from confide_proxy.secrets.policy import Policy
 from confide_proxy.transcripts.batches import MAX_TEXT_CHARS, MOST_MESSAGES, collect, place_of
 from confide_proxy.transcripts.parsers import Entry, Parser, UnknownLineError, mention, parser_of
 from confide_proxy.transcripts.progress import Known, Progress
@@ -20,6 +24,7 @@ from confide_proxy.transcripts.stream import folder_of
 
 FILES = Path(__file__).parents[1] / "vectors" / "transcripts"
 CLAUDE, CODEX = parser_of("claude-code"), parser_of("codex")
+SEALER = Sealer(Policy(), SpaceKeys.generate, lambda: Fingerprints(bytes(32)))
 
 
 def entries(parser: Parser) -> list[Entry]:
@@ -213,7 +218,7 @@ def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
     ends, counts, offset = [0], [], 0
     with opened(tmp_path, file) as fd:
         while True:
-            batch = collect(fd, CLAUDE, offset, branch="", mtime=0.0)
+            batch = collect(fd, CLAUDE, offset, SEALER, branch="", mtime=0.0)
             counts.append(len(batch.messages))
             offset = batch.end
             ends.append(offset)
@@ -228,7 +233,9 @@ def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
     line["message"] = {"content": "y" * (MAX_TEXT_CHARS + 5)}
     file.write_text(json.dumps(line) + "\n")
     with opened(tmp_path, file) as fd:
-        assert collect(fd, CLAUDE, 0, branch="", mtime=0.0).messages[0]["text"].endswith("[… 5 more characters]")
+        assert (
+            collect(fd, CLAUDE, 0, SEALER, branch="", mtime=0.0).messages[0]["text"].endswith("[… 5 more characters]")
+        )
 
 
 def test_progress_survives_and_forgives(tmp_path: Path) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from confide_proxy.errors import BlockedError
 from confide_proxy.transcripts.parsers import Parser, UnknownLineError
 from confide_proxy.transcripts.progress import printable
 from confide_proxy.transcripts.reading import whole_lines
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Sealer, Secret
 
 BATCH_BYTES: Final = 100_000
 BATCH_MESSAGES: Final = 50
@@ -27,9 +31,10 @@ class Batch:
 
     Attributes:
         messages: as they are sent (PROTOCOL.md 9.5).
-        skipped: lines that were broken, unknown or too long.
+        skipped: lines that were broken, unknown or too long, or that the policy does not let out.
         branch: the branch that was named last.
         is_full: there may be more behind it.
+        secrets: the daemon has to have their records before it has the messages.
     """
 
     begin: int
@@ -38,6 +43,7 @@ class Batch:
     messages: list[dict[str, Any]] = field(default_factory=list)
     skipped: int = 0
     is_full: bool = False
+    secrets: set[Secret] = field(default_factory=set)
 
     @property
     def is_due(self) -> bool:
@@ -45,8 +51,13 @@ class Batch:
         return self.is_full or len(self.messages) >= BATCH_MESSAGES or self.end - self.begin >= BATCH_BYTES
 
 
-def collect(fd: int, parser: Parser, begin: int, *, branch: str, mtime: float) -> Batch:
-    """The next batch of a file. `mtime`, in seconds since 1970, stands in for times that the lines do not say. Blocks."""
+def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str, mtime: float) -> Batch:
+    """The next batch of a file, sealed. `mtime`, in seconds since 1970, stands in for times that the lines do not say. Blocks.
+
+    Raises:
+        OSError: the file cannot be read.
+        KeyFileError: as `Sealer.seal`.
+    """
     batch = Batch(begin, begin, branch)
     time = _iso(mtime)
     size = 0
@@ -63,9 +74,12 @@ def collect(fd: int, parser: Parser, begin: int, *, branch: str, mtime: float) -
             time = entry.time or time
             batch.branch = printable(entry.branch) or batch.branch
             if entry.role and entry.text:
-                text = _shortened(entry.text)
-                batch.messages.append({"role": entry.role, "text": text, "time": time, "branch": batch.branch})
-                size += len(text.encode())
+                text = _sealed(entry.text, sealer, batch)
+                if text is None:
+                    batch.skipped += 1
+                else:
+                    batch.messages.append({"role": entry.role, "text": text, "time": time, "branch": batch.branch})
+                    size += len(text.encode())
         if len(batch.messages) >= MOST_MESSAGES or size >= BATCH_BYTES or end - begin >= SCAN_BYTES:
             batch.is_full = True
             break
@@ -90,6 +104,17 @@ def _entries(fd: int, parser: Parser) -> Iterator[tuple[Any, int]]:
                 yield parser.parse(line), end
         except UnknownLineError:
             continue
+
+
+def _sealed(text: str, sealer: Sealer, batch: Batch) -> str | None:
+    """A message as it goes out; None where the policy does not let it."""
+    try:
+        # Before it is cut, which could leave half of a credential that is not known for one any more.
+        sealed = sealer.seal(text, "transcripts", is_sensitive=False)
+    except BlockedError:
+        return None
+    batch.secrets.update(sealed.secrets)
+    return _shortened(sealed.text)
 
 
 def _shortened(text: str) -> str:

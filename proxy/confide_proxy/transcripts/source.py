@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError
 from confide_crypto.texts import INLINE_BYTES, Asks
@@ -26,6 +26,9 @@ from confide_proxy.transcripts.batches import Batch, collect, place_of
 from confide_proxy.transcripts.parsers import Parser, sendable
 from confide_proxy.transcripts.progress import Known, Progress
 from confide_proxy.transcripts.reading import Found, found_below, head_of, mark_of, opened
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.file_sealer import Seals
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +72,13 @@ class _Step:
 class Source:
     """One client's folder, in one space."""
 
-    def __init__(self, parser: Parser, root: Path, progress: Progress) -> None:
+    def __init__(self, parser: Parser, root: Path, progress: Progress, sealing: Seals | None = None) -> None:
+        """`sealing` seals what is sent: nothing is without it."""
         self.parser = parser
         self.root = root
         self.sent = Sent()
         self._progress = progress
+        self._sealing = sealing
         self._places: dict[str, tuple[str, str]] = {}
         self._projects: dict[Path, tuple[Project, Narrowing]] = {}
         self._asked: set[str] = set()
@@ -196,7 +201,9 @@ class Source:
             if not is_same and file.session not in self._asked:
                 return _Step(None, is_doubtful=True)
             begin = known.offset if is_same else 0
-            batch = collect(fd, self.parser, begin, branch=known.branch, mtime=file.mtime_ns / 1e9)
+            assert self._sealing is not None
+            sealer = self._sealing.sealer
+            batch = collect(fd, self.parser, begin, sealer, branch=known.branch, mtime=file.mtime_ns / 1e9)
             is_due = batch.is_due or (to_the_end and batch.end > batch.begin)
             if not is_due:
                 if batch.end == batch.begin:
@@ -216,6 +223,8 @@ class Source:
     async def _send(self, link: Asks, session: str, known: Known, step: _Step) -> tuple[Known, bool]:
         batch = step.batch
         assert batch is not None
+        assert self._sealing is not None
+        await self._sealing.deposit.keep(link, batch.secrets)
         params = {
             **self._named(session, known),
             "version": known.version,

@@ -23,6 +23,7 @@ from confide_proxy.transcripts.source import Source
 
 if TYPE_CHECKING:
     from confide_proxy.link import Link
+    from confide_proxy.sealing.file_sealer import Seals
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +33,16 @@ TROUBLE_S: Final = 30.0
 """After the daemon could not take something (a full disk): everything is tried again, so much later."""
 
 
-def sources(paths: Paths, config: ProxyConfig, space: str) -> list[Source]:
+def sources(paths: Paths, config: ProxyConfig, space: str, sealing: Seals | None = None) -> list[Source]:
     """What the user's configuration names, as far as it has been sent to this space. Blocks briefly."""
-    return [source_of(agent, paths, config, space) for agent in dict.fromkeys(config.transcripts)]
+    return [source_of(agent, paths, config, space, sealing) for agent in dict.fromkeys(config.transcripts)]
 
 
-def source_of(agent: str, paths: Paths, config: ProxyConfig, space: str) -> Source:
-    """One of them."""
+def source_of(agent: str, paths: Paths, config: ProxyConfig, space: str, sealing: Seals | None = None) -> Source:
+    """One of them; without `sealing` it can be looked at, and nothing of it is sent."""
     parser = parser_of(agent)
     root = folder_of(parser, config)
-    return Source(parser, root, Progress(paths.transcripts, space, root))
+    return Source(parser, root, Progress(paths.transcripts, space, root), sealing)
 
 
 def folder_of(parser: Parser, config: ProxyConfig) -> Path:
@@ -55,6 +56,7 @@ async def send_all(
     config: ProxyConfig,
     link: Asks,
     space: str,
+    sealing: Seals,
     *,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -71,7 +73,7 @@ async def send_all(
     Raises:
         RequestError, ConnectionLost, TimeoutError: from the link.
     """
-    every = await asyncio.to_thread(sources, paths, config, space)
+    every = await asyncio.to_thread(sources, paths, config, space, sealing)
     listed = [(source, (await asyncio.to_thread(source.found))[0]) for source in every]
     if force:
         for source in every:
@@ -105,7 +107,8 @@ def pending_bytes(paths: Paths, config: ProxyConfig, space: str) -> int:
 class Transcripts:
     """Streams over one link, for as long as the task lives."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, link: Link) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, link: Link, sealing: Seals) -> None:
+        self._sealing = sealing
         self._paths = paths
         self._config = config
         self._link = link
@@ -123,7 +126,7 @@ class Transcripts:
                 await asyncio.sleep(LINK_LOOK_S)
                 continue
             space = self._space()
-            source = await asyncio.to_thread(source_of, agent, self._paths, self._config, space)
+            source = await asyncio.to_thread(source_of, agent, self._paths, self._config, space, self._sealing)
             seat = Seat(self._paths.seats, f"transcripts\0{space}\0{source.root}")
             try:
                 while self._leads_to(space):

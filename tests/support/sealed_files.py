@@ -1,0 +1,136 @@
+"""Machines of one space with folders of memory, as a session keeps them: real keys, files and connections, a daemon in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.devices import Device
+from tests.support.serving import DEADLINE_S, Serving
+
+from confide_crypto.connection import Connection
+from confide_crypto.sealing import entries
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_proxy.config import ProxyConfig
+from confide_proxy.files import Files
+from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.projects import Project
+from confide_proxy.sealing.space_sealing import Sealing
+from confide_proxy.secrets.policy import Policy
+from confide_proxy.sync_report import SyncReport
+
+PROJECT = "shop"
+TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
+OTHER = "ghp_" + "Z9y8X7w6V5u4" * 3
+
+
+class Keeper:
+    """One process of a machine with a link: its files, and what seals them."""
+
+    def __init__(self, machine: SealedMachine, connection: Connection, sealing: Sealing, files: Files) -> None:
+        self.machine = machine
+        self.connection = connection
+        self.sealing = sealing
+        self.files = files
+
+    async def sync(self, *, force: bool = False) -> SyncReport:
+        """As `confide sync`."""
+        return await self.files.compare(force=force)
+
+    async def documents(self) -> dict[str, str]:
+        """What the daemon has of the project, by path."""
+        answer = await self.connection.request("export", {"project": PROJECT, "after": ""}, timeout_s=DEADLINE_S)
+        assert answer["complete"]
+        return {one["path"]: one["text"] for one in answer["documents"]}
+
+    async def records(self) -> list[dict[str, Any]]:
+        """The sealed records that the daemon lists."""
+        body = {"after": "", "limit": 1000, "below": None}
+        return list((await self.connection.request("record-list", body, timeout_s=DEADLINE_S))["records"])
+
+
+class SealedMachine(Device):
+    """A machine with a folder of memory."""
+
+    def __init__(self, root: Path, serving: Serving, name: str, **secrets: Any) -> None:
+        super().__init__(root, serving, name)
+        self.root = root / name / "project"
+        (self.root / "memory").mkdir(parents=True)
+        self.policy = Policy(**secrets)
+
+    @property
+    def config(self) -> ProxyConfig:
+        """What its user has chosen."""
+        return ProxyConfig(secrets=self.policy)
+
+    @property
+    def project(self) -> Project:
+        """Its folder."""
+        return Project(PROJECT, self.root, is_git=False)
+
+    def write(self, path: str, text: str) -> None:
+        """Save a file, as an editor does."""
+        (self.root / path).write_text(text)
+
+    def read(self, path: str) -> str:
+        """A file as it is."""
+        return (self.root / path).read_text()
+
+    @asynccontextmanager
+    async def running(self, *, watches: bool = False) -> AsyncIterator[Keeper]:
+        """Connect, have the keys if that can be, and open the files."""
+        config, daemon = self.config, self._serving
+        sealing = Sealing(self.paths, config, MachineKeys(self.paths))
+        files = Files(self.paths, config, self.project, sealing=sealing)
+        connection = await daemon.connect_in_time(self.identity)
+
+        async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+            return {} if op == "roster" else await files.on_request(op, body)
+
+        async def on_message(_data: bytes) -> None:
+            """No agent speaks here."""
+
+        serve = asyncio.create_task(
+            connection.serve(on_message=on_message, on_request=on_request, on_stream=files.on_stream)
+        )
+        try:
+            body = {"machine": self.name, "proxyVersion": "0", "toolsets": ["core"], "watches": watches}
+            answers = [
+                await connection.request("attach", {"project": project, **body}, timeout_s=DEADLINE_S)
+                for project in (PROJECT, "global")
+            ]
+            await sealing.open(connection, answers[0])
+            await files.open(connection, str(answers[0]["space"]))
+            yield Keeper(self, connection, sealing, files)
+        finally:
+            await connection.close()
+            serve.cancel()
+            await asyncio.gather(serve, return_exceptions=True)
+
+
+async def approve(device: Device, newcomer: Device) -> None:
+    """Add a machine to the space, as two people do who compare words."""
+    keyring = await newcomer.visit()
+    known = await device.visit()
+    assert known.roster is not None
+    async with device.connected() as link:
+        await known.refresh(link)
+        assert known.shown is not None
+        card = next(one.card for one in known.shown.waiting if one.key == newcomer.identity.public_key)
+        assert card is not None
+
+        def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
+            assert keys is not None
+            return roster.add(device.identity, entries.Device(card, newcomer.name), keys, now=int(time.time()))
+
+        await known.extend(link, make)
+        words = known.roster.words
+    keyring = await newcomer.visit()
+    async with newcomer.connected() as link:
+        await keyring.confirm(link, words)
+    assert keyring.keys is not None
