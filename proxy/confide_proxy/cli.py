@@ -357,6 +357,7 @@ def status(project: ProjectDir = Path(), as_json: AsJson = False) -> None:
         print_json(result)
         return
     _print_link(result.pop("link"))
+    _print_sealing(result.pop("sealing"))
     if "unsealedFindings" in result:
         result["unsealedFindings"] = secrets_commands.unsealed_line(result["unsealedFindings"])
     width = max(len(name) for name in result)
@@ -375,13 +376,23 @@ async def _status(here: Here, project: Project) -> dict[str, Any]:
         result |= {} if pending is None else {"pendingTranscriptBytes": pending}
         unsealed = await secrets_commands.unsealed(client)
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
-        return {**result, "link": {**result["link"], **standing.up(here.paths, client)}}
+        sealing = standing.sealing(client.sealing.keyring)
+        return {**result, "sealing": sealing, "link": {**result["link"], **standing.up(here.paths, client)}}
 
 
 def _print_link(link: dict[str, Any]) -> None:
     out.print(f"link {link.pop('state')}", markup=False)
-    width = max(len(name) for name in link)
-    for name, value in link.items():
+    _print_facts(link)
+
+
+def _print_sealing(sealing: dict[str, Any]) -> None:
+    out.print(f"sealing {'up' if sealing.pop('canSeal') else 'down'}", markup=False)
+    _print_facts(sealing)
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
         if value is not None:
             text = value if isinstance(value, str) else json.dumps(value)
             out.print(f"  {name:<{width}}  {text}", markup=False)

@@ -18,6 +18,7 @@ from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
     from confide_proxy.client import Client
+    from confide_proxy.sealing.keyring import Keyring
 
 _SHORT: Final = 20
 """Characters of the daemon's key: enough to tell two daemons apart at a glance. What proves a daemon is the pin, never this."""
@@ -31,6 +32,19 @@ def up(paths: Paths, client: Client) -> dict[str, Any]:
         "since": datetime.fromtimestamp(client.since).astimezone().isoformat(timespec="seconds"),
         "roundTripMs": round(client.round_trip_s * 1000, 1),
         "sessionId": client.connection.session_id,
+    }
+
+
+def sealing(keyring: Keyring) -> dict[str, Any]:
+    """Whether this machine can seal and open, as JSON: who the devices are, `confide device ls` says."""
+    roster, problem = keyring.roster or keyring.unconfirmed, keyring.problem
+    return {
+        "canSeal": keyring.keys is not None,
+        "space": roster.words if roster else None,
+        "devices": len(roster.devices) if roster else 0,
+        "epoch": roster.epoch if roster else 0,
+        "custody": keyring.custody or None,
+        **({"problem": str(problem), "hint": problem.hint} if problem else {}),
     }
 
 

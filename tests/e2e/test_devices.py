@@ -8,6 +8,8 @@ from typing import Any
 from tests.support.pair import joined
 from tests.support.programs import Daemon, Machine, running_daemon, wait_until
 
+TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
+
 
 def names(machine: Machine) -> list[str]:
     """The devices of the space, as this machine shows them."""
@@ -83,3 +85,43 @@ def invite_and_wait(root: Path, _daemon: Daemon, by: Machine, name: str) -> str:
     assert waiter.wait(60) == 0, log.read_text()
     assert machine.json("device", "ls")["canSeal"]
     return log.read_text()
+
+
+def test_a_device_that_is_removed_opens_nothing_new(tmp_path: Path) -> None:
+    """The one who removes is told what must be changed at its source, and where it stands; what lies at the daemon is sealed anew."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        bob = invited(tmp_path, ann, "bob")
+        assert names(ann)[1:] == ["bob"]
+        ann.write("memory/deploy.md", f"# Deploy\n\nThe token is {TOKEN} for now.\n")
+        ann.run("sync")
+        removed = ann.json("device", "rm", "bob", "--yes")
+        assert removed["epoch"] == 2
+        (exposed,) = removed["exposed"]
+        assert exposed["kind"] == "github-token"
+        assert exposed["documents"] == ["shared: memory/deploy.md"]
+        assert removed["resealed"] == 1
+        assert names(ann)[1:] == []
+        gone = bob.json("device", "ls")
+        assert not gone["canSeal"]
+        assert "removed" in gone["problem"]
+        assert "no device is called bob" in ann.run("device", "rm", "bob", "--yes", code=7)
+
+
+def test_a_machines_new_key_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    """`confide key rotate` leaves one device of the same name, which opens what the old one sealed."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        before = ann.json("device", "ls")
+        new = ann.json("key", "rotate")["new"]["words"]
+        after = ann.json("device", "ls")
+        assert after["canSeal"]
+        assert after["space"]["words"] == before["space"]["words"]
+        assert [(one["name"], one["words"]) for one in after["devices"]] == [(before["devices"][0]["name"], new)]
+        assert ann.json("status")["sealing"] == {
+            "canSeal": True,
+            "space": before["space"]["words"],
+            "devices": 1,
+            "epoch": 2,
+            "custody": after["space"]["custody"],
+        }

@@ -12,6 +12,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +36,9 @@ log = logging.getLogger(__name__)
 TRIES: Final = 4
 """To extend a roster that others extend too: each try begins with what they have made of it."""
 _GONE: Final = "the daemon may have been restored from an old copy: connect with the machine that began the space, or made the last change"
-_UNTIL: Final = "nothing is sealed here until the daemon shows a list of devices that goes on from what this machine has seen"
+_UNTIL: Final = (
+    "nothing is sealed here until the daemon shows a list of devices that goes on from what this machine has seen"
+)
 Make = Callable[["Roster", "SpaceKeys | None"], "Roster | None"]
 """Of the roster and this machine's keys, the roster with one entry more; None if there is nothing to do (any more)."""
 
@@ -270,7 +273,8 @@ class Keyring:
         if pair is not None and self.roster is None:
             # Before the roster is read, which the answer must not be ahead of.
             card = await self._card()
-            answer = await requests.pair(link, request=pair.request(card))
+            with suppress(RequestError):  # a machine that was removed meanwhile: the roster shows it
+                answer = await requests.pair(link, request=pair.request(card))
         for _ in range(TRIES):
             shown = await requests.roster(link, len(self.roster.entries) if self.roster else 0)
             if shown.space != self._space:
@@ -339,7 +343,8 @@ class Keyring:
         elif (
             roster.entries[0].signer != identity.public_key
         ):  # else a crash came between the daemon's answer and the pin
-            self._fail(UnconfirmedError(roster.words))
+            words, was_removed = fingerprint_words(identity.public_key), identity.public_key in roster.removed
+            self._fail(NotADeviceError(words, was_removed=True) if was_removed else UnconfirmedError(roster.words))
             self.unconfirmed = roster
             return
         await self._believe(roster)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.sealing.deposit import Deposit
 from confide_proxy.sealing.keyring import Keyring
+from confide_proxy.seat import Seat
 
 if TYPE_CHECKING:
     from confide_proxy.config import ProxyConfig
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from confide_proxy.paths import Paths
     from confide_proxy.sealing.requests import Asks
     from confide_proxy.sealing.sealer import Sealer
+
+
+log = logging.getLogger(__name__)
 
 
 class Sealing:
@@ -48,7 +54,25 @@ class Sealing:
         self.deposit.forget()
         await self.keyring.open(link, attached)
 
+    async def reseal(self, link: Asks) -> None:
+        """Seal the records of older epochs anew, unless another process of this machine does, or all of it is done."""
+        from confide_proxy.sealing.resealing import Resealing
+
+        keys = self.keyring.keys
+        if keys is None or keys.epoch == 1:
+            return
+        seat = Seat(self._paths.seats, f"reseal {keys.space.hex()}")
+        try:
+            work = Resealing(self._paths.rosters, keys)
+            if seat.try_take() and await asyncio.to_thread(work.is_due):
+                await work.run(link)
+        except (ConfideError, TimeoutError, OSError) as error:
+            log.info("old records were not all sealed anew: %s", type(error).__name__)
+        finally:
+            seat.leave()
+
     async def look_again(self, link: Asks, attached: dict[str, Any] | None = None) -> None:
         """Have the news of the devices, as far as they can be had now; a connection that breaks begins with them again."""
         with suppress(ConfideError, TimeoutError):
             await (self.keyring.refresh(link) if attached is None else self.keyring.open(link, attached))
+            await self.reseal(link)
