@@ -36,6 +36,7 @@ def bench(
     """Ask a space your own questions: how long each step takes, and how often the right document comes first."""
     from confide_daemon import benchmark, models
     from confide_daemon.bars import Bar
+    from confide_daemon.custody.custodian import Custodian
     from confide_daemon.store.sqlite import SqliteStore
 
     found = paths.find(config=config_file, data=data)
@@ -44,9 +45,11 @@ def bench(
     with opened(config_file, data) as state:
         name = _chosen(space, state.registry.spaces())
         space_id = state.registry.spaces()[name]
-        path, key = found.data.space(space_id), state.master.space_key(space_id)
+        path = found.data.space(space_id)
+        custodian = Custodian(space_id, found.data, state.master)
     if not path.exists():
         raise QuestionsError(f"the space {name} holds nothing yet", hint="store something with: confide store")
+    _, key = custodian.opening_key()
     store = SqliteStore.open(path, key, writer=False, now=time.time())
     handles = models.start(settings.embedding)
     try:

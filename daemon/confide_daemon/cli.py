@@ -15,7 +15,17 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import __version__, auditing, bench_commands, config, health_commands, invitation, machines, paths
+from confide_daemon import (
+    __version__,
+    auditing,
+    bench_commands,
+    config,
+    custody_commands,
+    health_commands,
+    invitation,
+    machines,
+    paths,
+)
 from confide_daemon.daemonkey import key_app
 from confide_daemon.options import Config, Data, Json, say, show
 
@@ -153,6 +163,8 @@ app.command()(health_commands.reindex)
 app.command()(health_commands.status)
 app.command()(health_commands.doctor)
 app.command()(bench_commands.bench)
+app.command()(custody_commands.custody)
+app.command()(custody_commands.rekey)
 
 
 @app.command(hidden=True)

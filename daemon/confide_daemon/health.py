@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 
 from confide_crypto.errors import ConfideError
 from confide_daemon import __version__, address, config
-from confide_daemon.errors import DamagedError
+from confide_daemon.custody.custodian import Custodian
+from confide_daemon.custody.facts import facts_of
+from confide_daemon.errors import DamagedError, LockedError
 from confide_daemon.paths import Paths
 from confide_daemon.sealing.stored_texts import Unsealed, unsealed
 from confide_daemon.search import iso
@@ -90,6 +92,7 @@ def facts(state: State) -> dict[str, Any]:
         "sizeBytes": sum(path.stat().st_size for path in files),
         "callers": len(state.registry.callers()),
         "spaces": list(state.registry.spaces()),
+        "atRest": {name: found.to_json() for name, found in facts_of(state).items()},
         "oldKeyUntil": state.keys.rotation.until if state.keys.rotation else None,
     }
 
@@ -133,18 +136,24 @@ def examine(
 
 def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
     """Reads all of a space's database through a connection of its own; the daemon that has it open goes on."""
-    state = open_state(found.data)
-    key = state.master.space_key(space_id)
-    state.close()
     what = f"database of {name}"
+    state = open_state(found.data)
     try:
+        facts_now = facts_of(state)[name]
+        _, key = Custodian(space_id, found.data, state.master).opening_key()
         wrong, in_clear = inspect(found.data.space(space_id), key)
+    except LockedError:
+        # The daemon looks after it by itself while it is unlocked; nobody else has the key.
+        yield Check(f"{what}: {facts_now}")
+        return
     except DamagedError as error:
         yield Check(what, str(error), "confided doctor --fix rebuilds it from what can be read; or restore a backup")
         return
     except ConfideError as error:
         yield Check(what, str(error), error.hint)
         return
+    finally:
+        state.close()
     if wrong:
         lost = any(breach in LOSSES for breach in wrong)
         hint = LOST_HINT if lost else "the daemon puts it right by itself; confided doctor --fix does it now"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_daemon import config, paths
-from confide_daemon.errors import BadNameError, DataFolderError, JobError
+from confide_daemon.errors import BadNameError, DataFolderError, JobError, LockedError
 from confide_daemon.lock import DaemonLock
 from confide_daemon.options import Config, Data, Json, opened, say, show
 
@@ -28,10 +28,11 @@ Space = Annotated[str | None, typer.Option("--space", help="Only this space.", s
 def status(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
     """Show whether the daemon runs, and what it holds."""
     from confide_daemon import health
+    from confide_daemon.custody.facts import facts_of
     from confide_daemon.rotation import clock
 
     with opened(config_file, data) as state:
-        facts = health.facts(state)
+        facts, told = health.facts(state), facts_of(state)
     if as_json:
         show(facts)
         return
@@ -40,6 +41,8 @@ def status(config_file: Config = None, data: Data = None, as_json: Json = False)
         typer.echo(f"health: {facts['health']}; confided doctor tells more")
     typer.echo(f"data: {facts['data']}  ({facts['sizeBytes'] / 1e6:.1f} MB)")
     typer.echo(f"machines: {facts['callers']}  spaces: {', '.join(facts['spaces']) or 'none'}")
+    for name, said in told.items():
+        typer.echo(f"  {name}: {said}")
     if facts["oldKeyUntil"]:
         typer.echo(f"key: rotated; the old one answers until {clock(facts['oldKeyUntil'])}")
 
@@ -99,9 +102,25 @@ def work(
 ) -> dict[str, dict[str, Any]]:
     """Does a job in one space or all: here, or in the daemon that runs; what it came to by the spaces' names.
 
+    Of all spaces, those that are locked are left out, and said to be.
+
     Raises:
+        LockedError: the one that is named is locked.
         ConfideError: what keeps it from being done.
     """
+    done = _work(found, kind, space, must_have_config=must_have_config, quiet=quiet)
+    locked = [name for name, outcome in done.items() if outcome.get("locked")]
+    if locked and space is not None:
+        raise LockedError
+    for name in locked:
+        say(f"{name}: left out: {LockedError()}")
+        del done[name]
+    return done
+
+
+def _work(
+    found: paths.Paths, kind: Kind, space: str | None, *, must_have_config: bool, quiet: bool
+) -> dict[str, dict[str, Any]]:
     from confide_daemon.bars import Bar
 
     settings = config.load(found.config, must_exist=must_have_config)
@@ -162,6 +181,8 @@ def _ask(
         if not has_ended:
             jobs.cancel(identity)
         state.close()
+    if job.outcome.get("locked"):
+        return job.outcome
     if job.state != "done":
         raise JobError(str(job.outcome.get("error", job.state)), hint=job.outcome.get("hint"))
     return job.outcome

@@ -1,4 +1,4 @@
-"""Upkeep that an operator asks a running daemon for: checking a space, rebuilding its index, computing its vectors anew.
+"""What an operator asks a running daemon for: checking a space, rebuilding its index, computing its vectors anew, changing its key.
 
 A command writes a row into the registry, as every other command does that changes what a running daemon does; the daemon sees within a
 moment that the registry has changed, works through what is asked one after the other, and writes into the row how far it is. Whoever can
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from confide_daemon.registry import Registry
 
-Kind = Literal["fix", "reindex", "reembed"]
+Kind = Literal["fix", "reindex", "reembed", "rekey", "to-caller", "to-server"]
 ENDED: Final = ("done", "failed", "cancelled")
 KEPT: Final = 100
 _COLUMNS: Final = "id, kind, space, asked_at, state, step, done, total, outcome"

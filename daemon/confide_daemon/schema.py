@@ -108,7 +108,10 @@ ALTER TABLE invites ADD COLUMN invited_by BLOB CHECK (length(invited_by) = 32);
 CREATE INDEX invites_by ON invites (invited_by) WHERE invited_by IS NOT NULL;
 """
 
-STEPS = (_FIRST, _RIGHTS, _JOBS, _SEALING)
+# The same with more kinds; what was asked for before was of another run of the daemon.
+_KEY_JOBS = f"DROP TABLE jobs;{_JOBS}".replace("'reembed')", "'reembed', 'rekey', 'to-caller', 'to-server')")
+
+STEPS = (_FIRST, _RIGHTS, _JOBS, _SEALING, _KEY_JOBS)
 VERSION = len(STEPS)
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from confide_daemon import models
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.descriptors import make_room
-from confide_daemon.errors import BadNameError
+from confide_daemon.errors import BadNameError, LockedError
 from confide_daemon.jobs import Kind
 from confide_daemon.paths import DataFolder
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State, create, open_state
-from confide_daemon.work import perform
+from confide_daemon.work import carry_out
 
 LOOPBACK = "127.0.0.1"
 
@@ -37,7 +37,7 @@ def run(
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
-    asyncio.run(_serve(folder, config, where))
+    asyncio.run(_serve(folder, config, where, on_demand=on_demand))
 
 
 def work(
@@ -59,12 +59,12 @@ def work(
     return asyncio.run(_work(folder, config, kind, spaces, follow))
 
 
-async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen) -> None:
+async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_demand: bool) -> None:
     state = open_state(folder)
     try:
         room = make_room(config.server.max_sessions, spaces=len(state.registry.spaces()))
         config = replace(config, server=replace(config.server, max_sessions=room))
-        spaces = _spaces(state, config)
+        spaces = _spaces(state, config, on_demand=on_demand)
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
@@ -81,22 +81,32 @@ async def _work(
     follow: Callable[[str, str, int, int], None],
 ) -> dict[str, dict[str, Any]]:
     state = open_state(folder)
-    spaces = _spaces(state, config)
-    done = {}
+    spaces = _spaces(state, config, on_demand=False)
+    done: dict[str, dict[str, Any]] = {}
     try:
         for name, space_id in names.items():
             since = time.time()
-            space = await spaces.get(space_id)
-            done[name] = await perform(space, kind, partial(follow, name), since=since, is_cancelled=lambda: False)
+            try:
+                done[name] = await carry_out(
+                    spaces, space_id, kind, partial(follow, name), since=since, is_cancelled=lambda: False
+                )
+            except LockedError:
+                done[name] = {"locked": True}
     finally:
         await spaces.close()
         state.close()
     return done
 
 
-def _spaces(state: State, config: DaemonConfig) -> Spaces:
-    embedders = models.start(config.embedding)
-    return Spaces(state, models.index_settings(config), embedders, deleted_days=config.history.deleted_days)
+def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
+    return Spaces(
+        state,
+        models.index_settings(config),
+        models.start(config.embedding),
+        deleted_days=config.history.deleted_days,
+        keeper=config.at_rest.keeper(on_demand=on_demand),
+        lock_after_s=config.at_rest.lock_after_s,
+    )
 
 
 def _listen(text: str) -> tuple[str, int]:

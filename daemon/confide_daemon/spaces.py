@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon.custody.custodian import Custodian, sweep
 from confide_daemon.custody.custody import Custody, Keeper, KeyName
 from confide_daemon.custody.standing import Standing, StandingFile
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.errors import LockedError, StorageError, WrongKeyError
+from confide_daemon.errors import JobError, LockedError, StorageError, WrongKeyError
 from confide_daemon.history import DELETED_DAYS
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.space import IndexSettings, Space
@@ -239,8 +239,15 @@ class Spaces:
         return place.custodian.custody
 
     async def renew(self, space_id: str, follow: Callable[[int, int], None]) -> Custody:
-        """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`."""
+        """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`.
+
+        Raises:
+            JobError: its machines keep the key.
+        """
         place = self._place(space_id)
+        if place.custodian.custody.key.keeper == "caller":
+            hint = "what changes the devices makes a new one: confide key rotate on one of them, or confide device rm"
+            raise JobError("the machines of this space keep its key", hint=hint)
         space = await self.get(space_id)
         async with place.rekeying:
             await self._rekey(space_id, place, space, place.custodian.next_generation(), follow)
@@ -261,10 +268,7 @@ class Spaces:
     def _place(self, space_id: str) -> _Place:
         place = self._places.get(space_id)
         if place is None:
-            folder = self._state.folder
-            custodian = Custodian(
-                space_id, folder.space(space_id), folder.custody(space_id), self._state.master, new=self._keeper
-            )
+            custodian = Custodian(space_id, self._state.folder, self._state.master, new=self._keeper)
             place = self._places[space_id] = _Place(custodian)
         return place
 
@@ -273,7 +277,7 @@ class Spaces:
         return roster.epoch if roster is not None else 0
 
     async def _open(self, space_id: str, place: _Place) -> Space:
-        key = await asyncio.to_thread(place.custodian.opening_key)
+        name, key = await asyncio.to_thread(place.custodian.opening_key)
         space = await Space.open(
             self._state.folder.space(space_id),
             key,
@@ -282,6 +286,10 @@ class Spaces:
             embedder=self._embedder,
             deleted_days=self._deleted_days,
         )
+        if place.custodian.custody.following is not None:
+            # Where that cannot be written down, both stay written down.
+            with suppress(KeyFileError):
+                await asyncio.to_thread(place.custodian.changed, name)
         place.is_unlocked.set()
         self._tell()
         return space

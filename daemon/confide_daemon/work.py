@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
+from confide_daemon.errors import LockedError
 from confide_daemon.jobs import Job, Jobs, Kind
 from confide_daemon.registry import Registry
 from confide_daemon.space import Space
@@ -28,10 +29,36 @@ RETRY_S: Final = 5.0
 VECTORS_S: Final = 7 * 86_400.0
 
 
+async def carry_out(
+    spaces: Spaces, space_id: str, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
+) -> dict[str, Any]:
+    """Does the work of a job in a space; what it came to. `since` and `is_cancelled` are as for `perform`.
+
+    Raises:
+        LockedError: its machines keep its key, and none has brought it.
+        ConfideError: what keeps it from being done.
+    """
+    with spaces.used(space_id):
+        if kind in ("to-caller", "to-server", "rekey"):
+            return await _change_key(spaces, space_id, kind, follow)
+        return await perform(await spaces.get(space_id), kind, follow, since=since, is_cancelled=is_cancelled)
+
+
+async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow) -> dict[str, Any]:
+    def copied(done: int, total: int) -> None:
+        follow("changing the key", done, total)
+
+    if kind == "rekey":
+        custody = await spaces.renew(space_id, copied)
+    else:
+        custody = await spaces.give_to(space_id, "caller" if kind == "to-caller" else "server", copied)
+    return {"custody": custody.key.keeper, "number": custody.key.number, "wanted": custody.wanted}
+
+
 async def perform(
     space: Space, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Does the work of a job; what it came to.
+    """Looks after an open space as a job wants it; what it came to.
 
     Cancelled, it ends after the transaction that is under way, and what was done stays: the index is whole at every moment.
 
@@ -138,11 +165,12 @@ class Work:
         telling = asyncio.create_task(tell())
         log.info("job %d: %s of space %s", job.id, job.kind, job.space_id)
         try:
-            space = await self._spaces.get(job.space_id)
-            state, outcome = (
-                "done",
-                await perform(space, job.kind, follow, since=job.asked_at, is_cancelled=cancelled.is_set),
+            outcome = await carry_out(
+                self._spaces, job.space_id, job.kind, follow, since=job.asked_at, is_cancelled=cancelled.is_set
             )
+            state = "done"
+        except LockedError as error:
+            state, outcome = "failed", {"error": str(error), "hint": error.hint, "locked": True}
         except ConfideError as error:
             state, outcome = "failed", {"error": str(error), "hint": error.hint}
         except Exception as error:

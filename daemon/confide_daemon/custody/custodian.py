@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from confide_crypto.errors import KeyFileError
 from confide_daemon.custody.custody import Custody, Keeper, KeyName
 from confide_daemon.errors import LockedError, WrongKeyError
 from confide_daemon.master import KEY_BYTES, MasterKey
+from confide_daemon.paths import DataFolder
 from confide_daemon.store.connection import connect
 
 
@@ -20,25 +20,23 @@ class Custodian:
     What touches the disk says so; it is called by one at a time.
     """
 
-    def __init__(self, space_id: str, database: Path, file: Path, master: MasterKey, *, new: Keeper) -> None:
+    def __init__(self, space_id: str, folder: DataFolder, master: MasterKey, *, new: Keeper = "server") -> None:
         """Reads who keeps the key.
 
         Args:
-            database: its file, which need not be there yet.
-            file: what says who keeps its key.
-            new: who keeps the key of a space that has neither.
+            new: who keeps the key of a space of which there is nothing yet.
 
         Raises:
             KeyFileError, StorageError: as `Custody.read`.
         """
         self._space_id = space_id
-        self._database = database
-        self._file = file
+        self._database = folder.space(space_id)
+        self._file = folder.custody(space_id)
         self._master = master
         self._held: dict[int, bytes] = {}
-        is_new = not file.exists() and not database.exists()
+        is_new = not self._file.exists() and not self._database.exists()
         # Epochs begin with 1: 0 is one that is not known before there is a roster.
-        self._custody = Custody.read(file) or Custody(KeyName(new if is_new else "server", 0))
+        self._custody = Custody.read(self._file) or Custody(KeyName(new if is_new else "server", 0))
 
     @property
     def custody(self) -> Custody:
@@ -99,28 +97,24 @@ class Custodian:
                 hint="another machine of the space may have the right one; or the file was damaged or replaced",
             )
 
-    def opening_key(self) -> bytes:
-        """The key that opens the database, or that a new one is made with. Ends in the file what a crash has left half told. Disk.
+    def opening_key(self) -> tuple[KeyName, bytes]:
+        """The key that opens the database, or that a new one is made with, and its name. Disk.
 
         Raises:
             LockedError: a machine has to bring it.
             StorageError: the database cannot be looked at.
-            KeyFileError: the file cannot be written.
         """
-        known = [(name, key) for name in self._custody.names if (key := self.key(name)) is not None]
-        if len(self._custody.names) > 1 and self._database.exists():
-            for name, key in known:
-                if _opens(self._database, key):
-                    # Where that cannot be written down, both stay written down.
-                    with suppress(KeyFileError):
-                        self.changed(name)
-                    return key
-            if len(known) == len(self._custody.names):
-                raise WrongKeyError("neither of its two keys opens the space's database", hint="was it replaced?")
-            known = []
+        names = self._custody.names
+        known = [(name, key) for name in names if (key := self.key(name)) is not None]
+        if len(names) > 1 and self._database.exists():
+            # A change of the key is under way, or was when the daemon ended.
+            opening = next(((name, key) for name, key in known if _opens(self._database, key)), None)
+            if opening is None and len(known) == len(names):
+                raise WrongKeyError("neither of its two keys opens the space's database", hint="was the file replaced?")
+            known = [opening] if opening is not None else []
         if not known:
             raise LockedError
-        return known[0][1]
+        return known[0]
 
     def target(self, epoch: int) -> KeyName | None:
         """What the database is to be encrypted with in place of its present key, if that is at hand; `epoch` is the roster's newest."""

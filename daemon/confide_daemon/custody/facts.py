@@ -1,0 +1,97 @@
+"""Who keeps the keys of the databases, as an operator is told it by a command beside the daemon."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from confide_daemon import address
+from confide_daemon.custody import standing
+from confide_daemon.custody.custody import Custody, Keeper, KeyName
+from confide_daemon.sealing.rosters import Rosters
+from confide_daemon.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceFacts:
+    """One space.
+
+    Attributes:
+        custody: who keeps its key; None while there is nothing that it could open.
+        wanted: who is to keep it from the next opportunity on, where that is somebody else.
+        number: the server's generation, or the epoch whose key the database has.
+        epoch: the newest of the roster, 0 where there is none.
+        devices: how many are on the roster, recovery codes included.
+        is_locked: whether a machine has to bring the key before it can be used.
+        is_changing: whether the key is being changed, or was when the daemon ended.
+        locks_at: when the key will be forgotten if nobody comes, seconds since 1970; None while somebody is connected, or nobody has it.
+    """
+
+    custody: Keeper | None
+    wanted: Keeper | None
+    number: int
+    epoch: int
+    devices: int
+    is_locked: bool
+    is_changing: bool
+    locks_at: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a script reads it."""
+        return {
+            "custody": self.custody,
+            "wanted": self.wanted,
+            "keyEpoch" if self.custody == "caller" else "generation": self.number,
+            "epoch": self.epoch,
+            "devices": self.devices,
+            "locked": self.is_locked,
+            "changing": self.is_changing,
+            "locksAt": self.locks_at,
+        }
+
+    def __str__(self) -> str:
+        if self.custody is None:
+            said = "nothing is stored yet"
+        elif self.custody == "server":
+            said = f"this server keeps its key (generation {self.number})"
+        elif not self.number:
+            said = "its machines will keep its key; none has connected yet"
+        else:
+            said = f"its machines keep its key (epoch {self.number}); {'locked' if self.is_locked else 'unlocked'}"
+        if self.locks_at is not None:
+            said += f" until {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.locks_at))} if nobody connects"
+        if self.is_changing:
+            said += "; being changed"
+        said += f"; {self.devices} devices in epoch {self.epoch}" if self.epoch else "; no devices yet"
+        return said
+
+
+def facts_of(state: State) -> dict[str, SpaceFacts]:
+    """Every space, by its name.
+
+    Raises:
+        StorageError, KeyFileError: what says who keeps a key, or the list of devices, cannot be read.
+    """
+    rosters = Rosters(state.registry)
+    folder = state.folder
+    # A daemon that was killed leaves both files behind: whoever needs to be sure asks whether it answers.
+    is_served = address.read(folder.address) is not None
+    standings = standing.read(folder.standing) if is_served else {}
+    found = {}
+    for name, space_id in state.registry.spaces().items():
+        written = Custody.read(folder.custody(space_id))
+        custody = written or Custody(KeyName("server", 0))
+        roster = rosters.current(space_id)
+        stands = standings.get(space_id)
+        found[name] = SpaceFacts(
+            custody=custody.key.keeper if written or folder.space(space_id).exists() else None,
+            wanted=custody.wanted,
+            number=custody.key.number,
+            epoch=roster.epoch if roster is not None else 0,
+            devices=len(roster.devices) if roster is not None else 0,
+            is_locked=custody.key.keeper == "caller" and (stands is None or stands.is_locked),
+            is_changing=custody.following is not None,
+            locks_at=stands.locks_at if stands is not None and not stands.is_locked else None,
+        )
+    return found
