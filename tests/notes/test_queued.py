@@ -25,9 +25,12 @@ from confide_proxy.absence import Answer, Trouble
 from confide_proxy.catalogue import Catalogue
 from confide_proxy.config import ProxyConfig
 from confide_proxy.journal import Entry
+from confide_proxy.key_rotation import MachineKeys
 from confide_proxy.offline import Offline, Said
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.sealing.calls import SealedCalls
+from confide_proxy.sealing.space_sealing import Sealing
 
 CATALOGUE = Catalogue(catalogue(["all"]))
 SAID = "2026-11-20T23:59:58+01:00"
@@ -39,7 +42,8 @@ class Desk:
     def __init__(self, root: Path) -> None:
         (root / "project").mkdir()
         paths = Paths(root / "proxy.toml", root / "state", root / "global", root / "daemon")
-        self.offline = Offline(paths, ProxyConfig(), Project("proj", root / "project", is_git=False))
+        sealed = SealedCalls(Sealing(paths, ProxyConfig(), MachineKeys(paths)), "proj")
+        self.offline = Offline(paths, ProxyConfig(), Project("proj", root / "project", is_git=False), sealed)
         self.trouble = Trouble(UnreachableError("memory.example:7733", "connection refused"), time.time())
 
     async def ask(self, tool: str, **arguments: Any) -> Answer:

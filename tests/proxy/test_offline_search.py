@@ -20,9 +20,12 @@ from confide_proxy.absence import Answer, Trouble
 from confide_proxy.catalogue import PACKAGED, Catalogue
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import DaemonMissingError, KeyLockedError, NotJoinedError
+from confide_proxy.key_rotation import MachineKeys
 from confide_proxy.offline import Offline, Said
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
+from confide_proxy.sealing.calls import SealedCalls
+from confide_proxy.sealing.space_sealing import Sealing
 
 CATALOGUE = Catalogue(json.loads(PACKAGED.read_bytes()))
 UNREACHABLE = UnreachableError("memory.example:7733", "connection refused")
@@ -45,7 +48,8 @@ class Desk:
         for path, text in NOTES.items():
             self.write(path, text)
         self.write("MEMORY.md", "Tabs are four spaces, everywhere.\n", at=self.paths.global_folder)
-        self.offline = Offline(self.paths, ProxyConfig(), Project("shop", self.project, is_git=False))
+        sealed = SealedCalls(Sealing(self.paths, ProxyConfig(), MachineKeys(self.paths)), "shop")
+        self.offline = Offline(self.paths, ProxyConfig(), Project("shop", self.project, is_git=False), sealed)
         self.trouble = Trouble(UNREACHABLE, time.time() - 60)
 
     def write(self, path: str, text: str, *, at: Path | None = None) -> None:
