@@ -1,0 +1,59 @@
+"""A recovery code: a device on paper, for when every machine is lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.pair import joined
+from tests.support.programs import Machine, running_daemon
+
+TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
+
+
+@pytest.mark.parametrize("custody", ["server", "caller"])
+def test_a_new_machine_comes_back_with_the_code_alone(tmp_path: Path, custody: str) -> None:
+    """All machines are lost; a new one joins, uses the code, opens what they sealed, and removes them."""
+    home = tmp_path / "server-home"
+    home.mkdir()
+    (home / "daemon.toml").write_text(f'[embedding]\nprovider = "hashed"\n[at_rest]\ncustody = "{custody}"\n')
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        ann.write("memory/deploy.md", f"The token is {TOKEN}.\n")
+        ann.run("sync")
+        made = ann.json("recovery", "new")
+        assert "has a recovery code" in ann.run("recovery", "new", code=7)
+        placeholder = sealed_in(ann)
+        shutil.rmtree(ann.home)
+        daemon.stop()
+        daemon.start()
+
+        new = Machine(tmp_path, "new")
+        (new.project / ".confide.toml").write_text('name = "shared"\n')
+        new.run("join", daemon.invite("new", "--space", "ann"))
+        before = new.json("device", "ls")
+        assert not before["canSeal"]
+        assert before["space"]["words"] == made["spaceWords"]
+        assert before["space"]["isLocked"] == (custody == "caller")
+        wrong = made["code"][:-1] + ("0" if made["code"][-1] != "0" else "1")
+        assert "typing error" in new.run("recovery", "use", "--yes", code=7, stdin=f"{wrong}\n")
+        said = new.run("recovery", "use", "--yes", "--remove", before["devices"][0]["words"], stdin=made["code"].lower())
+        assert "removed" in said
+        after = new.json("device", "ls")
+        assert after["canSeal"]
+        assert [(one["isThis"], one["isPaper"]) for one in after["devices"]] == [(False, True), (True, False)]
+        new.run("sync")
+        assert placeholder in (new.project / "memory/deploy.md").read_text()
+
+        again = new.json("recovery", "new", "--replace")
+        assert "not of the space" in new.run("recovery", "use", "--yes", code=7, stdin=made["code"])
+        assert again["code"] != made["code"]
+
+
+def sealed_in(machine: Machine) -> str:
+    """The placeholder that a search shows in the place of the token."""
+    (hit,) = machine.json("search", "token")["results"]
+    text: str = hit["snippet"]
+    assert TOKEN not in text
+    return text[text.index("(sealed:") : text.index(")") + 1]
