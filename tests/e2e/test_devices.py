@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from tests.support.pair import joined
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs import NO_MODEL, Daemon, Machine, running_daemon, wait_until
+from tests.support.wire import Wire
 
+LOCKED = "this space is locked until one of its machines connects"
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 
 
@@ -125,3 +128,49 @@ def test_a_machines_new_key_takes_the_place_of_the_old_one(tmp_path: Path) -> No
             "epoch": 2,
             "custody": after["space"]["custody"],
         }
+
+
+def test_a_locked_space_opens_for_its_devices_alone(tmp_path: Path) -> None:
+    """After a restart the daemon cannot open the space: a newcomer is told so, a device opens it without noticing, and then both are in."""
+    home = tmp_path / "server-home"
+    home.mkdir()
+    (home / "daemon.toml").write_text(f'{NO_MODEL}[at_rest]\ncustody = "caller"\n')
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        ann.write("memory/a.md", "The harbour is at Whitby.\n")
+        ann.run("sync")
+        daemon.stop()
+        daemon.start()
+        bob = Machine(tmp_path, "bob")
+        (bob.project / ".confide.toml").write_text('name = "shared"\n')
+        assert LOCKED in bob.run("join", daemon.invite("bob", "--space", "ann"))
+        refused = bob.run("status", code=5)
+        assert LOCKED in refused
+        assert "not among the devices" in refused
+        assert "Whitby" in ann.run("search", "harbour")
+        assert "Whitby" in bob.run("search", "harbour")
+        assert bob.json("status")["sealing"]["canSeal"] is False
+
+
+def test_an_agents_session_opens_the_space_again(tmp_path: Path) -> None:
+    """The daemon restarts under a session; the agent's next calls are answered, and nobody has to do anything."""
+    home = tmp_path / "server-home"
+    home.mkdir()
+    (home / "daemon.toml").write_text(f'{NO_MODEL}[at_rest]\ncustody = "caller"\n')
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        ann.write("memory/a.md", "The harbour is at Whitby.\n")
+        with Wire(ann) as wire:
+            wire.open()
+            wait_until(
+                "the file to be found", lambda: "Whitby" in json.dumps(wire.tool("memory_search", {"query": "harbour"}))
+            )
+            daemon.kill()
+            daemon.start()
+
+            def is_up() -> bool:
+                answer = wire.tool("memory_status", {})
+                return not answer.get("isError") and answer["structuredContent"]["link"]["state"] == "up"
+
+            wait_until("the link", is_up)
+            assert "Whitby" in json.dumps(wire.tool("memory_search", {"query": "harbour"}))
