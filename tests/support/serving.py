@@ -23,6 +23,7 @@ from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys import Identity
 from confide_crypto.limits import DEFAULT_TIMERS, Timers
 from confide_daemon.config import DaemonConfig
+from confide_daemon.custody.custody import Keeper
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.enrollment import Rights, make_invite
@@ -30,7 +31,7 @@ from confide_daemon.grants import Grants, Scope
 from confide_daemon.index import IndexSettings
 from confide_daemon.paths import DataFolder
 from confide_daemon.server import Daemon, Listen
-from confide_daemon.spaces import Spaces
+from confide_daemon.spaces import LOCK_AFTER_S, Spaces
 from confide_daemon.state import State, create, open_state
 
 DEADLINE_S = 20.0
@@ -116,13 +117,16 @@ async def serving(
     embedder: EmbedderHandle | Sequence[EmbedderHandle] | None = None,
     idle_exit_s: float | None = None,
     timers: Timers = DEFAULT_TIMERS,
+    keeper: Keeper = "server",
+    lock_after_s: float = LOCK_AFTER_S,
 ) -> AsyncIterator[Serving]:
-    """Serve on a free loopback port until the block ends."""
+    """Serve on a free loopback port until the block ends; `keeper` keeps the keys of spaces that are made."""
     data = DataFolder(folder)
     create(data)
     state = open_state(data)
     handle = embedder or EmbedderHandle.ready(HashedEmbedder())
-    daemon = Daemon(state, config or DaemonConfig(), Spaces(state, IndexSettings(), handle), timers=timers)
+    spaces = Spaces(state, IndexSettings(), handle, keeper=keeper, lock_after_s=lock_after_s)
+    daemon = Daemon(state, config or DaemonConfig(), spaces, timers=timers)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     run = asyncio.create_task(daemon.run(Listen("127.0.0.1", 0, idle_exit_s), on_ready=ready.set_result))
     try:
