@@ -91,7 +91,7 @@ class Offline:
     def _answer(self, call: Said, trouble: Trouble) -> Answer:
         name, kind = call.tool["name"], call.tool.get("_meta", {}).get("confide/offline")
         if trouble.is_told:
-            return self._failed(trouble)
+            return self._failed(name, trouble)
         if kind == "queue":
             return self._queue(call, trouble)
         if kind == "local" and name == "memory_search":
@@ -103,9 +103,9 @@ class Offline:
             arguments = checked(call.tool, call.arguments)
             may_warn = "warnings" in call.tool.get("outputSchema", {}).get("properties", {})
             return local_answers.read(self._memory, self._project, arguments, trouble, may_warn=may_warn)
-        return self._failed(trouble)
+        return self._failed(name, trouble)
 
-    def _failed(self, trouble: Trouble) -> Answer:
+    def _failed(self, name: str, trouble: Trouble) -> Answer:
         try:
             waiting = told(self.journal.counts())
         except ConfideError as error:
@@ -113,6 +113,8 @@ class Offline:
         lines = [trouble.sentence]
         if not trouble.is_final:
             lines[0] += "; it is tried again all the time, and this tool needs it"
+        if name == "secret_get":
+            lines.append("the sealed records are with the daemon; this machine has only the keys to them")
         if trouble.hint:
             lines.append(f"hint: {trouble.hint}")
         if waiting:

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IMPORT: Final = "memory_import"
-IMPORT_SETS: Final = frozenset({"notes", "all"})
-"""The toolsets that have it."""
+SECRET: Final = "secret_get"  # noqa: S105 - a tool's name
+NOTE_SETS: Final = frozenset({"notes", "all"})
+"""The toolsets that have them."""
 KEEP_S: Final = 60.0
 """How long after the link is back the search over local files is kept, in case it breaks again."""
 FIRST_PAUSE_S: Final = 1.0
@@ -85,25 +86,29 @@ class StandIn:
         """
         self._spawn(self._answer(line, catalogue, trouble, is_wanted, answered))
 
-    def reads_here(self, tool: str) -> bool:
-        """Whether calls of this tool are about files of this machine. What the daemon lists is not asked, since that may come later."""
-        return tool == IMPORT and not IMPORT_SETS.isdisjoint(self._config.toolsets)
+    def answers_here(self, tool: str) -> bool:
+        """Whether calls of this tool are about files or keys of this machine, whatever the daemon lists, which may come later."""
+        return tool in (IMPORT, SECRET) and not NOTE_SETS.isdisjoint(self._config.toolsets)
 
-    def import_files(
+    def answer_here(
         self,
+        tool: str,
         line: bytes,
         tell: Callable[[dict[str, Any]], None],
         is_wanted: Callable[[], bool],
         answered: Callable[[dict[str, Any]], None],
     ) -> None:
-        """Answer a call of `memory_import` in the background.
+        """Answer a call of such a tool in the background, with the daemon's help.
 
         Args:
             tell: gets notifications of the progress, for the client.
             is_wanted: no more once the client has cancelled the call.
             answered: gets the result.
         """
-        self._spawn(self._import(line, tell, is_wanted, answered))
+        if tool == SECRET:
+            self._spawn(self._secret(line, answered))
+        else:
+            self._spawn(self._import(line, tell, is_wanted, answered))
 
     def send_queue(self, sent: Callable[[], None]) -> None:
         """Send what waits, in the background, for as long as the link is up; `sent` is called once nothing waits any more."""
@@ -190,6 +195,18 @@ class StandIn:
             log.error("an import failed: %s", type(error).__name__)
             answer = Answer("the import failed on this machine; what was stored before that is not stored twice")
         answered(answer.as_result(is_modern=VERSION_KEY in meta))
+
+    async def _secret(self, line: bytes, answered: Callable[[dict[str, Any]], None]) -> None:
+        from confide_proxy.absence import Answer
+
+        params = json.loads(line)["params"]
+        try:
+            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.secret_get")
+            answer = await tool.answer(params.get("arguments"), self._sealed.keyring, self._link)
+        except Exception as error:
+            log.error("a secret could not be opened: %s", type(error).__name__)
+            answer = Answer("the secret could not be opened on this machine")
+        answered(answer.as_result(is_modern=VERSION_KEY in (params.get("_meta") or {})))
 
     async def _probe(self, seconds: float, silent: Callable[[], None]) -> None:
         try:

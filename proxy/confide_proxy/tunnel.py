@@ -296,8 +296,8 @@ class Tunnel:
                 self._arm(identifier, call, READ_HELD_S, self._dispatch_held)
             self._standin.send_queue(self._on_queue_sent)
             return
-        if call.tool is not None and self._standin.reads_here(call.tool):
-            self._read_here(identifier, call)
+        if call.tool is not None and self._standin.answers_here(call.tool):
+            self._answer_here(identifier, call)
             return
         is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
         call.is_sent, call.session_id = True, ""
@@ -310,9 +310,10 @@ class Tunnel:
         else:
             self._arm(identifier, call, PROBE_AFTER_S, self._probe)
 
-    def _read_here(self, identifier: str, call: Call) -> None:
-        """Let this machine answer a call that is about its files, with the daemon's help."""
+    def _answer_here(self, identifier: str, call: Call) -> None:
+        """Let this machine answer a call that is about its files or keys, with the daemon's help."""
         assert self._standin is not None
+        assert call.tool is not None
         call.is_taken = True
         if call.timer:
             call.timer.cancel()
@@ -322,7 +323,7 @@ class Tunnel:
                 self._settle(identifier)
                 self._send({"jsonrpc": "2.0", "id": json.loads(identifier), "result": result})
 
-        self._standin.import_files(call.line, self._send, lambda: not call.is_settled, answered)
+        self._standin.answer_here(call.tool, call.line, self._send, lambda: not call.is_settled, answered)
 
     def _dispatch_held(self, identifier: str) -> None:
         call = self._calls.get(identifier)

@@ -20,6 +20,7 @@ from confide_proxy.sealing import arguments as sealed_arguments
 if TYPE_CHECKING:
     from confide_proxy.catalogue import Catalogue
     from confide_proxy.sealing.deposit import Requests
+    from confide_proxy.sealing.keyring import Keyring
     from confide_proxy.sealing.sealer import Secret
     from confide_proxy.sealing.space_sealing import Sealing
 
@@ -60,6 +61,11 @@ class SealedCalls:
         """`project` is the session's."""
         self._sealing = sealing
         self._project = project
+
+    @property
+    def keyring(self) -> Keyring:
+        """The keys that it seals with."""
+        return self._sealing.keyring
 
     async def recall(self) -> None:
         """Have the keys that this machine had last, while the daemon is away."""
