@@ -1,0 +1,285 @@
+"""What an agent says in a call, as it goes up: every string of it, wherever it stands, and nothing that is not a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from base64 import b64decode
+from typing import Any
+
+import pytest
+from tests.support.secret_corpus import positives
+
+from confide_crypto.errors import RequestError
+from confide_crypto.sealing import placeholders
+from confide_crypto.sealing.records import Record
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_daemon.tools import secret_get as listed
+from confide_proxy.catalogue import PACKAGED, Catalogue
+from confide_proxy.errors import BlockedError, ToolError, UnsealableError
+from confide_proxy.sealing import arguments
+from confide_proxy.sealing.calls import Asked, SealedCalls
+from confide_proxy.sealing.deposit import Deposit
+from confide_proxy.sealing.sealer import Sealer
+from confide_proxy.sealing.secret_get import TOOL
+from confide_proxy.secrets.fingerprints import Fingerprints
+from confide_proxy.secrets.policy import Policy
+
+CATALOGUE = Catalogue(json.loads(PACKAGED.read_bytes()))
+PRINTS = Fingerprints(b"k" * 32)
+TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
+PASSWORD = "hunter22xx"
+
+
+class Space:
+    """The keys of a space, as a `Sealing` has them, and a daemon that notes what it is asked, in order."""
+
+    def __init__(self, keys: SpaceKeys | None = None, **policy: Any) -> None:
+        self.keys = keys
+        self.sealer = Sealer(Policy(**policy), lambda: self.keys, lambda: PRINTS)
+        self.deposit = Deposit(self)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.sensitive: set[str] = set()
+        self.refusal: RequestError | None = None
+        self.calls = SealedCalls(self, "shop")  # type: ignore[arg-type]
+
+    async def refresh(self, link: Any) -> None: ...
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        assert timeout_s > 0
+        self.asked.append((op, body))
+        if op == "is-sensitive":
+            return {"sensitive": (body.get("id") or body["path"]) in self.sensitive}
+        if self.refusal:
+            raise self.refusal
+        return {"stored": len(body["records"])}
+
+    def up(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The message as it goes up."""
+        line = json.dumps({"jsonrpc": "2.0", "id": 7, **message}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        if self.calls.is_plain(line):
+            return {"jsonrpc": "2.0", "id": 7, **message}
+        sent: dict[str, Any] = json.loads(asyncio.run(self.calls.prepared(self, line, CATALOGUE)))
+        return sent
+
+    def call(self, tool: str, **given: Any) -> dict[str, Any]:
+        """The arguments of a call as they go up."""
+        sent = self.up({"method": "tools/call", "params": {"name": tool, "arguments": given}})
+        told: dict[str, Any] = sent["params"]["arguments"]
+        return told
+
+    def opened(self) -> dict[str, str]:
+        """The values that were deposited, by their placeholders."""
+        assert self.keys is not None
+        found = {}
+        for op, body in self.asked:
+            for text in body["records"] if op == "records" else ():
+                record = Record.parse(b64decode(text))
+                found[f"(sealed:{record.kind}:{record.secret_id.hex()})"] = record.open(self.keys).decode()
+        return found
+
+
+@pytest.fixture
+def space() -> Space:
+    return Space(SpaceKeys.generate())
+
+
+def test_every_string_is_looked_at(space: Space) -> None:
+    """In the text, the title, a tag, a key and a value of metadata, deep inside, and by the name that it stands under."""
+    sent = space.call(
+        "memory_store",
+        content=f"The token of CI is {TOKEN}.",
+        title=f"CI {TOKEN}",
+        tags=["ci", f"token:{TOKEN}"],
+        metadata={
+            TOKEN: "by key",
+            "db": {"password": PASSWORD, "port": 5432, "on": True, "none": None},
+            "env": [{"name": "DB_PASSWORD", "value": "Xk29-vvQz1"}, ["password=Zz81-kkPq2"]],
+        },
+    )
+    told = json.dumps(sent)
+    for value in (TOKEN, PASSWORD, "Xk29-vvQz1", "Zz81-kkPq2"):
+        assert value not in told
+    assert set(space.opened().values()) == {TOKEN, PASSWORD, "Xk29-vvQz1", "Zz81-kkPq2"}
+    back = placeholders.replace(told, lambda one: space.opened()[str(one)])
+    assert json.loads(back)["metadata"]["env"][0] == {"name": "DB_PASSWORD", "value": "Xk29-vvQz1"}
+    assert sent["metadata"]["db"] == {
+        "password": sent["metadata"]["db"]["password"],
+        "port": 5432,
+        "on": True,
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize("value", [PASSWORD, f"  {PASSWORD}\n", "it's-22-Xx", 'say"22"Xx-9', "back\\slash-22x"])
+def test_a_password_that_its_name_alone_gives_away(space: Space, value: str) -> None:
+    sent = space.call("memory_store", content="c", metadata={"password": value})
+    (standin,) = space.opened()
+    assert sent["metadata"]["password"].strip() == standin
+    assert space.opened()[standin] == value.strip()
+
+
+def test_what_a_password_is_known_by_is_sealed_wherever_it_stands(space: Space) -> None:
+    value = "Xk29-vvQz1-pL"
+    sent = space.call("memory_store", content=f"db password: {value}", title=f"{value} is new", keywords=[value])
+    assert value not in json.dumps(sent)
+    assert len(space.opened()) == 1
+
+
+def test_the_corpus_is_sealed_in_any_argument(space: Space) -> None:
+    samples = list(positives(3, 6))
+    sent = space.call("memory_store", content="c", metadata={"all": [sample.text for sample in samples]})
+    changed = [text != sample.text for sample, text in zip(samples, sent["metadata"]["all"], strict=True)]
+    alone = [space.sealer.seal(sample.text, "tools").text != sample.text for sample in samples]
+    assert changed == alone
+    assert sum(alone) > 0.9 * len(samples)  # the rest is below the usual confidence
+    opened = space.opened()
+    assert all(str(one) in opened for text in sent["metadata"]["all"] for _, _, one in placeholders.find(text))
+
+
+def test_the_records_come_before_the_text_and_once(space: Space) -> None:
+    space.call("memory_store", content=f"token {TOKEN}", title="t")
+    assert [op for op, _ in space.asked] == ["records"]
+    space.call("memory_store", content=f"again {TOKEN}", title="t")
+    assert [op for op, _ in space.asked] == ["records"]
+
+
+def test_who_only_asks_leaves_nothing(space: Space) -> None:
+    """A search for a value asks for its placeholder, so that it finds where it is sealed."""
+    standin = space.call("memory_store", content=TOKEN, title="t")["content"]
+    space.asked.clear()
+    assert space.call("memory_search", query=TOKEN) == {"query": standin}
+    read = space.up({"method": "resources/read", "params": {"uri": f"confide://x/{TOKEN}"}})
+    asked = space.up({"method": "prompts/get", "params": {"name": "recall", "arguments": {"topic": f"token {TOKEN}"}}})
+    completed = space.up(
+        {
+            "method": "completion/complete",
+            "params": {"ref": {"type": "ref/prompt", "name": "recall"}, "argument": {"name": "topic", "value": TOKEN}},
+        }
+    )
+    assert TOKEN not in json.dumps([read, asked, completed])
+    assert asked["params"] == {"name": "recall", "arguments": {"topic": f"token {standin}"}}
+    assert not space.asked
+
+
+def test_without_keys_who_asks_is_answered_and_who_tells_is_refused() -> None:
+    waiting = Space()
+    assert waiting.call("memory_search", query=TOKEN)["query"].startswith("(redacted:github-token:")
+    with pytest.raises(UnsealableError, match="github-token"):
+        waiting.call("memory_store", content=f"token {TOKEN}", title="t")
+    with pytest.raises(UnsealableError):
+        waiting.call("memory_store", content="under the stone", sensitive=True)
+    assert waiting.call("memory_store", content="nothing to hide", title="t")["content"] == "nothing to hide"
+
+
+def test_the_policy_holds_for_calls() -> None:
+    blocked = Space(SpaceKeys.generate(), tools="block")
+    for tool, name in (("memory_store", "content"), ("memory_search", "query")):
+        with pytest.raises(BlockedError, match="github-token"):
+            blocked.call(tool, **{name: TOKEN})
+    redacting = Space(SpaceKeys.generate(), tools="redact")
+    assert redacting.call("memory_store", content=TOKEN, title="t")["content"].startswith("(redacted:")
+    allowing = Space(SpaceKeys.generate(), allow=(PRINTS.of("github-token", TOKEN),))
+    assert allowing.call("memory_store", content=TOKEN, title="t")["content"] == TOKEN
+    assert not redacting.asked + allowing.asked
+
+
+def test_what_is_the_protocols_stays(space: Space) -> None:
+    """Ids, names, the operation and what the client says of itself: nothing of it is an agent's."""
+    message = {
+        "id": TOKEN,
+        "method": "tools/call",
+        "params": {
+            "name": "memory_search",
+            "arguments": {"query": "x"},
+            "_meta": {"confide/operation": os.urandom(16).hex(), "progressToken": TOKEN},
+        },
+    }
+    assert space.up(message) == {"jsonrpc": "2.0", **message}
+    told = space.up({"method": "notifications/cancelled", "params": {"requestId": TOKEN, "reason": f"token {TOKEN}"}})
+    assert told["params"]["requestId"] == TOKEN
+    assert TOKEN not in told["params"]["reason"]
+
+
+def test_a_sensitive_text_is_one_secret(space: Space) -> None:
+    text = "---\ntitle: not front matter here\n---\nUnder the third stone.\n"
+    sent = space.call(
+        "memory_store", content=text, sensitive=True, title="Spare key", metadata={"pin": f"token {TOKEN}"}
+    )
+    (note,) = [standin for standin in space.opened() if standin.startswith("(sealed:note:")]
+    assert sent["content"].strip() == note
+    assert space.opened()[note] == text.strip()
+    assert TOKEN not in json.dumps(sent)
+    again = space.call("memory_store", content=sent["content"], sensitive=True, title="Spare key")
+    assert again["content"] == sent["content"]
+    more = space.call("memory_update", id="mem_x", content=f"{note}\n\nand the fourth\n", sensitive=True)
+    assert more["content"].startswith(f"{note}\n\n(sealed:note:")
+    assert "the fourth" not in more["content"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("memory_update", {"id": "mem_x"}),
+        ("memory_store", {"path": "memory/secret.md"}),
+        ("memory_store", {"path": "memory/secret.md", "mode": "replace"}),
+    ],
+)
+def test_the_daemon_is_asked_whether_a_note_is_sensitive(space: Space, tool: str, given: dict[str, Any]) -> None:
+    assert space.call(tool, content="under the stone", **given)["content"] == "under the stone"
+    space.sensitive = {"mem_x", "memory/secret.md"}
+    assert space.call(tool, content="under the stone", **given)["content"].startswith("(sealed:note:")
+    assert [op for op, _ in space.asked] == ["is-sensitive", "is-sensitive", "records"]
+
+
+def test_a_text_is_in_clear_again_only_where_that_is_said(space: Space) -> None:
+    space.sensitive = {"mem_x"}
+    assert space.call("memory_update", id="mem_x", content="no secret", sensitive=False)["content"] == "no secret"
+    assert space.call("memory_update", id="mem_x", tags=["a"]) == {"id": "mem_x", "tags": ["a"]}
+    assert not space.asked
+
+
+def test_no_call_is_sent_whose_records_the_daemon_does_not_take(space: Space) -> None:
+    space.refusal = RequestError("busy", "the daemon is busy")
+    with pytest.raises(RequestError, match="busy"):
+        space.call("memory_store", content=f"token {TOKEN}", title="t")
+
+
+def test_an_ordinary_call_gives_no_reason_to_look() -> None:
+    prose = "We decided to keep the deployment in one region, since the data may not leave it. " * 6
+    line = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {
+            "name": "memory_store",
+            "arguments": {"content": prose, "title": "One region", "tags": ["infra"], "keywords": ["deploy"]},
+            "_meta": {"confide/operation": "0" * 32},
+        },
+    }
+    assert Space().calls.is_plain(json.dumps(line).encode())
+    deep: Any = "password"
+    for _ in range(arguments.MAX_DEPTH + 2):
+        deep = [deep]
+    with pytest.raises(ToolError, match="nested"):
+        arguments.seal({"metadata": deep}, Space().sealer)
+
+
+def test_what_waits_is_shown_as_it_will_be_sealed(space: Space) -> None:
+    asked = Asked("memory_store", {"content": f"token {TOKEN}", "sensitive": True, "title": f"for {TOKEN}"}, "shop")
+    shown = space.calls.shown(asked)
+    assert TOKEN not in json.dumps(shown)
+    assert shown == space.call("memory_store", **asked.arguments)
+    assert Space().calls.shown(asked)["content"].startswith("(redacted:note:")
+
+
+def test_the_tool_is_as_the_daemon_lists_it() -> None:
+    wire = listed.DEFINITION.wire()
+    properties = {
+        name: {key: value for key, value in each.items() if key != "description"}
+        for name, each in wire["inputSchema"]["properties"].items()
+    }
+    assert TOOL["name"] == wire["name"]
+    assert TOOL["inputSchema"]["properties"] == properties
+    assert TOOL["inputSchema"]["required"] == wire["inputSchema"]["required"]
