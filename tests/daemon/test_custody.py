@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.support.devices import Device
+from tests.support.founder import Device
 from tests.support.serving import DEADLINE_S, Machine, Serving, serving
 
 from confide_crypto.errors import RequestError

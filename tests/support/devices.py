@@ -1,51 +1,88 @@
-"""A machine that is a device of its space, as far as a daemon sees one: it makes roster entries and hands over database keys."""
+"""Machines of one space, as their keyrings see it: real keys and files, real connections to a daemon in this process."""
 
 from __future__ import annotations
 
-import base64
-import time
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from tests.support.serving import Machine
+from tests.support.serving import Serving
 
+from confide_crypto.connection import Connection, connect
 from confide_crypto.keys import Identity
-from confide_crypto.sealing.entries import Card, Entry
-from confide_crypto.sealing.entries import Device as RosterDevice
-from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.pairing import DeviceInvite
+from confide_proxy import joined
+from confide_proxy.joined import Joined
+from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.paths import Paths
+from confide_proxy.sealing.invitations import Invitation, Invitations
+from confide_proxy.sealing.keyring import Keyring
+
+SPACE = "home"
 
 
 class Device:
-    """The founder of a space's roster, who knows all of its keys."""
+    """One machine: its folder, and a keyring as often as it is started."""
 
-    def __init__(self, identity: Identity, name: str = "laptop") -> None:
-        self.identity = identity
-        self.roster, self.keys = Roster.found(identity, name, now=int(time.time()))
+    def __init__(self, root: Path, serving: Serving, name: str, **rights: Any) -> None:
+        self.paths = Paths(root / name / "proxy.toml", root / name / "proxy", root / name / "g", root / name / "d")
+        self.name = name
+        self._serving = serving
+        self.news = asyncio.Event()
+        identity = serving.enroll(name, space=SPACE, **rights)
+        identity.save(self.paths.identity)
 
-    def database_keys(self, *epochs: int) -> dict[str, str]:
-        """As `unlock` takes them; of all epochs where none is named."""
-        wanted = epochs or range(1, self.keys.epoch + 1)
-        return {str(epoch): base64.b64encode(self.keys.database_key(epoch)).decode() for epoch in wanted}
+    @property
+    def identity(self) -> Identity:
+        """Its key."""
+        return Identity.load(self.paths.identity)
 
-    async def found(self, machine: Machine) -> None:
-        """Bring the first entry."""
-        await self._bring(machine, self.roster.entries[0])
+    def keyring(self) -> Keyring:
+        """That of a process that has just started."""
+        return Keyring(self.paths, MachineKeys(self.paths))
 
-    async def add(self, machine: Machine, other: Identity, name: str) -> None:
-        """Put another machine on the roster."""
-        device = RosterDevice(Card.of(other), name)
-        self.roster = self.roster.add(self.identity, device, self.keys, now=int(time.time()))
-        await self._bring(machine, self.roster.entries[-1])
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Connection]:
+        """A connection that is served."""
+        connection = await connect(self._serving.url, self.identity, self._serving.state.identity.static_key)
 
-    async def rotate(self, machine: Machine) -> None:
-        """Begin a new epoch."""
-        self.roster, self.keys = self.roster.rotate(self.identity, self.keys, now=int(time.time()))
-        await self._bring(machine, self.roster.entries[-1])
+        async def on_request(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
+            self.news.set()
+            return {}
 
-    async def unlock(self, machine: Machine, *epochs: int) -> bool:
-        """Hand over database keys; whether the space is still locked."""
-        answer = await machine.request("unlock", {"keys": self.database_keys(*epochs)})
-        return bool(answer["isLocked"])
+        async def on_message(_data: bytes) -> None:
+            """No agent speaks here."""
 
-    async def _bring(self, machine: Machine, entry: Entry) -> dict[str, Any]:
-        return await machine.request("extend", {"entry": base64.b64encode(entry.encode()).decode()})
+        serve = asyncio.create_task(connection.serve(on_message=on_message, on_request=on_request))
+        try:
+            yield connection
+        finally:
+            await connection.close()
+            serve.cancel()
+            await asyncio.gather(serve, return_exceptions=True)
+
+    async def attach(self, connection: Connection) -> dict[str, Any]:
+        """The answer to `attach`."""
+        body = {"project": "p", "machine": self.name, "proxyVersion": "0", "toolsets": ["core"], "watches": False}
+        answer: dict[str, Any] = await connection.request("attach", body, timeout_s=20)
+        return answer
+
+    async def visit(self) -> Keyring:
+        """Connect as a session does, have the keys, and leave again."""
+        keyring = self.keyring()
+        async with self.connected() as connection:
+            await keyring.open(connection, await self.attach(connection))
+        return keyring
+
+    def invite(self, space: str, name: str, until: float) -> DeviceInvite:
+        """Make a device's invite without the daemon, which has enrolled everybody already."""
+        made = DeviceInvite.new(bytes(32), "confide://h:1")
+        Invitations(self.paths.rosters).keep(Invitation(space, name, made.pair, until))
+        return made
+
+    def take(self, invite: DeviceInvite) -> None:
+        """Have joined with it."""
+        secret = (invite.pair.invite_id, invite.pair.secret)
+        joined.save(self.paths.link, Joined(self._serving.url, bytes(32), pair=secret))
