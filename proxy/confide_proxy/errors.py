@@ -185,6 +185,12 @@ class UnsealableError(ConfideError):
         self.kind = kind
 
 
+class NoSecretError(ConfideError):
+    """A sealed secret that was named is not there, or the name is none."""
+
+    exit_code = 7
+
+
 class SpaceKeysError(ConfideError):
     """This machine has not the keys of its space, so it can neither seal nor open."""
 

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import RequestError
+from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy import projects
+from confide_proxy.answers import local_time, printable
 from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
 
 if TYPE_CHECKING:
     from confide_proxy.cli import Here
     from confide_proxy.client import Client
+    from confide_proxy.sealing.opening import Opened
     from confide_proxy.sealing.rescan import Outcome, Place, Rescan
 
 LEFT: Final = 9
 """The exit code where credentials are left in clear (docs/commands.md)."""
 _SHOWN: Final = 50
 _SHOWN_REVISIONS: Final = 8
-_UNSEALED_DEADLINE_S: Final = 10.0
+_DEADLINE_S: Final = 10.0
+_LISTED: Final = 1000
 
 secrets_app = typer.Typer(help="Sealed credentials of the space.", no_args_is_help=True)
 
@@ -66,7 +70,9 @@ async def _rescan(here: Here, folder: Path, is_sure: bool | None, is_quiet: bool
             assert keyring.problem is not None
             raise keyring.problem
         prints = await asyncio.to_thread(fingerprints.load, here.paths.fingerprint_key)
-        sealer = Sealer(policy_of(here.config.secrets), lambda: keyring.keys, lambda: prints)
+        # As they are now: should they be lost on the way, a credential must not be redacted in the place of being sealed.
+        keys = keyring.keys
+        sealer = Sealer(policy_of(here.config.secrets), lambda: keys, lambda: prints)
 
         def rescan(bar: SyncProgress) -> Rescan:
             return Rescan(
@@ -91,16 +97,80 @@ async def _rescan(here: Here, folder: Path, is_sure: bool | None, is_quiet: bool
         return outcome, False
 
 
+@secrets_app.command("ls")
+def list_secrets(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson = False) -> None:
+    """List the sealed credentials of the space by their placeholders; never their values."""
+    found = asyncio.run(_listed(context.obj, folder_of(project)))
+    if as_json:
+        print_json(found)
+        return
+    for one in found:
+        shown = f"(sealed:{one['kind']}:{one['id']})"
+        out.print(f"{shown}  {local_time(one['at'])}  epoch {one['epoch']}", markup=False)
+    if not found:
+        err.print("nothing is sealed in this space", markup=False)
+
+
+async def _listed(here: Here, folder: Path) -> list[dict[str, Any]]:
+    from confide_proxy.answers import records
+    from confide_proxy.client import Client
+    from confide_proxy.errors import UnfitAnswerError
+
+    found: list[dict[str, Any]] = []
+    async with Client(here.paths, here.config, projects.identify(folder)) as client:
+        after: str | None = ""
+        while after is not None:
+            body = {"after": after, "limit": _LISTED}
+            answer = await client.connection.request("record-list", body, timeout_s=_DEADLINE_S)
+            found += records(answer, "records", id=str, kind=str, epoch=int, at=str)
+            following = answer.get("next")
+            if following is not None and not (isinstance(following, str) and following > after):
+                raise UnfitAnswerError
+            after = following
+    return found
+
+
+@secrets_app.command("show")
+def show(
+    context: typer.Context,
+    secret: Annotated[str, typer.Argument(metavar="PLACEHOLDER", help="As it stands in a text, or its 32 hex digits.")],
+    raw: Annotated[bool, typer.Option("--raw", help="Just the value, also where stdout is no terminal.")] = False,
+    project: ProjectDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Open a sealed credential on this machine, and print it to the terminal."""
+    from confide_proxy.sealing.opening import secret_id_of
+
+    secret_id = secret_id_of(secret)
+    if not raw and not sys.stdout.isatty():
+        raise typer.BadParameter("stdout is no terminal; --raw prints the value all the same", param_hint="PLACEHOLDER")
+    opened = asyncio.run(_opened(context.obj, folder_of(project), secret_id))
+    if as_json:
+        print_json({"kind": opened.kind, "value": opened.value.decode("utf-8", "replace")})
+    elif raw:
+        sys.stdout.buffer.write(opened.value)
+        sys.stdout.buffer.flush()
+    else:
+        lines = opened.value.decode("utf-8", "replace").splitlines()
+        out.print("\n".join(printable(line) for line in lines), markup=False)
+
+
+async def _opened(here: Here, folder: Path, secret_id: bytes) -> Opened:
+    from confide_proxy.client import Client
+    from confide_proxy.sealing.opening import open_secret
+
+    async with Client(here.paths, here.config, projects.identify(folder)) as client:
+        return await open_secret(client.connection, client.sealing.keyring, secret_id)
+
+
 async def unsealed(client: Client) -> dict[str, Any] | None:
     """How many credentials the space holds in clear as far as anybody has looked, and when; None where nobody has, or may know.
 
     Raises:
         ConnectionLost, TimeoutError: from the link.
     """
-    from confide_proxy.answers import printable
-
     try:
-        answer = await client.connection.request("unsealed", {}, timeout_s=_UNSEALED_DEADLINE_S)
+        answer = await client.connection.request("unsealed", {}, timeout_s=_DEADLINE_S)
     except RequestError:
         return None  # a caller of some projects alone is not told, and an older daemon does not know
     match answer:
@@ -111,15 +181,13 @@ async def unsealed(client: Client) -> dict[str, Any] | None:
 
 def unsealed_line(told: dict[str, Any]) -> str:
     """The same for people."""
-    from confide_proxy.answers import local_time
-
     count = told["findings"]
     return f"{count:,}, seen {local_time(told['seenAt'])}{': confide secrets rescan' if count else ''}"
 
 
 def _left(outcome: Outcome, *, is_dry: bool) -> int:
     """How many credentials are in clear now, as far as is known."""
-    return (outcome.found.total() if is_dry else 0) + len(outcome.named)
+    return (outcome.found.total() if is_dry else outcome.outgrown) + len(outcome.named)
 
 
 def _tell_look(outcome: Outcome) -> None:
@@ -143,7 +211,7 @@ def _tell_run(outcome: Outcome) -> None:
     else:
         redacted = f", {outcome.redacted:,} of them redacted as your policy says" if outcome.redacted else ""
         out.print(
-            f"sealed {_counted(outcome.found.total())} in {outcome.sealed:,} stored texts{redacted}; the daemon's database holds "
+            f"sealed {_counted(outcome.found.total() - outcome.outgrown)} in {outcome.sealed:,} stored texts{redacted}; the database holds "
             "nothing of them in clear any more",
             markup=False,
         )
@@ -153,6 +221,12 @@ def _tell_run(outcome: Outcome) -> None:
 def _tell_rest(outcome: Outcome) -> None:
     if not outcome.is_clean:
         err.print("a run was broken off before it had cleaned the daemon's database: run it once more", markup=False)
+    if outcome.outgrown:
+        err.print(
+            f"{_counted(outcome.outgrown)} cannot be sealed: with placeholders their texts would be over "
+            f"{MAX_TEXT_BYTES // 2**20} MiB; split these files",
+            markup=False,
+        )
     if outcome.unreadable:
         err.print(f"{outcome.unreadable:,} stored texts are damaged and were passed over", markup=False)
     for place in outcome.named[:_SHOWN]:
@@ -194,6 +268,7 @@ def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, Any]:
         "findings": dict(outcome.found),
         "redacted": outcome.redacted,
         "sealedTexts": outcome.sealed,
+        "outgrown": outcome.outgrown,
         "unreadable": outcome.unreadable,
         "isClean": outcome.is_clean,
         "documents": [

@@ -133,6 +133,13 @@ def test_all_that_was_stored_in_clear_is_sealed(daemon: Daemon, tmp_path: Path) 
     found = laptop.json("search", "kestrel relay")["results"][0]
     assert found["path"] == "memory/relay.md"
     assert "(sealed:github-token:" in found["snippet"]
+    # The machine itself opens what it has sealed, and shows it to nobody who was not asked for.
+    listed = laptop.json("secrets", "ls")
+    assert [one["kind"] for one in listed] == ["github-token"] * 6
+    placeholder = next(word for word in found["snippet"].split() if word.startswith("(sealed:"))
+    assert laptop.run("secrets", "show", placeholder, "--raw") == token(4)
+    assert token(4) not in laptop.run("secrets", "show", placeholder, code=2)
+    laptop.run("secrets", "show", "(sealed:github-token:00000000000000000000000000000000)", "--raw", code=7)
     laptop.run("sync")
     assert token(3) in deploy.read_text()
     assert token(4) in (laptop.project / "memory/relay.md").read_text()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy.answers import printable
 from confide_proxy.errors import UnfitAnswerError
-from confide_proxy.sealing.sealer import NOTE, is_sensitive
+from confide_proxy.sealing.sealer import is_sensitive
 
 if TYPE_CHECKING:
     from confide_crypto.texts import Asks
@@ -94,6 +94,7 @@ class Outcome:
         places: where, in the order they were met.
         sealed: texts that were replaced.
         redacted: credentials that the policy has redacted, of those found.
+        outgrown: credentials that stay in clear, of those found: with placeholders their text would be larger than any may be.
         unreadable: texts that are damaged.
         is_clean: the daemon's file holds nothing of texts that were replaced.
     """
@@ -104,9 +105,10 @@ class Outcome:
     more_places: int = 0
     sealed: int = 0
     redacted: int = 0
+    outgrown: int = 0
     unreadable: int = 0
     is_clean: bool = True
-    _counted: set[int] = field(default_factory=set)
+    _counted: set[tuple[int, str]] = field(default_factory=set)
 
     @property
     def named(self) -> list[Place]:
@@ -115,10 +117,9 @@ class Outcome:
 
     def note(self, text: Text, sealed: Sealed) -> None:
         """Counts what was found in a text."""
-        standins = list(sealed.values)
-        if text.id in self._counted:  # met again, as a whole that is sensitive
-            standins = [standin for standin in standins if standin.split(":", 2)[1] == NOTE]
-        self._counted.add(text.id)
+        # Met again, as one that is sensitive as a whole, or whose place somebody else has changed meanwhile.
+        standins = [standin for standin in sealed.values if (text.id, standin) not in self._counted]
+        self._counted.update((text.id, standin) for standin in standins)
         kinds = Counter(standin.split(":", 2)[1] for standin in standins)
         self.found += kinds
         self.redacted += sum(standin.startswith("(redacted:") for standin in standins)
@@ -145,8 +146,10 @@ class Rescan:
         self._deposit = deposit
         self._progress = progress
         self._sensitive: set[tuple[str, str]] = set()
-        self._with_past: set[tuple[str, str]] = set()
+        self._seen: set[tuple[str, str]] = set()
+        self._several: set[tuple[str, str]] = set()
         self._unreadable: set[int] = set()
+        self._outgrown: dict[int, int] = {}
 
     async def look(self) -> Outcome:
         """What a run would seal. Raises as `run`."""
@@ -173,8 +176,7 @@ class Rescan:
     async def _over_all(self, *, is_dry: bool) -> Outcome:
         outcome = Outcome()
         is_again = await self._pass(outcome, None, is_dry=is_dry)
-        # That a note is sensitive is known when its newest revision is met, behind its older ones.
-        late = self._sensitive & self._with_past
+        late = self._sensitive & self._several
         if late:
             is_again |= await self._pass(outcome, late, is_dry=is_dry)
         for _ in range(_ROUNDS):
@@ -182,17 +184,18 @@ class Rescan:
                 break
             is_again = await self._pass(outcome, None, is_dry=is_dry)
         outcome.unreadable = len(self._unreadable)
+        outcome.outgrown = sum(self._outgrown.values())
         return outcome
 
     async def _pass(self, outcome: Outcome, only: set[tuple[str, str]] | None, *, is_dry: bool) -> bool:
-        """Look at all texts (those of some documents, if named); whether one was changed by somebody else meanwhile."""
+        """Look at all texts, or at some documents, which are sensitive as a whole; whether somebody else has changed one meanwhile."""
         after: int | None = 0
         done, is_again = 0, False
         while after is not None:
             answer = await self._link.request("stored-texts", {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
             page, following, total, outcome.is_clean = await asyncio.to_thread(_page, answer, after)
             wanted = [text for text in page if only is None or (text.project, text.path) in only]
-            changes = await asyncio.to_thread(self._sealed, wanted, outcome)
+            changes = await asyncio.to_thread(self._sealed, wanted, outcome, only is not None)
             if not is_dry:
                 for batch in _batches(changes):
                     is_again |= await self._rewrite(batch, outcome)
@@ -202,23 +205,27 @@ class Rescan:
             after = following
         return is_again
 
-    def _sealed(self, texts: list[Text], outcome: Outcome) -> list[tuple[Text, Sealed]]:
+    def _sealed(self, texts: list[Text], outcome: Outcome, is_whole: bool) -> list[tuple[Text, Sealed]]:
         changes = []
         for text in texts:
             if text.content is None:
                 self._unreadable.add(text.id)
                 continue
-            key = (text.project, text.path)
-            if not text.is_newest:
-                self._with_past.add(key)
-            elif is_sensitive(text.content):
-                self._sensitive.add(key)
-            is_whole = True if key in self._sensitive and not text.is_newest else None
-            sealed = self._sealer.seal(text.content, text.source, is_sensitive=is_whole)
+            if not is_whole:
+                self._note_sensitive((text.project, text.path), is_sensitive(text.content))
+            sealed = self._sealer.seal(text.content, text.source, is_sensitive=True if is_whole else None)
             if sealed.text != text.content:
                 outcome.note(text, sealed)
-                changes.append((text, sealed))
+                if len(sealed.text.encode()) > MAX_TEXT_BYTES:
+                    self._outgrown[text.id] = len(sealed.values)
+                else:
+                    changes.append((text, sealed))
         return changes
+
+    def _note_sensitive(self, key: tuple[str, str], says_so: bool) -> None:
+        """The last text of a document decides for those before it, which come first."""
+        (self._several if key in self._seen else self._seen).add(key)
+        (self._sensitive.add if says_so else self._sensitive.discard)(key)
 
     async def _rewrite(self, changes: list[tuple[Text, Sealed]], outcome: Outcome) -> bool:
         await self._deposit.keep(self._link, [secret for _, sealed in changes for secret in sealed.secrets])
