@@ -140,6 +140,25 @@ async def test_a_pair_secret_brings_one_machine_and_only_in_time(daemon: Serving
     assert len(keyring.roster.devices) == 2
 
 
+async def test_a_machine_that_knows_the_space_comes_back_by_an_invite(daemon: Serving, tmp_path: Path) -> None:
+    """It was removed, has a new key, and joins again: what it has seen of the space is no hindrance."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    for device in (bob, ann, bob):
+        await device.visit()
+    keyring = ann.keyring()
+    async with ann.connected() as link:
+        await keyring.refresh(link)
+        await keyring.extend(link, remover(ann.identity, bob.identity.public_key))
+    bob.paths.identity.unlink()
+    daemon.enroll("bob-again", space="home").save(bob.paths.identity)
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    assert (await bob.visit()).keys is None
+    await ann.visit()
+    assert (await bob.visit()).keys == keyring.keys
+
+
 async def test_an_answer_that_a_crash_held_back_is_given_later(daemon: Serving, tmp_path: Path) -> None:
     """The device was added, and the machine that added it died before it had answered."""
     ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")

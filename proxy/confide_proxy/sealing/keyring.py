@@ -12,30 +12,26 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.keys import MAX_NAME, fingerprint_words
-from confide_proxy import joined
 from confide_proxy.errors import NotADeviceError, SpaceKeysError, SpaceLockedError, UnconfirmedError
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
     from confide_crypto.keys import Identity
-    from confide_crypto.sealing.entries import Card
-    from confide_crypto.sealing.pairing import Pair
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_proxy.key_rotation import MachineKeys
+    from confide_proxy.sealing.joining import Joining
     from confide_proxy.sealing.requests import Asks, Shown
 
 log = logging.getLogger(__name__)
 
 TRIES: Final = 4
 """To extend a roster that others extend too: each try begins with what they have made of it."""
-_GONE: Final = "the daemon may have been restored from an old copy: connect with the machine that began the space, or made the last change"
 _UNTIL: Final = (
     "nothing is sealed here until the daemon shows a list of devices that goes on from what this machine has seen"
 )
@@ -62,7 +58,7 @@ class Keyring:
         self._opened_by = b""
         self._turn = asyncio.Lock()
         self.keys: SpaceKeys | None = None
-        self.problem: ConfideError | None = None
+        self.problem: ConfideError | None = _unknown()
         self.roster: Roster | None = None
         self.unconfirmed: Roster | None = None
         self.shown: Shown | None = None
@@ -183,7 +179,7 @@ class Keyring:
 
         if space == self._space:
             return
-        self._fail(None)
+        self._fail(_unknown())
         self.roster, self.unconfirmed, self.shown = None, None, None
         cache = RosterCache(self._paths.rosters)
         seen = cache.read(space)
@@ -223,7 +219,7 @@ class Keyring:
             was_removed = identity.public_key in roster.removed
             self._fail(NotADeviceError(fingerprint_words(identity.public_key), was_removed=was_removed))
 
-    def _fail(self, problem: ConfideError | None) -> None:
+    def _fail(self, problem: ConfideError) -> None:
         self.keys, self.problem, self._opened_by = None, problem, b""
 
     def _refuse(self, problem: ConfideError) -> None:
@@ -252,7 +248,6 @@ class Keyring:
         assert self.shown is not None
         identity = await self.identity()
         if self.keys is None:
-            await self._show_card(link, identity)
             return
         await self._hand_over(link)
         epoch = self.keys.epoch
@@ -266,113 +261,95 @@ class Keyring:
     async def _look(self, link: Asks) -> None:
         """Fetch the news, and believe them, or refuse."""
         from confide_crypto.sealing.roster import Roster
-        from confide_proxy.sealing import requests
+        from confide_proxy.sealing import comparison, requests
+        from confide_proxy.sealing.joining import Joining
 
-        pair = await self._pair()
-        answer = None
-        if pair is not None and self.roster is None:
-            # Before the roster is read, which the answer must not be ahead of.
-            card = await self._card()
-            with suppress(RequestError):  # a machine that was removed meanwhile: the roster shows it
-                answer = await requests.pair(link, request=pair.request(card))
+        identity = await self.identity()
+        joining = await asyncio.to_thread(Joining.begin, self._paths.link, identity)
+        # Before the roster is read, which the answer must not be ahead of.
+        answer = await joining.ask(link)
         for _ in range(TRIES):
             shown = await requests.roster(link, len(self.roster.entries) if self.roster else 0)
             if shown.space != self._space:
                 await asyncio.to_thread(self._enter, shown.space)
                 if self.roster is not None:
                     continue
-            self.shown, self.custody = shown, shown.custody
+            roster: Roster | None
             if self.roster is not None:
-                await self._believe(await self._continued(link, self.roster, shown))
+                roster, shown = await comparison.continued(link, self.roster, shown)
             elif shown.entries:
                 roster = await asyncio.to_thread(Roster.read, shown.entries)
-                if answer is not None and pair is not None:
-                    pair.accept(answer, await self.identity(), roster)
-                    await self._believe(roster)
-                    await asyncio.to_thread(self._forget_pair)
-                else:
-                    await self._recognize(roster)
-            elif not await self._found(link, is_expected=pair is not None):
-                continue
+            else:
+                roster = await self._found(link, identity, is_expected=joining.pair is not None)
+                if roster is None:
+                    continue
+                shown = await requests.roster(link, 1)
+            self.shown, self.custody = shown, shown.custody
+            if answer is not None:
+                joining.accept(answer, roster)
+            elif not await self._is_known(roster, identity):
+                self._doubt(roster, identity, was_invited=joining.pair is not None)
+                await self._show_card(link, joining, roster)
+                return
+            await self._believe(roster)
+            if self.keys is None:
+                await self._show_card(link, joining, roster)
+            elif joining.pair is not None:
+                await asyncio.to_thread(joining.finish)
             return
         raise SpaceKeysError("the list of devices changes faster than it can be read", hint="try again")
 
-    async def _continued(self, link: Asks, known: Roster, shown: Shown) -> Roster:
-        """What is known, with the daemon's news behind it. A daemon that knows less, and nothing else, is told what it lost.
+    async def _is_known(self, roster: Roster, identity: Identity) -> bool:
+        """Whether there is a reason to believe a roster: what this machine has seen of it, or that it began it.
 
         Raises:
-            ForkedRosterError and others of RosterError: it shows another history.
-            WithheldRosterError: it shows less, and does not take the rest.
+            RosterError: it is not what this machine has seen.
         """
-        from confide_crypto.sealing.errors import WithheldRosterError
-        from confide_crypto.sealing.roster import Pin
-        from confide_proxy.sealing import requests
-
-        newest = len(known.entries) - 1
-        if shown.number >= 0 and shown.number <= newest:
-            known.check(Pin(known.space, shown.number, shown.head))
-        if shown.number >= newest:
-            return await asyncio.to_thread(known.extend, shown.entries)
-        log.warning("the daemon has lost %d changes to the list of devices; sending them again", newest - shown.number)
-        for entry in known.entries[shown.number + 1 :]:
-            try:
-                await requests.extend(link, entry)
-            except RequestError as error:
-                if error.code == "conflict":  # another device tells it the same
-                    continue
-                raise WithheldRosterError(
-                    "the daemon has lost the newest changes to the list of devices, and does not take them again",
-                    hint=_GONE,
-                ) from error
-        again = await requests.roster(link, len(known.entries))
-        if again.number < newest:
-            raise WithheldRosterError("the newest changes to the list of devices are missing", hint=_GONE)
-        self.shown = again
-        if again.number == newest:
-            known.check(Pin(known.space, again.number, again.head))
-        return await asyncio.to_thread(known.extend, again.entries)
-
-    async def _recognize(self, roster: Roster) -> None:
-        """Believe a roster of which nothing is known here, if there is a reason to."""
         from confide_proxy.sealing.cached_roster import RosterCache
 
-        identity = await self.identity()
+        if self.roster is not None:
+            return True
         seen = await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
         if seen is not None:
             roster.check(seen.pin)
-        elif (
-            roster.entries[0].signer != identity.public_key
-        ):  # else a crash came between the daemon's answer and the pin
-            words, was_removed = fingerprint_words(identity.public_key), identity.public_key in roster.removed
-            self._fail(NotADeviceError(words, was_removed=True) if was_removed else UnconfirmedError(roster.words))
-            self.unconfirmed = roster
-            return
-        await self._believe(roster)
+        # Without a pin: a crash came between the daemon's answer to the genesis and the pin.
+        return seen is not None or roster.entries[0].signer == identity.public_key
 
-    async def _found(self, link: Asks, *, is_expected: bool) -> bool:
-        """Begin the space, with this machine as its only device; False if another one was first.
+    def _doubt(self, roster: Roster, identity: Identity, *, was_invited: bool) -> None:
+        words = fingerprint_words(identity.public_key)
+        if identity.public_key in roster.devices:
+            self._fail(UnconfirmedError(roster.words))
+        else:
+            was_removed = identity.public_key in roster.removed
+            self._fail(NotADeviceError(words, was_removed=was_removed, was_invited=was_invited))
+        self.unconfirmed = roster
+
+    async def _show_card(self, link: Asks, joining: Joining, roster: Roster) -> None:
+        key = joining.identity.public_key
+        if key not in roster.devices and key not in roster.removed:
+            await joining.show_card(link)
+
+    async def _found(self, link: Asks, identity: Identity, *, is_expected: bool) -> Roster | None:
+        """The space's beginning, with this machine as its only device; None if another one was first.
 
         Raises:
             WithheldRosterError: there is one, which the daemon does not show.
         """
-        from confide_crypto.sealing.errors import WithheldRosterError
         from confide_crypto.sealing.roster import Roster
-        from confide_proxy.sealing import requests
+        from confide_proxy.sealing import comparison, requests
         from confide_proxy.sealing.cached_roster import RosterCache
 
         seen = await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
         if is_expected or seen is not None:
-            raise WithheldRosterError("the daemon does not show the devices of this space", hint=_GONE)
-        made, _ = await asyncio.to_thread(Roster.found, await self.identity(), this_name(), now=int(time.time()))
+            raise comparison.withheld()
+        made, _ = await asyncio.to_thread(Roster.found, identity, this_name(), now=int(time.time()))
         try:
             await requests.extend(link, made.entries[0])
         except RequestError as error:
             if error.code == "conflict":
-                return False
+                return None
             raise
-        await self._believe(made)
-        self.shown = await requests.roster(link, 1)
-        return True
+        return made
 
     # What a device does
 
@@ -382,7 +359,7 @@ class Keyring:
         for tries_left in reversed(range(TRIES)):
             roster = self.roster
             if roster is None:
-                raise self.problem or SpaceKeysError("the devices of this space are not known here")
+                raise self.problem or _unknown()
             made = await asyncio.to_thread(make, roster, self.keys)
             if made is None:
                 return roster
@@ -408,38 +385,9 @@ class Keyring:
         if wanted:
             self.shown = replace(shown, is_locked=await requests.unlock(link, wanted), needs=())
 
-    async def _show_card(self, link: Asks, identity: Identity) -> None:
-        """Show the devices of the space that this machine waits for them."""
-        from confide_proxy.sealing import requests
 
-        roster = self.roster or self.unconfirmed
-        if roster is None or identity.public_key in roster.devices or identity.public_key in roster.removed:
-            return
-        if (await self._pair()) is None:
-            await requests.pair(link, card=await self._card())
-        if self.unconfirmed is not None:
-            words = fingerprint_words(identity.public_key)
-            self.problem = NotADeviceError(words, was_invited=(await self._pair()) is not None)
-
-    async def _card(self) -> Card:
-        from confide_crypto.sealing.entries import Card
-
-        identity = await self.identity()
-        return await asyncio.to_thread(Card.of, identity)
-
-    async def _pair(self) -> Pair | None:
-        """What this machine shares with the device that invited it, until that has answered; None else."""
-        pinned = await asyncio.to_thread(joined.load, self._paths.link)
-        if pinned is None or pinned.pair is None:
-            return None
-        from confide_crypto.sealing.pairing import Pair
-
-        return Pair(*pinned.pair)
-
-    def _forget_pair(self) -> None:
-        pinned = joined.load(self._paths.link)
-        if pinned is not None and pinned.pair is not None:
-            joined.save(self._paths.link, replace(pinned, pair=None))
+def _unknown() -> SpaceKeysError:
+    return SpaceKeysError("the devices of this space are not known here yet", hint="confide device ls asks the daemon")
 
 
 def this_name() -> str:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.sealing.deposit import Deposit
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LOOKS: Final = 2
+"""At the roster, at once: one that is under way, and one behind it. A daemon may tell of news as often as it likes."""
+
 
 class Sealing:
     """The sealing of one session or command.
@@ -38,6 +41,7 @@ class Sealing:
         self._config = config
         self.keyring = Keyring(paths, machine)
         self.deposit = Deposit(self.keyring)
+        self._looks = 0
 
     @functools.cached_property
     def sealer(self) -> Sealer:
@@ -73,6 +77,12 @@ class Sealing:
 
     async def look_again(self, link: Asks, attached: dict[str, Any] | None = None) -> None:
         """Have the news of the devices, as far as they can be had now; a connection that breaks begins with them again."""
-        with suppress(ConfideError, TimeoutError):
-            await (self.keyring.refresh(link) if attached is None else self.keyring.open(link, attached))
-            await self.reseal(link)
+        if self._looks == _LOOKS:
+            return  # the one that waits sees these news too
+        self._looks += 1
+        try:
+            with suppress(ConfideError, TimeoutError):
+                await (self.keyring.refresh(link) if attached is None else self.keyring.open(link, attached))
+        finally:
+            self._looks -= 1
+        await self.reseal(link)
