@@ -125,9 +125,9 @@ async def _carry_out(
     from confide_proxy.progress import SyncProgress
 
     async with Client(here.paths, here.config, this) as client:
-        request = client.connection.request
+        link, sealing = client.connection, client.sealing
         if is_sure is None or not is_sure:
-            outcome = await deliver(plan, request, is_dry=True, again=again)
+            outcome = await deliver(plan, link, sealing, is_dry=True, again=again)
             may_ask = is_sure is None and sys.stdin.isatty() and not as_json
             if may_ask:
                 out.print(_counts(outcome), markup=False)
@@ -141,7 +141,7 @@ async def _carry_out(
                 return
         with SyncProgress(err) as bar:
             outcome = await deliver(
-                plan, request, again=again, progress=lambda done, total: bar.follow(done, total, "notes")
+                plan, link, sealing, again=again, progress=lambda done, total: bar.follow(done, total, "notes")
             )
             report = await client.sync()  # the notes are files, and these are on disk now
     _show(plan, this, outcome, as_json, is_dry=False)
@@ -190,7 +190,8 @@ def _notes(count: int) -> str:
 def _counts(outcome: Outcome) -> str:
     words = _TOLD | {"known": _TOLD["known"] + outcome.known_elsewhere}
     told = [f"{outcome.states[state]:,} {what}" for state, what in words.items() if outcome.states[state]]
-    return f"{_notes(outcome.done)}: {', '.join(told)}"
+    sealed = f"; credentials in it, which are sealed: {outcome.sealed:,}" if outcome.sealed else ""
+    return f"{_notes(outcome.done)}: {', '.join(told)}{sealed}"
 
 
 def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry: bool) -> None:
@@ -213,6 +214,7 @@ def _as_json(plan: Plan, this: Project, outcome: Outcome, *, is_dry: bool) -> di
         "stores": [survey.as_json() for survey in plan.surveys],
         "results": outcome.as_json(),
         "refused": [{"origin": one.origin, "reason": one.reason} for one in outcome.refused],
+        "sealed": outcome.sealed,
     }
 
 

@@ -186,7 +186,7 @@ class StandIn:
             async with self._importing:
                 if not is_wanted():
                     return
-                called = tool.Import(self._project, self._config, self._link.request)
+                called = tool.Import(self._project, self._config, self._link, self._sealed.sealing)
                 answer = await called.answer(params.get("arguments"), progress, is_wanted)
         except ConfideError as error:
             answer = Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))

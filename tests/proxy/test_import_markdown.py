@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.sealers import SEALER
 
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
@@ -136,11 +137,11 @@ def test_notes_of_ours_keep_their_ids_and_what_they_state(write: Write, tmp_path
     write("b/old.md", f"---\nid: {old}\ntitle: Old\ntaskId: t1\n---\n\nOld.\n")
     plan = Plan([Store(tmp_path, READER)], Project("shop", tmp_path, is_git=False), ProxyConfig())
     plan.survey()
-    first, second = (note for batch in plan.batches() for note in batch.notes)
+    first, second = (note for batch in plan.batches(SEALER) for note in batch.notes)
     assert (first["id"], second["id"]) == (new, old)
     assert first["relations"] == [{"relation": "supersedes", "id": old}]
     alone = Plan([Store(tmp_path / "a", READER)], Project("shop", tmp_path, is_git=False), ProxyConfig())
-    assert next(alone.batches()).notes[0]["relations"] == first["relations"]
+    assert next(alone.batches(SEALER)).notes[0]["relations"] == first["relations"]
     assert second["taskId"] == "t1"
 
 
@@ -245,7 +246,7 @@ def test_a_store_that_breaks_off_costs_only_its_rest(write: Write, tmp_path: Pat
     first, second = plan.survey()
     assert (first.notes, second.notes) == (1, 1)
     assert first.problem == "it cannot be read any further (KeyError)"
-    assert [note["content"] for batch in plan.batches() for note in batch.notes] == ["the first", "text"]
+    assert [note["content"] for batch in plan.batches(SEALER) for note in batch.notes] == ["the first", "text"]
 
 
 def test_every_reader_can_be_asked_about_anything(tmp_path: Path) -> None:

@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.sealers import SEALER
 
-from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.config import TRANSCRIPT_SOURCES, ProxyConfig
-from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.secrets.fingerprints import Fingerprints
-from confide_proxy.secrets.policy import Policy
 from confide_proxy.transcripts.batches import MAX_TEXT_CHARS, MOST_MESSAGES, collect, place_of
 from confide_proxy.transcripts.parsers import Entry, Parser, UnknownLineError, mention, parser_of
 from confide_proxy.transcripts.progress import Known, Progress
@@ -24,7 +21,6 @@ from confide_proxy.transcripts.stream import folder_of
 
 FILES = Path(__file__).parents[1] / "vectors" / "transcripts"
 CLAUDE, CODEX = parser_of("claude-code"), parser_of("codex")
-SEALER = Sealer(Policy(), SpaceKeys.generate, lambda: Fingerprints(bytes(32)))
 
 
 def entries(parser: Parser) -> list[Entry]:

@@ -45,6 +45,7 @@ DEFINITION = Definition(
             },
             "results": record({"new": COUNT, "known": COUNT, "identical": COUNT, "deleted": COUNT, "refused": COUNT}),
             "refused": _SKIPPED,
+            "sealed": COUNT,
         }
     ),
     idempotent=True,

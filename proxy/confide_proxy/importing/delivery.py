@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
 from confide_proxy.answers import printable, records
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.importing.plan import Batch, Plan
 from confide_proxy.importing.reader import Skipped
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.deposit import Requests
+    from confide_proxy.sealing.file_sealer import Seals
+    from confide_proxy.sealing.sealer import Secret
 
 STATES = ("new", "known", "identical", "deleted", "refused")
 DEADLINE_S = 120.0
@@ -23,21 +29,16 @@ _OURS = frozenset({"denied", "invalid", "too_large"})
 """Refusals that are about what was asked, so that other batches may well be taken."""
 
 
-class Request(Protocol):
-    """Asks the daemon; a link's or a connection's `request`."""
-
-    async def __call__(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]: ...
-
-
 @dataclass(slots=True)
 class Outcome:
     """What became of the notes: how many in each of `STATES`, why the first refused ones were, which projects got some, and how many of
-    the known ones are in others than these came for."""
+    the known ones are in others than these came for. `sealed` says how many credentials were sealed, or would be."""
 
     states: Counter[str] = field(default_factory=Counter)
     refused: list[Skipped] = field(default_factory=list)
     projects: set[str] = field(default_factory=set)
     elsewhere: Counter[str] = field(default_factory=Counter)
+    sealed: int = 0
 
     @property
     def done(self) -> int:
@@ -63,7 +64,8 @@ class Outcome:
 
 async def deliver(
     plan: Plan,
-    request: Request,
+    link: Requests,
+    sealing: Seals,
     *,
     is_dry: bool = False,
     again: bool = False,
@@ -81,19 +83,32 @@ async def deliver(
     Raises:
         RequestError: the daemon cannot take it now, or takes none of it.
         ConnectionLost, TimeoutError: from the link; what was sent is stored, and to import it again stores nothing twice.
+        UnsealableError: there are credentials in it and this machine has no keys; nothing was sent.
+        RosterError, KeyFileError: as `Deposit.keep` and `Sealer.seal`.
         UnfitAnswerError.
     """
     outcome = Outcome()
+    if sealing.keyring.keys is None:
+        await asyncio.to_thread(_go_through, plan, sealing)
+    seen: set[bytes] = set()
     first: RequestError | None = None
     loop = asyncio.get_running_loop()
-    batches = plan.batches()
+    batches = plan.batches(sealing.sealer)
     # One thread from the first batch to the last: a reader's database may be used by no other.
     with ThreadPoolExecutor(1) as reading:
         try:
             while is_wanted() and (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
                 body = {"project": batch.project, "records": batch.notes, "dryRun": is_dry, "again": again}
+                seen |= {_name(secret) for secret in batch.secrets}
+                outcome.sealed = len(seen)
+                for one in batch.refused:
+                    outcome.refuse(one.origin, one.reason)
+                if not batch.notes:
+                    continue
+                if not is_dry:
+                    await sealing.deposit.keep(link, batch.secrets)
                 try:
-                    answer = await request("import", body, timeout_s=DEADLINE_S)
+                    answer = await link.request("import", body, timeout_s=DEADLINE_S)
                 except RequestError as error:
                     if error.code not in _OURS:
                         raise
@@ -109,6 +124,16 @@ async def deliver(
     if first is not None and outcome.states["refused"] == outcome.done:
         raise first
     return outcome
+
+
+def _go_through(plan: Plan, sealing: Seals) -> None:
+    for _ in plan.batches(sealing.sealer):
+        pass  # what cannot be sealed is raised
+
+
+def _name(secret: Secret) -> bytes:
+    """A secret without what it is, to count it once."""
+    return hashlib.blake2b(secret.value, key=secret.kind.encode(), digest_size=16).digest()
 
 
 def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:

@@ -11,20 +11,23 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.answers import printable
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import UnreadableError
+from confide_proxy.errors import BlockedError, ToolError, UnreadableError
 from confide_proxy.folder import Folder
-from confide_proxy.importing import exclusion
+from confide_proxy.importing import exclusion, sealed_record
 from confide_proxy.importing.fitting import fitted, project_of
-from confide_proxy.importing.reader import MAX_RECORDS, Losses, Reader
+from confide_proxy.importing.reader import MAX_RECORDS, Losses, Reader, Skipped
 from confide_proxy.importing.readers import readers
 from confide_proxy.importing.readers.markdown import MarkdownReader
 from confide_proxy.importing.record import Record
 from confide_proxy.projects import Project
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Sealer, Secret
 
 BATCH_RECORDS = 200
 BATCH_BYTES = 4 * 1024 * 1024
@@ -96,11 +99,19 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Notes of one project for one request; `origins` are what people know them by, in the same order."""
+    """Notes of one project for one request, sealed.
+
+    Attributes:
+        origins: what people know them by, in the same order.
+        secrets: the daemon has to have their records first.
+        refused: what the policy does not let out, and why.
+    """
 
     project: str
-    notes: list[dict[str, Any]]
-    origins: list[str]
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
+    secrets: dict[Secret, None] = field(default_factory=dict)
+    refused: list[Skipped] = field(default_factory=list)
 
 
 class Plan:
@@ -125,22 +136,35 @@ class Plan:
         self.surveys = [self._survey(store) for store in self.stores]
         return self.surveys
 
-    def batches(self) -> Generator[Batch]:
-        """What is sent, after a survey; a store that breaks off was told of there. Blocks while it reads."""
+    def batches(self, sealer: Sealer) -> Generator[Batch]:
+        """What is sent, after a survey; a store that breaks off was told of there. Blocks while it reads.
+
+        Raises:
+            UnsealableError: there is a credential in it, and this machine has no keys.
+            KeyFileError: as `Sealer.seal`.
+        """
         waiting: dict[str, Batch] = {}
         sizes: Counter[str] = Counter()
         for store in self.stores:
             for record in self._records(store, Losses(), None):
                 project = project_of(record, self._project)
-                note = fitted(record, self._ids, store.shown)
-                size = len(json.dumps(note, ensure_ascii=False).encode())
+                origin = f"{store.shown}: {printable(record.origin)}"
                 batch = waiting.get(project)
+                try:
+                    sealed = sealed_record.seal(record, sealer)
+                    note, more = sealed_record.seal_origin(fitted(sealed.record, self._ids, store.shown), sealer)
+                except (BlockedError, ToolError) as error:
+                    batch = waiting.setdefault(project, Batch(project))
+                    batch.refused.append(Skipped(origin, str(error)))
+                    continue
+                size = len(json.dumps(note, ensure_ascii=False).encode())
                 if batch and (len(batch.notes) >= BATCH_RECORDS or sizes[project] + size > BATCH_BYTES):
                     yield waiting.pop(project)
                     sizes[project] = 0
-                batch = waiting.setdefault(project, Batch(project, [], []))
+                batch = waiting.setdefault(project, Batch(project))
                 batch.notes.append(note)
-                batch.origins.append(f"{store.shown}: {printable(record.origin)}")
+                batch.origins.append(origin)
+                batch.secrets.update(dict.fromkeys((*sealed.secrets, *more)))
                 sizes[project] += size
                 if sizes.total() > _MAX_HELD_BYTES:
                     yield from waiting.values()
@@ -151,7 +175,7 @@ class Plan:
     def _survey(self, store: Store) -> Survey:
         survey = Survey(store)
         for record in self._records(store, survey.losses, survey):
-            self._ids[record.system, record.origin] = record.note_id
+            self._ids[record.system, record.origin] = sealed_record.id_of(record)
             survey.notes += 1
             survey.projects[project_of(record, self._project)] += 1
             if record.category:

@@ -7,16 +7,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.absence import Answer
 from confide_proxy.config import ProxyConfig
-from confide_proxy.importing.delivery import Outcome, Request, deliver
+from confide_proxy.importing.delivery import Outcome, deliver
 from confide_proxy.importing.permission import allowed
 from confide_proxy.importing.plan import Plan, Survey, stores_at
 from confide_proxy.projects import Project
 from confide_proxy.tool_arguments import checked
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.deposit import Requests
+    from confide_proxy.sealing.file_sealer import Seals
 
 TOOL: Final[dict[str, Any]] = {
     "name": "memory_import",
@@ -36,11 +40,12 @@ DEADLINE_S = 3000.0
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """The tool for one session; `request` asks its daemon."""
+    """The tool for one session; `link` leads to its daemon, and `sealing` seals what goes there."""
 
     project: Project
     config: ProxyConfig
-    request: Request
+    link: Requests
+    sealing: Seals
 
     async def answer(self, given: Any, progress: Callable[[int, int], None], is_wanted: Callable[[], bool]) -> Answer:
         """A preview, or with `confirm` what became of the notes; what goes wrong is an answer too.
@@ -55,7 +60,9 @@ class Import:
             async with asyncio.timeout(DEADLINE_S):
                 plan = await asyncio.to_thread(self._plan, arguments["paths"])
                 is_dry = not arguments["confirm"]
-                outcome = await deliver(plan, self.request, is_dry=is_dry, progress=progress, is_wanted=is_wanted)
+                outcome = await deliver(
+                    plan, self.link, self.sealing, is_dry=is_dry, progress=progress, is_wanted=is_wanted
+                )
         except TimeoutError:
             return Answer("the import did not end in time; call it again: what was stored is not stored twice")
         except ConfideError as error:
@@ -66,6 +73,7 @@ class Import:
             "stores": [survey.as_json() for survey in plan.surveys],
             "results": outcome.as_json(),
             "refused": [{"origin": one.origin, "reason": one.reason} for one in outcome.refused],
+            "sealed": outcome.sealed,
         }
         return Answer(_text(plan, outcome, is_dry=is_dry), structured)
 
@@ -89,6 +97,8 @@ def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
     )
     head = f"Imported: {told}." if not is_dry else f"Preview, nothing is stored yet: {told}."
     lines = [head, *(_line(survey) for survey in plan.surveys)]
+    if outcome.sealed:
+        lines.append(f"credentials {'sealed' if not is_dry else 'that would be sealed'}: {outcome.sealed}")
     lines += [f"refused {one.origin}: {one.reason}" for one in outcome.refused[:5]]
     if is_dry and outcome.states["new"]:
         lines.append("To store them, call memory_import again with the same paths and confirm: true.")

@@ -41,11 +41,12 @@ def gives_reason(value: Any) -> bool:
 
 
 def seal(
-    value: Any, sealer: Sealer, *, whole: str | None = None, is_lookup: bool = False
+    value: Any, sealer: Sealer, source: str = "tools", *, whole: str | None = None, is_lookup: bool = False
 ) -> tuple[Any, tuple[Secret, ...]]:
     """A JSON value as it goes out, and the secrets whose records the daemon must have first.
 
     Args:
+        source: of `policy.SOURCES`.
         whole: the field of it that is sealed as a whole, where it is text.
         is_lookup: the call changes nothing, so that what cannot be sealed is redacted.
 
@@ -53,7 +54,7 @@ def seal(
         BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`.
         ToolError: it is nested too deep to be looked through.
     """
-    sealing = _Sealing(sealer, is_lookup=is_lookup)
+    sealing = _Sealing(sealer, source, is_lookup=is_lookup)
     sealed = sealing.value(value, (), 0, whole)
     return sealing.repeated(sealed), tuple(sealing.secrets)
 
@@ -61,8 +62,9 @@ def seal(
 class _Sealing:
     """One value's."""
 
-    def __init__(self, sealer: Sealer, *, is_lookup: bool) -> None:
+    def __init__(self, sealer: Sealer, source: str, *, is_lookup: bool) -> None:
         self._sealer = sealer
+        self._source = source
         self._is_lookup = is_lookup
         self._standins: dict[str, str] = {}
         self.secrets: dict[Secret, None] = {}
@@ -81,7 +83,7 @@ class _Sealing:
         sealed: dict[str, Any] = {}
         for name, item in value.items():
             if name == whole and isinstance(item, str):
-                sealed[name] = self._kept(self._sealer.seal_whole(item, "tools", is_lookup=self._is_lookup))
+                sealed[name] = self._kept(self._sealer.seal_whole(item, self._source, is_lookup=self._is_lookup))
                 continue
             nearest = (*beside, name) if name == "value" else (name,)
             sealed[self._text(name, ())] = self.value(item, (*nearest, *names), depth + 1)
@@ -102,7 +104,7 @@ class _Sealing:
         return value
 
     def _text(self, text: str, names: tuple[str, ...]) -> str:
-        sealed = self._kept(self._sealer.seal(text, "tools", is_lookup=self._is_lookup))
+        sealed = self._kept(self._sealer.seal(text, self._source, is_lookup=self._is_lookup))
         for name in names:
             sealed = self._named(sealed, name)
         return sealed
@@ -119,7 +121,7 @@ class _Sealing:
             return text
         shown = "".join(letter for letter in name if letter.isprintable() and letter not in _QUOTES)
         head = f'"{shown}": {quote}'
-        sealed = self._sealer.seal(f"{head}{core}{quote}", "tools", is_sensitive=False, is_lookup=self._is_lookup)
+        sealed = self._sealer.seal(f"{head}{core}{quote}", self._source, is_sensitive=False, is_lookup=self._is_lookup)
         if not sealed.values or not sealed.text.startswith(head) or not sealed.text.endswith(quote):
             return text
         start = text.index(core)

@@ -63,6 +63,11 @@ class SealedCalls:
         self._project = project
 
     @property
+    def sealing(self) -> Sealing:
+        """What it seals with."""
+        return self._sealing
+
+    @property
     def keyring(self) -> Keyring:
         """The keys that it seals with."""
         return self._sealing.keyring

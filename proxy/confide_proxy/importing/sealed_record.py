@@ -1,0 +1,65 @@
+"""A record as it leaves the machine: its texts sealed, and an id that tells nothing of what was in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from confide_proxy.importing.fields import as_json
+from confide_proxy.importing.record import Record
+from confide_proxy.sealing import arguments
+from confide_proxy.secrets import detector
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Sealer, Secret
+
+SOURCE: Final = "imports"
+_TEXTS: Final = ("content", "title", "type", "category", "entity", "source", "status")
+_LISTS: Final = ("tags", "keywords")
+_LEAST: Final = 0.6
+"""From which confidence on a word is no name."""
+
+
+class SealedRecord(NamedTuple):
+    """What is sent of a record; the daemon has to have the records of its secrets first."""
+
+    record: Record
+    secrets: tuple[Secret, ...]
+
+
+def seal(record: Record, sealer: Sealer) -> SealedRecord:
+    """The record with a stand-in for each credential in what it says: a text, a list of words, a value of its metadata.
+
+    Where its metadata says `sensitive: true`, all of its content is one secret.
+
+    Raises:
+        BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`.
+        ToolError: its metadata is nested too deep to be looked through.
+    """
+    said: dict[str, Any] = {name: getattr(record, name) for name in _TEXTS}
+    said |= {name: list(getattr(record, name)) for name in _LISTS}
+    said["metadata"] = as_json(record.metadata)
+    if not arguments.gives_reason(said) and record.metadata.get("sensitive") is not True:
+        return SealedRecord(record, ())
+    whole = "content" if record.metadata.get("sensitive") is True else None
+    sealed, secrets = arguments.seal(said, sealer, SOURCE, whole=whole)
+    sealed |= {name: tuple(sealed[name]) for name in _LISTS}
+    named = id_of(record, is_told=sealed["entity"] == record.entity)
+    return SealedRecord(replace(record, **sealed, id=named), secrets)
+
+
+def seal_origin(note: dict[str, Any], sealer: Sealer) -> tuple[dict[str, Any], tuple[Secret, ...]]:
+    """The body of a note with what says where it comes from sealed too, as the address of an export may hold its key. Raises as `seal`."""
+    metadata = note.get("metadata") or {}
+    about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
+    if not arguments.gives_reason(about):
+        return note, ()
+    sealed, secrets = arguments.seal(about, sealer, SOURCE)
+    return {**note, "metadata": {**metadata, **sealed}}, secrets
+
+
+def id_of(record: Record, *, is_told: bool = True) -> str:
+    """The id of the note that a record becomes; its entity is in it unless that is a credential, or `is_told` is False."""
+    if record.entity is None or (is_told and not detector.scan(record.entity, _LEAST)):
+        return record.note_id
+    return replace(record, entity=None).note_id

@@ -1,0 +1,12 @@
+"""A sealer with keys of its own, for tests in which no daemon opens what it seals."""
+
+from __future__ import annotations
+
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_proxy.sealing.sealer import Sealer
+from confide_proxy.secrets.fingerprints import Fingerprints
+from confide_proxy.secrets.policy import Policy
+
+KEYS = SpaceKeys.generate()
+PRINTS = Fingerprints(bytes(32))
+SEALER = Sealer(Policy(), lambda: KEYS, lambda: PRINTS)
