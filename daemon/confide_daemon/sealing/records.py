@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from confide_crypto.sealing.errors import RecordError
 from confide_crypto.sealing.records import Record
-from confide_daemon.errors import DamagedError, NotFoundError
-from confide_daemon.store import SealedRow, Store
+from confide_daemon.errors import DamagedError, NotFoundError, VaultError
+from confide_daemon.store import SealedPlace, SealedRow, Store
 from confide_daemon.threads import StoreThreads
 
 
 class SealedRecords:
-    """The records of one space."""
+    """The records of one space, in its database."""
 
     def __init__(self, threads: StoreThreads, clock: Callable[[], float] = time.time) -> None:
         self._threads = threads
@@ -39,15 +39,12 @@ class SealedRecords:
         Raises:
             NotFoundError: there is none.
             DamagedError: what is stored is none.
+            VaultError: it is in a vault that cannot be asked now.
         """
-        found = await self._threads.read(lambda store: store.sealed(secret_id))
-        if found is None:
-            raise unknown()
-        try:
-            return Record.parse(found)
-        except RecordError as error:
-            hint = "seal the secret again from the file that holds it"
-            raise DamagedError("a stored sealed record is damaged", hint=hint) from error
+        found = await self._stored(secret_id)
+        if isinstance(found, SealedPlace):
+            raise without_vault()
+        return parsed(found)
 
     async def listed(self, after: bytes, *, limit: int, below: int | None = None) -> list[SealedRow]:
         """What is known of the records, by their names' bytes, from the first behind `after`; of older epochs than `below`."""
@@ -56,6 +53,41 @@ class SealedRecords:
     async def count(self) -> int:
         """How many there are."""
         return await self._threads.read(lambda store: store.sealed_count())
+
+    async def places(self) -> tuple[int, int]:
+        """How many are in a vault, and how many in the database."""
+        return await self._threads.read(
+            lambda store: (store.sealed_count_at(is_placed=True), store.sealed_count_at(is_placed=False))
+        )
+
+    def start(self) -> None:
+        """The space is open."""
+
+    async def close(self) -> None:
+        """The space is about to be closed."""
+
+    async def _stored(self, secret_id: bytes) -> bytes | SealedPlace:
+        found = await self._threads.read(lambda store: store.sealed(secret_id))
+        if found is None:
+            raise unknown()
+        return found
+
+
+def parsed(stored: bytes) -> Record:
+    """The record in what the database has. Raises DamagedError."""
+    try:
+        return Record.parse(stored)
+    except RecordError as error:
+        hint = "seal the secret again from the file that holds it"
+        raise DamagedError("a stored sealed record is damaged", hint=hint) from error
+
+
+def without_vault() -> VaultError:
+    """What is said where a vault is needed and none is configured."""
+    return VaultError(
+        "there is no vault for sealed records in daemon.toml",
+        hint="set url of [vault]; to do without it from then on: confided vault move --back",
+    )
 
 
 def unknown() -> NotFoundError:

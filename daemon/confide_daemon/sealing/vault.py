@@ -1,8 +1,8 @@
 """A HashiCorp Vault or OpenBao as the place of sealed records: whole records in and out, without blocking the event loop.
 
-A record is kept under the digest of its bytes, at `<mount>/<prefix>/<space id>/<secret id>/<digest>`, so that nothing that is there is
-ever written over: a request that comes late, or twice, says the same again, and what comes back is proved by its name. What is longer
-than a piece lies in several, since Vault's integrated storage takes 1 MiB a value and Consul's half of that.
+Each time a record is kept it gets a place of its own, at `<mount>/<prefix>/<space id>/<secret id>/<place>`, so that nothing that is
+there is ever written over: a request that comes late, or twice, says the same again. Half of a place's name is the digest of what is
+there. What is longer than a piece lies in several, since Vault's integrated storage takes 1 MiB a value and Consul's half of that.
 """
 
 from __future__ import annotations
@@ -32,9 +32,16 @@ THREADS: Final = 4
 PIECE: Final = 360 * 1024
 """Bytes; in base64 with what is around them less than 512 KiB."""
 MAX_PIECES: Final = -(-MAX_RECORD // PIECE)
+RANDOM: Final = 16
+CHECK: Final = "check"
+"""In place of a space's id, for trying it out."""
 RETRY_S: Final = 30.0
 # A thread gives up by itself; this is for one that does not.
 GRACE_S: Final = 2.0
+
+
+class GoneError(VaultError):
+    """There is nothing at that place."""
 
 
 class Vault:
@@ -62,18 +69,17 @@ class Vault:
             ) from None
         return cls(VaultClient(settings), settings)
 
-    async def keep(self, space_id: str, secret_id: bytes, record: bytes) -> bytes:
+    async def keep(self, space_id: str, secret_id: bytes, place: bytes, record: bytes) -> None:
         """Has the record when it returns.
 
-        Returns:
-            Its digest, by which it is fetched.
+        Args:
+            place: of this record and this attempt (`place_for`).
 
         Raises:
-            VaultError: it could not be kept; saying it again does no harm.
+            VaultError: nobody knows whether it is there; saying the same again does no harm.
         """
-        digest = digest_of(record)
         pieces = [record[start : start + PIECE] for start in range(0, len(record), PIECE)]
-        path = self._path(space_id, secret_id, digest)
+        path = self._path(space_id, secret_id, place)
 
         def work(deadline: float) -> None:
             # The first last, as it says that there are others.
@@ -82,35 +88,36 @@ class Vault:
                 self._client.write(_piece_path(path, number), said, deadline)
 
         await self._run(work)
-        return digest
 
-    async def fetch(self, space_id: str, secret_id: bytes, digest: bytes) -> bytes:
+    async def fetch(self, space_id: str, secret_id: bytes, place: bytes) -> bytes:
         """The record.
 
         Raises:
-            VaultError: it cannot be had now, is not there any more, or is not what was kept.
+            GoneError: it is not there any more.
+            VaultError: it cannot be had now, or is not what was kept.
         """
-        path = self._path(space_id, secret_id, digest)
+        path = self._path(space_id, secret_id, place)
 
         def work(deadline: float) -> bytes:
             data, count = self._piece(path, deadline)
             for number in range(1, count):
                 data += self._piece(_piece_path(path, number), deadline)[0]
-            if digest_of(data) != digest:
-                raise _changed()
+            if digest_of(data) != place[RANDOM:]:
+                raise changed()
             return data
 
         return await self._run(work)
 
-    async def destroy(self, space_id: str, secret_id: bytes, digest: bytes) -> None:
-        """It is there no more. Raises VaultError."""
-        path = self._path(space_id, secret_id, digest)
+    async def destroy(self, space_id: str, secret_id: bytes, place: bytes) -> None:
+        """Nothing is there any more. Raises VaultError."""
+        path = self._path(space_id, secret_id, place)
 
         def work(deadline: float) -> None:
             first = self._client.read(path, deadline)
-            count = first.get("pieces", 1) if first is not None else 1
+            # Of one that was not kept to its end nobody knows how many pieces there are, but the last was written first.
+            count = first.get("pieces") if first is not None else self._count(path, deadline)
             if not isinstance(count, int) or not 1 <= count <= MAX_PIECES:
-                count = 1
+                count = MAX_PIECES
             for number in reversed(range(count)):
                 self._client.destroy(_piece_path(path, number), deadline)
 
@@ -118,10 +125,11 @@ class Vault:
 
     async def check(self) -> None:
         """Keeps, fetches and destroys a value of no meaning, as records are. Raises VaultError."""
-        space_id, secret_id, value = "check", secrets.token_bytes(16), b"confide"
-        digest = await self.keep(space_id, secret_id, value)
-        await self.fetch(space_id, secret_id, digest)
-        await self.destroy(space_id, secret_id, digest)
+        secret_id, value = bytes(16), b"confide"
+        place = place_for(value)
+        await self.keep(CHECK, secret_id, place, value)
+        await self.fetch(CHECK, secret_id, place)
+        await self.destroy(CHECK, secret_id, place)
 
     async def close(self) -> None:
         """Ends after what is under way."""
@@ -146,32 +154,46 @@ class Vault:
     async def _run(self, work: Callable[[float], T]) -> T:
         timeout_s = self._settings.timeout_s
         deadline = time.monotonic() + timeout_s
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work, deadline)
         try:
-            return await asyncio.wait_for(future, timeout_s + GRACE_S)
+            # Not wait_for, which in Python 3.11 loses a cancellation that meets the end of the work.
+            async with asyncio.timeout(timeout_s + GRACE_S):
+                return await asyncio.get_running_loop().run_in_executor(self._pool, work, deadline)
         except TimeoutError:
             raise VaultError("the vault does not answer in time", hint="try again in a moment") from None
 
     def _piece(self, path: str, deadline: float) -> tuple[bytes, int]:
         said = self._client.read(path, deadline)
         if said is None:
-            raise VaultError(
+            raise GoneError(
                 "a sealed record is not in the vault any more", hint="it comes back with the vault's own backup"
             )
         text, count = said.get("record"), said.get("pieces")
         if not isinstance(text, str) or not isinstance(count, int) or not 1 <= count <= MAX_PIECES:
-            raise _changed()
+            raise changed()
         try:
             return base64.b64decode(text, validate=True), count
         except ValueError:
-            raise _changed() from None
+            raise changed() from None
 
-    def _path(self, space_id: str, secret_id: bytes, digest: bytes) -> str:
-        return f"{self._settings.prefix}/{space_id}/{secret_id.hex()}/{digest.hex()}"
+    def _count(self, path: str, deadline: float) -> int:
+        """How many pieces there are of one whose first is missing."""
+        for number in range(1, MAX_PIECES):
+            if (found := self._client.read(_piece_path(path, number), deadline)) is not None:
+                count = found.get("pieces")
+                return count if isinstance(count, int) else MAX_PIECES
+        return 1
+
+    def _path(self, space_id: str, secret_id: bytes, place: bytes) -> str:
+        return f"{self._settings.prefix}/{space_id}/{secret_id.hex()}/{place.hex()}"
+
+
+def place_for(record: bytes) -> bytes:
+    """A new name: 16 random bytes, and BLAKE2b-128 of the record."""
+    return secrets.token_bytes(RANDOM) + digest_of(record)
 
 
 def digest_of(record: bytes) -> bytes:
-    """BLAKE2b-128 of a record's bytes; for which record it is, not for who made it."""
+    """As it stands in the name of a place. It tells which record it is, not who made it: that only the space's devices can."""
     return hashlib.blake2b(record, digest_size=16).digest()
 
 
@@ -179,5 +201,6 @@ def _piece_path(path: str, number: int) -> str:
     return path if number == 0 else f"{path}-{number}"
 
 
-def _changed() -> VaultError:
+def changed() -> VaultError:
+    """What is in the vault is not what was kept there."""
     return VaultError("a sealed record was changed in the vault", hint="it comes back with the vault's own backup")

@@ -32,6 +32,8 @@ from confide_daemon.store.rows import (
     RelationRow,
     RevisionEntry,
     RevisionRow,
+    SealedEntry,
+    SealedPlace,
     SealedRow,
     SourceCount,
     StoredText,
@@ -132,11 +134,35 @@ class Store(Protocol):
         """Forgets a revision that is not the newest."""
 
     # sealed records
-    def put_sealed(self, row: SealedRow, record: bytes) -> bool:
-        """Stores a record, in place of one of an older epoch; False where one is there that is not older."""
+    def put_sealed(self, row: SealedRow, record: bytes | SealedPlace) -> bool:
+        """Stores a record, or where it is, in place of one of an older epoch; False where one is there that is not older.
 
-    def sealed(self, identity: bytes) -> bytes | None:
-        """The record of that name."""
+        A place that a record has is no stray one any more, and one that it had is from now on.
+        """
+
+    def sealed(self, identity: bytes) -> bytes | SealedPlace | None:
+        """The record of that name, or where it is."""
+
+    def sealed_epoch(self, identity: bytes) -> int | None:
+        """The epoch of the record of that name."""
+
+    def sealed_after(self, number: int, *, is_placed: bool, limit: int) -> list[SealedEntry]:
+        """The records that are elsewhere, or those that are here, by number behind `number`."""
+
+    def move_sealed(self, entry: SealedEntry, record: bytes | SealedPlace, *, now: float) -> bool:
+        """Has the record somewhere else than `entry` says; False where that is not so any more. Places as for `put_sealed`."""
+
+    def sealed_count_at(self, *, is_placed: bool) -> int:
+        """How many records are elsewhere, or here."""
+
+    def add_strays(self, places: Sequence[tuple[SealedPlace, bytes]], *, due_at: float) -> None:
+        """Notes places that no record has, with the names of those that they are for."""
+
+    def strays(self, *, now: float, limit: int) -> list[tuple[SealedPlace, bytes]]:
+        """Those that are due, with the names of their records."""
+
+    def forget_strays(self, places: Sequence[SealedPlace]) -> None:
+        """They are empty."""
 
     def sealed_list(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
         """What is known of the records, by their names' bytes, behind `after`; of older epochs than `below`."""
@@ -394,11 +420,19 @@ class Store(Protocol):
     def forget_traces(self) -> None:
         """Removes what tells something of texts that are there no more (vectors of older texts, hashes), in the caller's transaction."""
 
-    def check_room_to_compact(self) -> None:
-        """Raises StorageError where the disk has no room for `compact`."""
-
     def optimize_words(self) -> None:
         """Leaves no word of what was deleted in the keyword index; `merge_words` comes before it, so that it takes little."""
 
-    def release_memory(self) -> None:
-        """Gives up what the connection keeps of the database in memory."""
+    def copy_clean(self) -> None:
+        """Writes the database anew, beside it, with nothing in it of what was deleted. What is written afterwards would not be there.
+
+        Raises:
+            StorageError: there is no room for it.
+        """
+
+    def swap_clean(self) -> None:
+        """Goes on with that copy. No other connection may be open.
+
+        Raises:
+            StorageError: another process has the database open.
+        """

@@ -97,6 +97,22 @@ class SealedRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class SealedPlace:
+    """Where a sealed record is that is not in this database: 32 bytes, which whoever keeps it there has chosen."""
+
+    value: bytes
+
+
+class SealedEntry(NamedTuple):
+    """A sealed record and where it is: here, with its bytes, or elsewhere."""
+
+    number: int
+    id: bytes
+    epoch: int
+    record: bytes | SealedPlace
+
+
+@dataclass(frozen=True, slots=True)
 class TranscriptRow:
     """How far one session's transcript has come; see `store/sql/0004_transcripts.sql`."""
 

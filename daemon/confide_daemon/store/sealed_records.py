@@ -1,11 +1,13 @@
-"""The part of the SQLite store that keeps sealed records (PROTOCOL.md 10.3)."""
+"""The part of the SQLite store that keeps sealed records (PROTOCOL.md 10.3), or where they are."""
+
+# ruff: noqa: S608 - only words of our own are put into SQL; every value is a parameter
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from confide_daemon.store.rows import SealedRow
+from confide_daemon.store.rows import SealedEntry, SealedPlace, SealedRow
 
 
 class SqliteSealedRecords:
@@ -15,18 +17,27 @@ class SqliteSealedRecords:
 
         def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]: ...
 
-    def put_sealed(self, row: SealedRow, record: bytes) -> bool:
-        """Stores a record, in place of one of an older epoch."""
-        sql = """INSERT INTO sealed_record (id, kind, epoch, stored_at, record) VALUES (?, ?, ?, ?, ?)
+    def put_sealed(self, row: SealedRow, record: bytes | SealedPlace) -> bool:
+        """Stores a record, or where it is, in place of one of an older epoch."""
+        before = self._rows("SELECT place FROM sealed_record WHERE id = ? AND epoch < ?", (row.id, row.epoch))
+        sql = """INSERT INTO sealed_record (id, kind, epoch, stored_at, place, record) VALUES (?, ?, ?, ?, ?, ?)
                  ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, epoch = excluded.epoch, stored_at = excluded.stored_at,
-                   record = excluded.record WHERE excluded.epoch > epoch
+                   place = excluded.place, record = excluded.record WHERE excluded.epoch > epoch
                  RETURNING number"""
-        return bool(self._rows(sql, (*row, record)))
+        is_stored = bool(self._rows(sql, (*row, *_columns(record))))
+        if is_stored:
+            self._moved(row.id, before[0][0] if before else None, record, row.stored_at)
+        return is_stored
 
-    def sealed(self, identity: bytes) -> bytes | None:
-        """The record of that name."""
-        found = self._rows("SELECT record FROM sealed_record WHERE id = ?", (identity,))
-        return bytes(found[0][0]) if found else None
+    def sealed(self, identity: bytes) -> bytes | SealedPlace | None:
+        """The record of that name, or where it is."""
+        found = self._rows("SELECT place, record FROM sealed_record WHERE id = ?", (identity,))
+        return _record(*found[0]) if found else None
+
+    def sealed_epoch(self, identity: bytes) -> int | None:
+        """The epoch of the record of that name."""
+        found = self._rows("SELECT epoch FROM sealed_record WHERE id = ?", (identity,))
+        return int(found[0][0]) if found else None
 
     def sealed_list(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
         """What is known of the records, by name."""
@@ -37,3 +48,56 @@ class SqliteSealedRecords:
     def sealed_count(self) -> int:
         """How many there are."""
         return int(self._rows("SELECT count(*) FROM sealed_record")[0][0])
+
+    # Records that are elsewhere
+
+    def sealed_after(self, number: int, *, is_placed: bool, limit: int) -> list[SealedEntry]:
+        """The records that are elsewhere, or those that are here, by number."""
+        sql = f"""SELECT number, id, epoch, place, record FROM sealed_record
+                  WHERE place IS {"NOT " if is_placed else ""}NULL AND number > ? ORDER BY number LIMIT ?"""
+        found = self._rows(sql, (number, limit))
+        return [SealedEntry(number, bytes(name), epoch, _record(*where)) for number, name, epoch, *where in found]
+
+    def move_sealed(self, entry: SealedEntry, record: bytes | SealedPlace, *, now: float) -> bool:
+        """Has the record somewhere else than `entry` says, if it is there still."""
+        place = entry.record.value if isinstance(entry.record, SealedPlace) else None
+        sql = """UPDATE sealed_record SET place = ?, record = ? WHERE number = ? AND epoch = ? AND place IS ?
+                 RETURNING number"""
+        is_moved = bool(self._rows(sql, (*_columns(record), entry.number, entry.epoch, place)))
+        if is_moved:
+            self._moved(entry.id, place, record, now)
+        return is_moved
+
+    def sealed_count_at(self, *, is_placed: bool) -> int:
+        """How many records are elsewhere, or here."""
+        sql = f"SELECT count(*) FROM sealed_record WHERE place IS {'NOT ' if is_placed else ''}NULL"
+        return int(self._rows(sql)[0][0])
+
+    def add_strays(self, places: Sequence[tuple[SealedPlace, bytes]], *, due_at: float) -> None:
+        """Notes places that no record has."""
+        for place, identity in places:
+            self._rows("INSERT OR REPLACE INTO sealed_stray VALUES (?, ?, ?)", (place.value, identity, due_at))
+
+    def strays(self, *, now: float, limit: int) -> list[tuple[SealedPlace, bytes]]:
+        """Those that are due."""
+        found = self._rows("SELECT place, id FROM sealed_stray WHERE due_at <= ? LIMIT ?", (now, limit))
+        return [(SealedPlace(bytes(place)), bytes(identity)) for place, identity in found]
+
+    def forget_strays(self, places: Sequence[SealedPlace]) -> None:
+        """They are empty."""
+        for place in places:
+            self._rows("DELETE FROM sealed_stray WHERE place = ?", (place.value,))
+
+    def _moved(self, identity: bytes, before: bytes | None, record: bytes | SealedPlace, now: float) -> None:
+        if isinstance(record, SealedPlace):
+            self.forget_strays([record])
+        if before is not None:
+            self.add_strays([(SealedPlace(bytes(before)), identity)], due_at=now)
+
+
+def _columns(record: bytes | SealedPlace) -> tuple[bytes | None, bytes | None]:
+    return (record.value, None) if isinstance(record, SealedPlace) else (None, record)
+
+
+def _record(place: bytes | None, record: bytes | None) -> bytes | SealedPlace:
+    return SealedPlace(bytes(place)) if place is not None else bytes(record or b"")

@@ -1,0 +1,267 @@
+"""Sealed records whose bytes are in a vault; in the database stands what a list needs, and where in the vault each is.
+
+A record is acknowledged when the vault has it and its row is on the disk. Before something is kept in the vault, its place is noted
+as a stray one, and stops to be one in the transaction that makes it the place of a record; the place that a record had becomes
+stray in the one that gives it another. So a daemon that is killed at any moment loses no record, and forgets nothing in the vault:
+stray places are emptied in the background, when the space is opened and after every change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.sealing.errors import RecordError
+from confide_crypto.sealing.records import Record
+from confide_daemon.errors import VaultError
+from confide_daemon.sealing.records import SealedRecords, parsed, without_vault
+from confide_daemon.sealing.vault import THREADS, GoneError, Vault, changed, place_for
+from confide_daemon.store import SealedEntry, SealedPlace, SealedRow, Store
+from confide_daemon.threads import StoreThreads
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Follow = Callable[[int, int], None]
+
+# So much of what is on its way is asked for at once; the vault's threads take it from there.
+SLICE: Final = 16
+# What was to be kept and is not a record's place after so long never becomes one: a request of theirs has ended long ago.
+STRAY_AFTER_S: Final = 3600.0
+SWEEP_EVERY_S: Final = 3600.0
+STRAYS: Final = 256
+# A record that gets a new place whenever it is looked for is replaced all the time.
+LOOKS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MoveResult:
+    """What came of moving records: how many were, and how many are now in the vault and in the database."""
+
+    moved: int
+    in_vault: int
+    in_database: int
+
+
+class VaultRecords(SealedRecords):
+    """The records of one space, new ones in a vault; those in the database already are served from there until they are moved."""
+
+    def __init__(
+        self, threads: StoreThreads, vault: Vault, space_id: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(threads, clock)
+        self._vault = vault
+        self._space_id = space_id
+        self._changed = asyncio.Event()
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to empty stray places."""
+        self._sweeping = asyncio.create_task(self._sweep_always(), name="confide-strays")
+
+    async def close(self) -> None:
+        """Ends that."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweeping
+
+    async def put(self, records: Sequence[Record]) -> int:
+        """As `SealedRecords.put`.
+
+        Raises:
+            StorageError.
+            VaultError: some could not be kept; those that could are stored.
+        """
+
+        def newer(store: Store) -> list[Record]:
+            epochs = ((one, store.sealed_epoch(one.secret_id)) for one in wanted.values())
+            return [one for one, epoch in epochs if epoch is None or epoch < one.epoch]
+
+        wanted: dict[bytes, Record] = {}
+        for record in records:
+            if record.secret_id not in wanted or wanted[record.secret_id].epoch < record.epoch:
+                wanted[record.secret_id] = record
+        left = await self._threads.read(newer)
+        stored = 0
+        for start in range(0, len(left), SLICE):
+            batch = left[start : start + SLICE]
+            kept, failure = await self._keep([(one.secret_id, one.encode()) for one in batch])
+            rows = [
+                (SealedRow(one.secret_id, one.kind, one.epoch, self._clock()), place)
+                for one, place in zip(batch, kept, strict=True)
+                if place is not None
+            ]
+            stored += await self._threads.write(lambda store, rows=rows: _store(store, rows))  # type: ignore[misc]
+            self._changed.set()
+            if failure is not None:
+                raise failure
+        return stored
+
+    async def get(self, secret_id: bytes) -> Record:
+        """As `SealedRecords.get`."""
+        before: SealedPlace | None = None
+        for _ in range(LOOKS):
+            found = await self._stored(secret_id)
+            if not isinstance(found, SealedPlace):
+                return parsed(found)
+            try:
+                return await self._fetch(secret_id, found)
+            except GoneError:
+                if found == before:
+                    raise
+                # Was it replaced, or brought back, just now?
+                before = found
+        raise VaultError("a sealed record is being replaced", hint="try again in a moment")
+
+    async def move(self, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:
+        """Brings all records into the vault, or `back` into the database.
+
+        Args:
+            follow: told how many are there, and of how many.
+
+        Raises:
+            VaultError: the vault cannot be used now; what was moved stays moved.
+            StorageError.
+        """
+        after = moved = 0
+        total = await self._threads.read(lambda store: store.sealed_count_at(is_placed=back))
+        while not is_cancelled():
+            follow(moved, total)
+            start = after
+            entries = await self._threads.read(lambda store: store.sealed_after(start, is_placed=back, limit=SLICE))  # noqa: B023
+            if not entries:
+                break
+            after = entries[-1].number
+            found, failure = await (self._fetched(entries) if back else self._keep_entries(entries))
+            moves = [(entry, one) for entry, one in zip(entries, found, strict=True) if one is not None]
+            moved += await self._threads.write(lambda store: self._move(store, moves))  # noqa: B023
+            self._changed.set()
+            if failure is not None:
+                raise failure
+        if not is_cancelled():
+            await self._sweep()
+        return MoveResult(moved, *await self.places())
+
+    def _move(self, store: Store, moves: Sequence[tuple[SealedEntry, bytes | SealedPlace]]) -> int:
+        with store.writing():
+            return sum(store.move_sealed(entry, where, now=self._clock()) for entry, where in moves)
+
+    async def _fetch(self, secret_id: bytes, place: SealedPlace) -> Record:
+        try:
+            record = Record.parse(await self._vault.fetch(self._space_id, secret_id, place.value))
+        except RecordError:
+            raise changed() from None
+        if record.secret_id != secret_id:
+            raise changed()
+        return record
+
+    async def _keep_entries(
+        self, entries: Sequence[SealedEntry]
+    ) -> tuple[list[SealedPlace | None], ConfideError | None]:
+        return await self._keep([(entry.id, entry.record) for entry in entries if isinstance(entry.record, bytes)])
+
+    async def _keep(
+        self, records: Sequence[tuple[bytes, bytes]]
+    ) -> tuple[list[SealedPlace | None], ConfideError | None]:
+        """Has (secret id, record) in the vault: where each is now, None where it is not, and the reason."""
+        places = [SealedPlace(place_for(record)) for _, record in records]
+
+        def note(store: Store) -> None:
+            with store.writing():
+                names = [(place, secret_id) for place, (secret_id, _) in zip(places, records, strict=True)]
+                store.add_strays(names, due_at=self._clock() + STRAY_AFTER_S)
+
+        await self._threads.write(note)
+        outcomes = await _together(
+            [
+                partial(self._vault.keep, self._space_id, secret_id, place.value, record)
+                for place, (secret_id, record) in zip(places, records, strict=True)
+            ]
+        )
+        kept = [None if isinstance(out, ConfideError) else place for out, place in zip(outcomes, places, strict=True)]
+        return kept, _failure(outcomes)
+
+    async def _fetched(self, entries: Sequence[SealedEntry]) -> tuple[list[bytes | None], ConfideError | None]:
+        outcomes = await _together(
+            [partial(self._fetch, entry.id, entry.record) for entry in entries if isinstance(entry.record, SealedPlace)]
+        )
+        return [None if isinstance(one, ConfideError) else one.encode() for one in outcomes], _failure(outcomes)
+
+    async def _sweep(self) -> None:
+        """Empties the stray places that are due. Raises VaultError, StorageError."""
+        while due := await self._threads.read(lambda store: store.strays(now=self._clock(), limit=STRAYS)):
+            for start in range(0, len(due), SLICE):
+                places = due[start : start + SLICE]
+                outcomes = await _together(
+                    [
+                        partial(self._vault.destroy, self._space_id, secret_id, place.value)
+                        for place, secret_id in places
+                    ]
+                )
+                empty = [place for (place, _), out in zip(places, outcomes, strict=True) if out is None]
+                await self._threads.maintain(lambda store, empty=empty: _forget(store, empty))  # type: ignore[misc]
+                if (failure := _failure(outcomes)) is not None:
+                    raise failure
+
+    async def _sweep_always(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self._sweep()
+            except ConfideError as error:
+                log.info("places in the vault that are to be emptied have to wait: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_EVERY_S):
+                    await self._changed.wait()
+
+
+def _store(store: Store, rows: Sequence[tuple[SealedRow, SealedPlace]]) -> int:
+    with store.writing():
+        return sum(store.put_sealed(row, place) for row, place in rows)
+
+
+def _forget(store: Store, places: Sequence[SealedPlace]) -> None:
+    with store.writing():
+        store.forget_strays(places)
+
+
+async def _together(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | ConfideError]:
+    """What each gives, or its error; as many at once as the vault has threads, so that none's time is spent waiting for one.
+
+    After the first error those that have not begun are not made.
+    """
+    gate = asyncio.Semaphore(THREADS)
+    failures: list[ConfideError] = []
+
+    async def one(call: Callable[[], Coroutine[Any, Any, T]]) -> T | ConfideError:
+        async with gate:
+            if failures:
+                return failures[0]
+            try:
+                return await call()
+            except ConfideError as error:
+                failures.append(error)
+                return error
+
+    return await asyncio.gather(*map(one, calls))
+
+
+def _failure(outcomes: Sequence[object]) -> ConfideError | None:
+    return next((one for one in outcomes if isinstance(one, ConfideError)), None)
+
+
+async def move(records: SealedRecords, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:
+    """As `VaultRecords.move`. Raises VaultError where there is no vault, unless there is nothing in it to bring back."""
+    if isinstance(records, VaultRecords):
+        return await records.move(back=back, follow=follow, is_cancelled=is_cancelled)
+    in_vault, in_database = await records.places()
+    if in_vault or not back:
+        raise without_vault()
+    return MoveResult(0, in_vault, in_database)
