@@ -169,6 +169,17 @@ async def test_an_index_that_misses_rows_is_made_anew(path: Path) -> None:
     damaging.sound(path)
 
 
+async def test_what_was_written_between_two_checks_is_no_fault(path: Path) -> None:
+    """A daemon that runs for days checks every day, over the same connection."""
+    space = await open_space(path)
+    assert not await space.upkeep.check()
+    for number in range(3):
+        await space.put("p", "more.md", f"moreword{number}", base=number, author="a")
+        await space.upkeep.give_back()  # merges the words
+        assert not await space.upkeep.check()
+    await space.close()
+
+
 async def test_vectors_of_another_model_are_never_compared_with(path: Path) -> None:
     """The row of the generation says whose they are: a database moved to a daemon with another model builds its own beside them."""
     run(path, "UPDATE generation SET model = 'another'")
