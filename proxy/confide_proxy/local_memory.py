@@ -149,10 +149,11 @@ class LocalMemory:
             name: (None, *(entry.id for entry in those)) for name, those in waiting.items()
         }
         for project, folder in self.folders.items():
+            mark = folder.mark
             for found in folder.walk():
                 name = (project, found.path)
                 queued = (entry.id for entry in waiting.get(name, ()))
-                stamps[name] = ((found.size, found.mtime_ns), *queued)
+                stamps[name] = ((found.size, found.mtime_ns, mark), *queued)
         for name in [name for name in self._known if name not in stamps]:
             index.remove(name)
             del self._known[name]

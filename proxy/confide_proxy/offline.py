@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError
-from confide_proxy import local_answers, projects, queued_changes
+from confide_proxy import local_answers, queued_changes
 from confide_proxy.absence import Answer, Trouble, told
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
-from confide_proxy.folder import Folder
+from confide_proxy.files import folders_of
 from confide_proxy.journal import Counts, Entry, Journal, new_id
 from confide_proxy.local_memory import LocalMemory
 from confide_proxy.paths import Paths
@@ -51,10 +51,7 @@ class Offline:
     """The answers for one project of this machine. What waits is kept as it was said, and shown as it will be sealed."""
 
     def __init__(self, paths: Paths, config: ProxyConfig, project: Project, sealed: SealedCalls) -> None:
-        limit = config.max_file_kib * 1024
-        folders = [Folder(project.name, project.root, config.extra, limit)]
-        if project.name != projects.GLOBAL:
-            folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
+        folders = folders_of(paths, config, project, sealing=sealed.sealing)
         self._project = project.name
         self.journal = Journal(paths.journal)
         self._sealed = sealed

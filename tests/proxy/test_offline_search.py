@@ -362,3 +362,22 @@ def test_a_session_loads_none_of_this_before_it_is_needed(tmp_path: Path) -> Non
     loaded = set(json.loads(done.stdout))
     names = ("journal", "sealed_log", "offline", "local_index", "local_memory", "local_answers", "markdown", "replay")
     assert not loaded & {"sqlite3", *(f"confide_proxy.{name}" for name in names)}
+
+
+TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
+
+
+async def test_no_credential_is_shown(desk: Desk) -> None:
+    """Without keys of a space it is redacted, and what stands around it is found as ever."""
+    desk.write("memory/deploy.md", f"# Registry\n\nexport GITHUB_TOKEN={TOKEN}\n")
+    found = await desk.call("memory_search", query="registry token", minScore=0.0)
+    assert found.structured is not None
+    (hit,) = (hit for hit in found.structured["results"] if hit["path"] == "memory/deploy.md")
+    assert "(redacted:github-token:" in hit["snippet"]
+    read = await desk.call("memory_read", path="memory/deploy.md")
+    assert read.structured is not None
+    assert "(redacted:github-token:" in read.structured["content"]
+    assert TOKEN not in f"{found}{read}"
+    nothing = await desk.call("memory_search", query=TOKEN, minScore=0.0)
+    assert nothing.structured is not None
+    assert TOKEN not in str(nothing.structured)
