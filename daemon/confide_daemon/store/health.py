@@ -65,9 +65,7 @@ _BREACHES_KEPT: Final = 200
 # Float32 rounding of a unit vector is a thousand times less.
 _UNIT_TOLERANCE: Final = 1e-2
 
-RECORD_ROWS: Final = (
-    "SELECT number, id, kind, epoch, record FROM sealed_record WHERE number > ? ORDER BY number LIMIT ?"
-)
+RECORD_ROWS: Final = "SELECT number, id, kind, epoch, record FROM sealed_record WHERE number > ? AND place IS NULL ORDER BY number LIMIT ?"
 _VECTOR_TABLE: Final = re.compile(r"vector_(\d+)")
 # SQLite's words for an index that disagrees with its table, and for rows that break a constraint of it (pragma integrity_check).
 _INDEX_WORDS: Final = ("missing from index", "wrong # of entries in index", "non-unique entry in index")
