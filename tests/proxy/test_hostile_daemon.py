@@ -22,6 +22,17 @@ from confide_crypto.keys import format_daemon_key, parse_public_key
 
 ATTACHED = {"space": "s", "project": "p", "daemonVersion": "0", "limits": {}, "catalogue": "x"}
 NOTHING = {"send": [], "adopt": [], "pull": [], "drop": []}
+SEALING = {"number": 3, "head": "z", "epoch": None, "custody": 7}
+ROSTER = {
+    "space": "s",
+    "entries": [],
+    "number": -1,
+    "head": "",
+    "custody": "caller",
+    "isLocked": False,
+    "needs": [],
+    "waiting": [{"key": "00" * 32, "name": "\x1b[2J", "card": None, "request": "AAAA"}],
+}
 Answers = dict[str, Any]
 
 
@@ -102,6 +113,20 @@ async def served(daemon: HostileDaemon, machine: Machine, act: Callable[[], Awai
         {"attach": ATTACHED, "compare": {**NOTHING, "send": ["memory/a.md"]}, "put": {"revision": "x", "text": "y"}},
         {"attach": ATTACHED, "compare": RequestError("internal", "x"), "catalogue": {"tools": 3}},
         {"attach": ATTACHED, "compare": NOTHING, "catalogue": {"tools": [{}]}},
+        {"attach": {**ATTACHED, "sealing": 7}, "compare": NOTHING},
+        {"attach": {**ATTACHED, "sealing": SEALING}, "compare": NOTHING},
+        {"attach": {**ATTACHED, "sealing": SEALING}, "roster": {**ROSTER, "entries": [7], "number": "x"}},
+        {
+            "attach": {**ATTACHED, "sealing": SEALING},
+            "roster": {**ROSTER, "entries": ["AAAA"] * 9, "number": 8, "head": "ab" * 32},
+        },
+        {"attach": {**ATTACHED, "sealing": SEALING}, "roster": {**ROSTER, "number": 200, "head": "ab" * 32}},
+        {"attach": {**ATTACHED, "sealing": SEALING}, "roster": ROSTER, "extend": RequestError("conflict", "x")},
+        {
+            "attach": RequestError("locked", "x"),
+            "roster": {**ROSTER, "isLocked": True, "needs": [1, 2, 99]},
+            "unlock": {},
+        },
     ],
 )
 async def test_nonsense_does_not_end_the_session(tmp_path: Path, answers: Answers) -> None:
