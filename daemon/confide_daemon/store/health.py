@@ -61,7 +61,6 @@ SLICE: Final = 2000  # rows of pieces or vectors: some 20 ms
 TEXTS: Final = 64  # revisions: the largest has a megabyte
 RECORDS: Final = 16  # sealed records: the largest has four
 SAMPLED: Final = 64  # vectors looked at whenever ids are
-_BREACHES_KEPT: Final = 200
 # Float32 rounding of a unit vector is a thousand times less.
 _UNIT_TOLERANCE: Final = 1e-2
 
@@ -336,26 +335,3 @@ def unusable(found: Sequence[Any], dimensions: int) -> list[int]:
 
 def _slice(what: str, wrong: int, found: Sequence[Any]) -> tuple[list[Breach], int | None]:
     return ([Breach(what, wrong)] if wrong else [], found[-1][0] if found else None)
-
-
-# ---------------------------------------------------------------- what was found
-
-
-def note(rows: Rows, breach: Breach) -> None:
-    """Writes a breach down, once until it is healed; the largest count of it stays."""
-    sql = """INSERT INTO breach (what, rows, found_at, healed_at) VALUES (?, ?, ?, ?)
-             ON CONFLICT (what) WHERE healed_at IS NULL DO UPDATE SET rows = max(rows, excluded.rows)"""
-    rows(sql, (breach.what, breach.rows, breach.found_at, breach.healed_at))
-    rows("DELETE FROM breach WHERE id <= (SELECT max(id) FROM breach) - ? AND healed_at IS NOT NULL", (_BREACHES_KEPT,))
-
-
-def settle(rows: Rows, what: Sequence[str], *, now: float) -> None:
-    """These are healed."""
-    sql = "UPDATE breach SET healed_at = ? WHERE healed_at IS NULL AND what IN (SELECT value FROM json_each(?))"
-    rows(sql, (now, json.dumps(list(what))))
-
-
-def noted(rows: Rows, *, limit: int) -> list[Breach]:
-    """What was ever found, the newest first."""
-    sql = "SELECT what, rows, found_at, healed_at FROM breach ORDER BY id DESC LIMIT ?"
-    return [Breach(*row) for row in rows(sql, (limit,))]

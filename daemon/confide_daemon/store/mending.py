@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confide_daemon.errors import DamagedError
-from confide_daemon.store import health, recovery
+from confide_daemon.store import breaches, health, recovery
 from confide_daemon.store.connection import migrations
 from confide_daemon.store.health import MIRRORS, RECORDS, SLICE, TEXTS
 from confide_daemon.store.rows import Breach, Healed
@@ -244,7 +244,7 @@ def _mend_records(rows: Rows, _remove: Remove, _limit: int) -> int:
                 mended += 1
         after = found[-1][0]
     if lost:
-        health.note(rows, Breach(health.LOST_ROWS, lost, time.time()))
+        breaches.note(rows, Breach(health.LOST_ROWS, lost, time.time()))
     return mended + lost
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from confide_daemon.errors import StorageError
-from confide_daemon.store import disk, health, mending, rekeying, salvage, space_return
+from confide_daemon.store import breaches, disk, health, mending, rekeying, salvage, space_return
 from confide_daemon.store.connection import connect, migrate, storage_errors
 from confide_daemon.store.remembered import Remembered
 from confide_daemon.store.rows import Breach, Healed
@@ -142,15 +142,15 @@ class SqliteUpkeep:
 
     def note_breach(self, breach: Breach) -> None:
         """Writes down what was found."""
-        health.note(self._rows, breach)
+        breaches.note(self._rows, breach)
 
     def settle_breaches(self, what: Sequence[str], *, now: float) -> None:
         """These are healed."""
-        health.settle(self._rows, what, now=now)
+        breaches.settle(self._rows, what, now=now)
 
     def breaches(self, *, limit: int) -> list[Breach]:
         """What was ever found."""
-        return health.noted(self._rows, limit=limit)
+        return breaches.noted(self._rows, limit=limit)
 
     def give_back(self) -> int:
         """Cuts off some free pages."""
