@@ -300,3 +300,33 @@ def _newest(store: SqliteStore, name: str) -> RevisionRow:
     revision = store.revision(document.id, 1)
     assert revision is not None
     return revision
+
+
+async def test_a_disk_that_fills_up_while_the_key_is_changed_leaves_the_old_one(small_disk: Path) -> None:
+    """Before it begins, or in the middle; with room again it is done."""
+    path = small_disk / "s.db"
+    space = await open_space(path)
+    for number in range(25):
+        await space.put("p", f"{number}.md", os.urandom(20_000).hex() + "\n", base=0, author="a")
+    await space.wait_indexed(timeout_s=20)
+    await space.upkeep.give_back()
+    ballast = small_disk / "ballast"
+
+    def fill(_copied: int, _total: int) -> None:
+        room = os.statvfs(small_disk)
+        with ballast.open("ab") as file:
+            file.write(b"x" * (room.f_bavail * room.f_frsize))
+
+    with pytest.raises(StorageError, match="disk is full") as caught:
+        await space.rekey(os.urandom(32), follow=fill)
+    assert caught.value.hint
+    with pytest.raises(StorageError, match="no room"):
+        await space.rekey(os.urandom(32))
+    ballast.unlink()
+    assert (await space.put("p", "last.md", "there is room again\n", base=0, author="a")).revision == 1
+    key = os.urandom(32)
+    await space.rekey(key)
+    await space.close()
+    space = await open_space(path, key)
+    assert len(await space.documents(None, sources=None)) == 26
+    await space.close()
