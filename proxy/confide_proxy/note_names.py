@@ -17,6 +17,9 @@ TASKS: Final = "memory/tasks/"
 MAX_TITLE: Final = 200
 _SLUG_CHARACTERS: Final = 40
 _SHOWN_TITLE: Final = 80
+_SEALED: Final = re.compile(
+    r"(?:\s|\((?:sealed:[a-z][a-z0-9-]{0,31}:[0-9a-f]{32}|redacted:[a-z][a-z0-9-]{0,31}:[0-9a-f]{24})\))*"
+)
 
 
 def names_of(arguments: Mapping[str, Any], said: str, operation: str) -> tuple[str, str]:
@@ -48,7 +51,7 @@ def title_of(body: str) -> str:
     """A title for a text that has none."""
     for line in body.splitlines():
         words = re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
-        if words and not re.fullmatch(r"[\W_]+", words):
+        if words and not re.fullmatch(r"[\W_]+", words) and not _SEALED.fullmatch(words):
             return (
                 words if len(words) <= _SHOWN_TITLE else words[: _SHOWN_TITLE - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
             )

@@ -18,7 +18,7 @@ from confide_proxy.absence import Answer, Trouble, told
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
 from confide_proxy.files import folders_of
-from confide_proxy.journal import Counts, Entry, Journal, new_id
+from confide_proxy.journal import Counts, Entry, Journal, is_empty, new_id
 from confide_proxy.local_memory import LocalMemory
 from confide_proxy.paths import Paths
 from confide_proxy.projects import Project
@@ -65,7 +65,7 @@ class Offline:
             TimeoutError: not in the time that a call has.
         """
         async with asyncio.timeout(ANSWER_DEADLINE_S):
-            await self._sealed.recall()
+            await self._recall(call)
             return await asyncio.to_thread(self._answer, call, trouble)
 
     async def answer(self, call: Said, trouble: Trouble) -> Answer:
@@ -84,6 +84,16 @@ class Offline:
     def close(self) -> None:
         """Give back the memory that the search holds. Blocks while one runs."""
         self._memory.close()
+
+    async def _recall(self, call: Said) -> None:
+        """Have the keys, if something is to be shown as it will be sealed."""
+        from confide_proxy.sealing.calls import Asked
+
+        if is_empty(self.journal.folder):
+            given = call.arguments if isinstance(call.arguments, dict) else {}
+            await self._sealed.recall(Asked(call.tool["name"], given, self._project))
+        else:
+            await self._sealed.keyring.recall()
 
     def _answer(self, call: Said, trouble: Trouble) -> Answer:
         name, kind = call.tool["name"], call.tool.get("_meta", {}).get("confide/offline")

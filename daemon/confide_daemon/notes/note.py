@@ -15,6 +15,7 @@ from typing import Any
 from confide_daemon.notes import front_matter, naming
 from confide_daemon.notes.front_matter import FrontMatter
 from confide_daemon.projects import GLOBAL_PROJECT
+from confide_daemon.sealing import standins
 
 SCOPES = ("global", "project", "task")
 TYPES = ("core_identity", "project_context", "task_instruction", "episodic")
@@ -138,10 +139,13 @@ def importance_of(value: Any) -> float | None:
 
 
 def title_of(body: str) -> str:
-    """A title for a text that has none: its first line with words, without marks of markdown, at most as long as a title."""
+    """A title for a text that has none: its first line with words, without marks of markdown, at most as long as a title.
+
+    What was sealed gives none.
+    """
     for line in body.splitlines():
         words = re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
-        if words and not re.fullmatch(r"[\W_]+", words):
+        if words and not re.fullmatch(r"[\W_]+", words) and not standins.only(words):
             return words if len(words) <= 80 else words[:79].rsplit(" ", 1)[0].rstrip(",;:") + "…"
     return ""
 

@@ -14,6 +14,7 @@ import numpy as np
 from rapidfuzz import fuzz
 
 from confide_daemon.embed.protocol import Vectors
+from confide_daemon.sealing import standins
 from confide_daemon.store import NotePiece
 
 # What of a long note is compared: 8 pieces by meaning (some 300 words), 64 by words.
@@ -33,6 +34,7 @@ class Compared:
         words: all its words in lower case and in order of the alphabet.
         tokens: of all pieces looked at.
         is_long: it has more than is compared by meaning.
+        sealed: what stands in for its text, where all of that was sealed: nobody here knows what it says.
     """
 
     vectors: Vectors | None
@@ -40,6 +42,7 @@ class Compared:
     words: str
     tokens: int
     is_long: bool = False
+    sealed: tuple[str, ...] = ()
 
     @property
     def centre(self) -> Vectors | None:
@@ -55,12 +58,14 @@ def compared(pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors]) -> Com
     """What is compared of a note with these first pieces (FIRST_WORDS at most), in order, and the vectors they have."""
     first = pieces[:FIRST]
     rows = [vectors[piece.id] for piece in first if piece.id in vectors]
+    text = " ".join(piece.text for piece in pieces)
     return Compared(
         np.stack(rows) if rows and len(rows) == len(first) else None,
         np.array([max(1, piece.tokens) for piece in first], dtype=np.float32),
-        sorted_words(" ".join(piece.text for piece in pieces)),
+        sorted_words(text),
         sum(piece.tokens for piece in pieces),
         len(pieces) > FIRST,
+        standins.in_order(text) if standins.only(text) else (),
     )
 
 
@@ -101,7 +106,9 @@ class Likeness:
 
 
 def likeness(one: Compared, other: Compared, least: float) -> Likeness | None:
-    """The higher of both measures, if it is `least` or more."""
+    """The higher of both measures, if it is `least` or more; None of two that were sealed and are not the same."""
+    if one.sealed != other.sealed:
+        return None
     meaning, words = by_meaning(one, other), by_words(one, other, least)
     best = Likeness(words, "text") if words > meaning else Likeness(meaning)
     # A cosine of equal vectors is 1 but for the rounding.

@@ -6,20 +6,15 @@ is the second line: it refuses what a machine sends in clear all the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from confide_crypto.sealing.records import KIND_PATTERN
 from confide_daemon.errors import GrantError, NotFoundError, ToolError
 from confide_daemon.exchange import Operation, project_of, text_of
 from confide_daemon.grants import Grants
 from confide_daemon.notes import front_matter
+from confide_daemon.sealing import standins
 from confide_daemon.space import Space
-
-_STANDINS: Final = re.compile(
-    rf"(?:\s|\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\))*"
-)
 
 
 class SensitivityRequests:
@@ -53,14 +48,9 @@ def is_sensitive(text: str) -> bool:
     return "sensitive" in text and front_matter.parse(text).fields.get("sensitive") is True
 
 
-def is_sealed(text: str) -> bool:
-    """Whether a text consists of stand-ins and blanks alone."""
-    return _STANDINS.fullmatch(text) is not None
-
-
 def refuse_plain(text: str) -> None:
     """Raises ToolError where a text for a sensitive note is not sealed."""
-    if not is_sealed(text):
+    if not standins.only(text):
         raise ToolError(
             "the text of a sensitive note comes sealed, and this one does not",
             hint="update confide on this machine, or say it again: the note may have become sensitive just now",
@@ -76,7 +66,7 @@ def sealed_only(change: Callable[[str], str], content: str | None) -> Callable[[
         if is_sensitive(after):
             if content is not None:
                 refuse_plain(content)
-            elif not is_sensitive(text) and not is_sealed(front_matter.split(after)[1]):
+            elif not is_sensitive(text) and not standins.only(front_matter.split(after)[1]):
                 raise ToolError(
                     "the text of this note is with the daemon in clear",
                     hint="give the content too, so that it is sealed; confide secrets rescan seals older revisions",

@@ -8,13 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError
-from confide_proxy.absence import LATER
-from confide_proxy.jsonrpc import encoded
+from confide_proxy.errors import ToolError
+from confide_proxy.jsonrpc import MAX_LINE_BYTES, encoded
 from confide_proxy.sealing import arguments as sealed_arguments
 
 if TYPE_CHECKING:
@@ -39,9 +37,8 @@ _PROTOCOL: Final = frozenset(
 _TOOL_CALL: Final = "tools/call"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A call of a tool, as its agent made it.
+class Asked(NamedTuple):
+    """A call of a tool, as its agent made it. No dataclass, whose making every start would pay for.
 
     Attributes:
         project: of the session that made it.
@@ -72,9 +69,10 @@ class SealedCalls:
         """The keys that it seals with."""
         return self._sealing.keyring
 
-    async def recall(self) -> None:
-        """Have the keys that this machine had last, while the daemon is away."""
-        await self._sealing.keyring.recall()
+    async def recall(self, called: Asked) -> None:
+        """Have the keys that this machine had last, while the daemon is away, if the call gives a reason to."""
+        if _is_whole(called) or sealed_arguments.gives_reason(called.arguments):
+            await self._sealing.keyring.recall()
 
     def is_plain(self, line: bytes) -> bool:
         """Whether a message can go as it is; False also where that would take long to say."""
@@ -102,8 +100,8 @@ class SealedCalls:
             given = await self.arguments(link, called, is_lookup=is_lookup)
             if given is called.arguments:
                 return line
-            return encoded({**message, "params": {**message["params"], "arguments": given}})
-        return await asyncio.to_thread(self._looked_up, message, line)
+            return _fitting(encoded({**message, "params": {**message["params"], "arguments": given}}))
+        return _fitting(await asyncio.to_thread(self._looked_up, message, line))
 
     async def arguments(self, link: Requests, called: Asked, *, is_lookup: bool) -> Mapping[str, Any]:
         """The arguments of a call as they go up; all that they name is with the daemon. Raises as `prepared`."""
@@ -153,10 +151,18 @@ class SealedCalls:
         try:
             answer = await link.request("is-sensitive", asked, timeout_s=ASK_DEADLINE_S)
         except RequestError as error:
+            from confide_proxy.absence import LATER
+
             if error.code in LATER:
                 raise
             return False  # and what is wrong with the call the daemon says in its own words
         return answer.get("sensitive") is not False
+
+
+def _fitting(line: bytes) -> bytes:
+    if len(line) > MAX_LINE_BYTES:  # a placeholder is longer than many a password
+        raise ToolError(f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB once it is sealed")
+    return line
 
 
 def _is_whole(called: Asked) -> bool:
@@ -180,6 +186,9 @@ def _asked_about(called: Asked) -> dict[str, Any] | None:
 
 
 def _day(said: str | None) -> str:
+    # Imported late, as in `jsonrpc`: only a session that stores something needs it.
+    from datetime import datetime
+
     moment = datetime.fromisoformat(said) if said else datetime.now().astimezone()
     return f"{moment:%Y-%m-%d}"
 
