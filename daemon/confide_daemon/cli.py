@@ -25,6 +25,7 @@ from confide_daemon import (
     invitation,
     machines,
     paths,
+    vault_commands,
 )
 from confide_daemon.daemonkey import key_app
 from confide_daemon.options import Config, Data, Json, say, show
@@ -165,6 +166,7 @@ app.command()(health_commands.doctor)
 app.command()(bench_commands.bench)
 app.command()(custody_commands.custody)
 app.command()(custody_commands.rekey)
+app.add_typer(vault_commands.vault_app, name="vault")
 
 
 @app.command(hidden=True)

@@ -18,6 +18,7 @@ from confide_daemon.custody.facts import facts_of
 from confide_daemon.errors import DamagedError, LockedError
 from confide_daemon.paths import Paths
 from confide_daemon.sealing.stored_texts import Unsealed, unsealed
+from confide_daemon.sealing.vault import try_out
 from confide_daemon.search import iso
 from confide_daemon.state import State, open_state
 from confide_daemon.store.connection import migrations
@@ -124,6 +125,9 @@ def examine(
     if checks[0].is_ok:
         follow("trying the embedding model", 0, 0)
         checks += _models(found)
+        if config.load(found.config).vault.url:
+            follow("trying the vault", 0, 0)
+            checks.append(_check("vault for sealed records", lambda: try_out(config.load(found.config).vault)))
     said = answer(found.data.address)
     if said is None:
         checks.append(Check("daemon is not running"))

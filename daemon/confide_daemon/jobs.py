@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from confide_daemon.registry import Registry
 
-Kind = Literal["fix", "reindex", "reembed", "rekey", "to-caller", "to-server"]
+Kind = Literal["fix", "reindex", "reembed", "rekey", "to-caller", "to-server", "to-vault", "from-vault"]
 ENDED: Final = ("done", "failed", "cancelled")
 KEPT: Final = 100
 _COLUMNS: Final = "id, kind, space, asked_at, state, step, done, total, outcome"

@@ -109,7 +109,9 @@ CREATE INDEX invites_by ON invites (invited_by) WHERE invited_by IS NOT NULL;
 """
 
 # The same with more kinds; what was asked for before was of another run of the daemon.
-_KEY_JOBS = f"DROP TABLE jobs;{_JOBS}".replace("'reembed')", "'reembed', 'rekey', 'to-caller', 'to-server')")
+_KEY_JOBS = f"DROP TABLE jobs;{_JOBS}".replace(
+    "'reembed')", "'reembed', 'rekey', 'to-caller', 'to-server', 'to-vault', 'from-vault')"
+)
 
 STEPS = (_FIRST, _RIGHTS, _JOBS, _SEALING, _KEY_JOBS)
 VERSION = len(STEPS)

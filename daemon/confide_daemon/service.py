@@ -16,6 +16,7 @@ from confide_daemon.descriptors import make_room
 from confide_daemon.errors import BadNameError, LockedError
 from confide_daemon.jobs import Kind
 from confide_daemon.paths import DataFolder
+from confide_daemon.sealing.vault import Vault
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import Spaces
 from confide_daemon.state import State, create, open_state
@@ -106,6 +107,7 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         deleted_days=config.history.deleted_days,
         keeper=config.at_rest.keeper(on_demand=on_demand),
         lock_after_s=config.at_rest.lock_after_s,
+        vault=Vault.open(config.vault) if config.vault.url else None,
     )
 
 

@@ -43,6 +43,8 @@ from confide_daemon.results import (
 )
 from confide_daemon.sealing.records import SealedRecords
 from confide_daemon.sealing.stored_texts import StoredTexts
+from confide_daemon.sealing.vault import Vault
+from confide_daemon.sealing.vaulted import VaultRecords
 from confide_daemon.search import Hit, SearchQuery, SearchResult
 from confide_daemon.searching.searcher import Searcher, live_generation
 from confide_daemon.store import DocumentRow, Filter, Store, salvage
@@ -92,6 +94,7 @@ class Space:
         scan: VectorScan,
         damage: Damage,
         crashed: bool,
+        vault: Vault | None,
     ):
         """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time."""
         self.space_id = space_id
@@ -106,7 +109,7 @@ class Space:
         self._searcher = Searcher(threads, self._providers, self._budget, self._indexer, damage, settings)
         self.history = History(threads, writer, self._change, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
-        self.records = SealedRecords(threads, clock)
+        self.records = SealedRecords(threads, clock) if vault is None else VaultRecords(threads, vault, space_id, clock)
         self.usage = Usage(threads, clock)
         self.duplicates = Duplicates(
             threads,
@@ -140,6 +143,7 @@ class Space:
         embedder: EmbedderHandle | Sequence[EmbedderHandle],
         deleted_days: int = DELETED_DAYS,
         clock: Callable[[], float] = time.time,
+        vault: Vault | None = None,
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -149,6 +153,7 @@ class Space:
             embedder: the models, the wanted one first; each of the others takes the place of those before it while they cannot be used.
             deleted_days: how long a deleted document can come back.
             clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
+            vault: what keeps new sealed records; None keeps them in the database.
 
         Raises:
             StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
@@ -156,7 +161,9 @@ class Space:
         handles = [embedder] if isinstance(embedder, EmbedderHandle) else list(embedder)
 
         async def begin() -> Space:
-            return await cls._begin(path, key, space_id, settings, handles, deleted_days=deleted_days, clock=clock)
+            return await cls._begin(
+                path, key, space_id, settings, handles, deleted_days=deleted_days, clock=clock, vault=vault
+            )
 
         try:
             return await begin()
@@ -179,6 +186,7 @@ class Space:
         *,
         deleted_days: int,
         clock: Callable[[], float],
+        vault: Vault | None,
     ) -> Space:
         scan, damage = VectorScan(), Damage()
         store, crashed = await asyncio.to_thread(_open_marked, path, key, scan, damage)
@@ -196,6 +204,7 @@ class Space:
             scan=scan,
             damage=damage,
             crashed=crashed,
+            vault=vault,
         )
         try:
             await space.projects.open()
@@ -207,6 +216,7 @@ class Space:
         space._indexer.start()
         space.history.start()
         space.upkeep.start()
+        space.records.start()
         return space
 
     async def rekey(self, key: bytes, *, follow: Callable[[int, int], None] = lambda _done, _total: None) -> None:
@@ -215,6 +225,7 @@ class Space:
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
+        await self.records.close()
         await self.upkeep.close()
         await self.history.close()
         await self.duplicates.close()

@@ -16,6 +16,7 @@ from confide_daemon.embed import EmbedderHandle
 from confide_daemon.errors import JobError, LockedError, StorageError, WrongKeyError
 from confide_daemon.history import DELETED_DAYS
 from confide_daemon.sealing.rosters import Rosters
+from confide_daemon.sealing.vault import Vault
 from confide_daemon.space import IndexSettings, Space
 from confide_daemon.state import State
 from confide_daemon.store.connection import migrations
@@ -77,6 +78,7 @@ class Spaces:
         deleted_days: int = DELETED_DAYS,
         keeper: Keeper = "server",
         lock_after_s: float = LOCK_AFTER_S,
+        vault: Vault | None = None,
     ) -> None:
         """What all spaces have in common.
 
@@ -85,7 +87,9 @@ class Spaces:
             deleted_days: how long a deleted document can come back.
             keeper: who keeps the keys of spaces that are made from now on.
             lock_after_s: a key that its machines keep is forgotten so long after the last of them has gone.
+            vault: what keeps the sealed records of all of them; closed with them.
         """
+        self._vault = vault
         self._deleted_days = deleted_days
         self._state = state
         self._settings = settings
@@ -264,6 +268,8 @@ class Spaces:
         if self._telling is not None:
             await self._telling
         self._standing.remove()
+        if self._vault is not None:
+            await self._vault.close()
 
     def _place(self, space_id: str) -> _Place:
         place = self._places.get(space_id)
@@ -285,6 +291,7 @@ class Spaces:
             settings=self._settings,
             embedder=self._embedder,
             deleted_days=self._deleted_days,
+            vault=self._vault,
         )
         if place.custodian.custody.following is not None:
             # Where that cannot be written down, both stay written down.

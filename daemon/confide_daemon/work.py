@@ -13,6 +13,7 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.errors import LockedError
 from confide_daemon.jobs import Job, Jobs, Kind
 from confide_daemon.registry import Registry
+from confide_daemon.sealing.vaulted import move
 from confide_daemon.space import Space
 from confide_daemon.spaces import Spaces
 
@@ -41,6 +42,8 @@ async def carry_out(
     with spaces.used(space_id):
         if kind in ("to-caller", "to-server", "rekey"):
             return await _change_key(spaces, space_id, kind, follow)
+        if kind in ("to-vault", "from-vault"):
+            return await _move(await spaces.get(space_id), kind, follow, is_cancelled)
         return await perform(await spaces.get(space_id), kind, follow, since=since, is_cancelled=is_cancelled)
 
 
@@ -53,6 +56,16 @@ async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow)
     else:
         custody = await spaces.give_to(space_id, "caller" if kind == "to-caller" else "server", copied)
     return {"custody": custody.key.keeper, "number": custody.key.number, "wanted": custody.wanted}
+
+
+async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+    result = await move(
+        space.records,
+        back=kind == "from-vault",
+        follow=lambda done, total: follow("moving sealed records", done, total),
+        is_cancelled=is_cancelled,
+    )
+    return {"moved": result.moved, "inVault": result.in_vault, "inDatabase": result.in_database}
 
 
 async def perform(

@@ -204,3 +204,16 @@ def _piece_path(path: str, number: int) -> str:
 def changed() -> VaultError:
     """What is in the vault is not what was kept there."""
     return VaultError("a sealed record was changed in the vault", hint="it comes back with the vault's own backup")
+
+
+def try_out(settings: VaultConfig) -> None:
+    """`Vault.check`, where no event loop runs. Raises VaultError."""
+
+    async def check() -> None:
+        vault = Vault.open(settings)
+        try:
+            await vault.check()
+        finally:
+            await vault.close()
+
+    asyncio.run(check())

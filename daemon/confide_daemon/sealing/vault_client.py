@@ -288,7 +288,8 @@ def _read(path: Path, option: str, *, is_private: bool = False) -> str:
             with open(path, "rb") as file:
                 data = file.read(MAX_TOKEN + 1)
     except KeyFileError as error:
-        raise VaultError(f"cannot use the token for the vault: {error}", hint=error.hint) from None
+        hint = error.hint or f"{option} of [vault] in daemon.toml names the file that holds it"
+        raise VaultError(f"cannot use the token for the vault: {error}", hint=hint) from None
     except OSError as error:
         raise VaultError(
             f"cannot read the token for the vault: {error.strerror or type(error).__name__}",
