@@ -215,6 +215,27 @@ async def test_a_text_that_changed_meanwhile_is_not_touched(daemon: Serving) -> 
         assert SECRET not in text
 
 
+async def test_others_go_on_while_the_file_is_written_anew(daemon: Serving) -> None:
+    """What is stored and asked meanwhile is neither lost nor refused."""
+    async with machine(daemon, "laptop", space="home") as laptop, laptop.mcp() as client:
+        await laptop.attach()
+        await plant(laptop)
+        await seal_all(laptop)
+        erasing = asyncio.create_task(laptop.request("erase", {}))
+        stored_now = 0
+        while not erasing.done():
+            stored_now += 1
+            await laptop.put(f"memory/while-{stored_now}.md", f"# {stored_now}\n\nWritten meanwhile.\n")
+            found = await client.call_tool("memory_search", {"query": "gateway second line"})
+            assert found.structured_content["results"][0]["path"] == NOTE
+        await erasing
+        names = {text["path"] for text in await stored(laptop)}
+        assert {f"memory/while-{number}.md" for number in range(1, stored_now + 1)} <= names
+        path, key = place(daemon)
+        assert SECRET.encode() not in residue.image(path, key)
+        assert not list(path.parent.glob("*.rekeying"))
+
+
 async def test_only_who_reaches_all_of_a_space_may_rescan_it(daemon: Serving) -> None:
     """A caller with some projects, without the transcripts, or that may only read gets no text and changes none."""
     async with machine(daemon, "owner", space="home") as owner:

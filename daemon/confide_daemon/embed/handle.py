@@ -142,6 +142,11 @@ class EmbedderHandle:
         with self._lock:
             return text in self._queries
 
+    def forget_questions(self) -> None:
+        """Forget the questions that were asked, with their vectors."""
+        with self._lock:
+            self._queries.clear()
+
     def query_vector(self, text: str) -> Vectors | None:
         """The vector of a question, or None while there is no model. Answers within the deadline.
 

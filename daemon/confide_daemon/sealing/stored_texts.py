@@ -34,8 +34,9 @@ UNERASED: Final = "unerased"
 UNSEALED: Final = "unsealed"
 UNSEALED_AT: Final = "unsealed_at"
 # Another process may read the file for a moment, as confided doctor does.
+_TRIES: Final = 3
+_PAUSE_S: Final = 2.0
 _FOLD_S: Final = 20.0
-_FOLD_PAUSE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,25 @@ class StoredTexts:
     """Those of one space."""
 
     def __init__(
-        self, threads: StoreThreads, settings: IndexSettings, wake: Callable[[], None], clock: Callable[[], float]
+        self,
+        threads: StoreThreads,
+        settings: IndexSettings,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        forget_texts: Callable[[], None],
     ) -> None:
-        """`wake` tells the indexing that there are new pieces; `clock` gives seconds since 1970."""
+        """What it needs of its space.
+
+        Args:
+            clock: seconds since 1970.
+            wake: tells the indexing that there are new pieces.
+            forget_texts: has searches keep no text in memory.
+        """
         self._threads = threads
         self._settings = settings
-        self._wake = wake
         self._clock = clock
+        self._wake = wake
+        self._forget_texts = forget_texts
 
     async def page(self, after: int) -> Page:
         """The texts of the revisions behind a change (0: from the first).
@@ -122,28 +135,48 @@ class StoredTexts:
         Raises:
             StorageError: there is no room for it, or another process reads all the time; what was done is not undone.
         """
-        await self._threads.maintain(_forget)
         begin = True
         while await self._threads.maintain(_merging(begin)):
             begin = False
             await asyncio.sleep(0)
-        await self._threads.maintain(_write_anew)
-        await self._fold()
-        size = await self._threads.maintain(_cleaned)
+        self._forget_texts()
+        size = await self._written_anew()
         await self._fold()
         log.info("the file of a space was cleaned of texts that are there no more")
         return size
 
+    async def _written_anew(self) -> int:
+        tries_left = _TRIES
+        while True:
+            tries_left -= 1
+            try:
+                return await self._threads.maintain(self._write_anew)
+            except StorageError:
+                if not tries_left:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    def _write_anew(self, store: Store) -> int:
+        """In one go, so that what is replaced meanwhile is not taken for cleaned."""
+        with store.writing():
+            store.forget_traces()
+        store.optimize_words()
+        store.copy_clean()
+        # Without the connections that read, whose pages in memory go with them.
+        self._threads.alone(store.swap_clean)
+        with store.writing():
+            store.set_mark(UNERASED, 0.0)
+        return store.size_bytes()
+
     async def _fold(self) -> None:
         deadline = time.monotonic() + _FOLD_S
-        # Without the connections that read, whose pages in memory go with them.
         while not await self._threads.maintain(lambda store: self._threads.alone(store.fold_log)):
             if time.monotonic() > deadline:
                 raise StorageError(
                     "the log of the database cannot be emptied: another process reads it all the time",
                     hint="run it again when that has ended",
                 )
-            await asyncio.sleep(_FOLD_PAUSE_S)
+            await asyncio.sleep(_PAUSE_S)
 
     async def note_unsealed(self, findings: int) -> Unsealed:
         """Keeps what a machine has counted."""
@@ -169,23 +202,5 @@ def unsealed(store: Store) -> Unsealed | None:
         return Unsealed(int(store.mark(UNSEALED)), seen_at) if seen_at else None
 
 
-def _forget(store: Store) -> None:
-    store.check_room_to_compact()
-    with store.writing():
-        store.forget_traces()
-
-
 def _merging(begin: bool) -> Callable[[Store], bool]:
     return lambda store: store.merge_words(begin=begin)
-
-
-def _write_anew(store: Store) -> None:
-    store.optimize_words()
-    store.compact()
-    store.release_memory()
-
-
-def _cleaned(store: Store) -> int:
-    with store.writing():
-        store.set_mark(UNERASED, 0.0)
-    return store.size_bytes()

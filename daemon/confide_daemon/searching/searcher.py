@@ -96,6 +96,12 @@ class Searcher:
         """The vectors in memory may no longer be those of the database; they come again with the next search."""
         self._warmed = None
 
+    def forget_texts(self) -> None:
+        """Keep no line and no question in memory that was met before."""
+        self._stemmed.cache_clear()
+        for provider in self._providers:
+            provider.handle.forget_questions()
+
     async def search(self, query: SearchQuery) -> SearchResult:
         """As `Space.search`."""
         if self._closing:

@@ -24,7 +24,7 @@ written anew, and the log keeps old pages until it is cut to nothing (https://sq
 
 from __future__ import annotations
 
-import os
+import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,13 +35,14 @@ import apsw
 from confide_daemon.clash import has_clash
 from confide_daemon.documents import source_of, text_hash
 from confide_daemon.errors import StorageError
+from confide_daemon.store import rekeying, salvage
+from confide_daemon.store.connection import create_private, storage_errors
 from confide_daemon.store.health import MIRRORS
 from confide_daemon.store.rows import StoredText
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 
-# Free room that writing a file anew takes, in its sizes: the log that carries all of it, and some.
-ROOM: Final = 1.5
+DOING: Final = "clean the database"
 
 
 def listed(rows: Rows, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
@@ -113,24 +114,47 @@ def forget_traces(rows: Rows) -> None:
         rows(f"UPDATE operation SET {column} = '' WHERE {column} <> '' AND {column} NOT IN ({known})", ())  # noqa: S608
 
 
-def check_room(connection: apsw.Connection) -> None:
-    """Raises StorageError where the disk has no room to write the file anew."""
-    path = Path(connection.filename)
-    disk = os.statvfs(path.parent)
-    needed = ROOM * path.stat().st_size
-    if disk.f_bavail * disk.f_frsize < needed:
+def copy(connection: apsw.Connection, path: Path) -> None:
+    """Writes all that is in the database, and nothing that was, into a file beside it, encrypted as it is. Takes no memory to speak of.
+
+    Raises:
+        StorageError: there is no room for it.
+    """
+    beside = path.with_name(path.name + rekeying.COPY)
+    rekeying.sweep(path)
+    size = path.stat().st_size
+    if shutil.disk_usage(path.parent).free < size:
         raise StorageError(
-            "cannot write the database anew: the disk has no room for it",
-            hint=f"free {needed / 1e6:.0f} MB and run it again; what was sealed stays sealed",
+            f"cannot {DOING}: the disk has no room for a second copy of it",
+            hint=f"free {size / 1e6:.0f} MB and run it again; what was sealed stays sealed",
         )
+    create_private(beside)
+    try:
+        with storage_errors(DOING):
+            connection.execute("VACUUM INTO ?", (str(beside),))
+        salvage.sync(beside)
+    except BaseException:
+        rekeying.sweep(path)
+        raise
+
+
+def swap(path: Path, key: bytes) -> None:
+    """Puts the copy in the place of the file, which nobody may have open. The name leads to a whole database at every moment.
+
+    Raises:
+        StorageError: another process has it open.
+    """
+    try:
+        salvage.empty_log(path, key, DOING)
+    except StorageError as error:
+        rekeying.sweep(path)
+        hint = "end confided doctor, and others like it, and run it again; what was sealed stays sealed"
+        raise StorageError(error.message, hint=hint) from None
+    path.with_name(path.name + rekeying.COPY).replace(path)
+    salvage.sync(path.parent)
 
 
 def optimize(connection: apsw.Connection) -> None:
     """Merges the full text into one segment, without a word of what was deleted. A no-op where steps have brought it there."""
     for mirror in MIRRORS:
         connection.execute(f"INSERT INTO {mirror.table} ({mirror.table}) VALUES ('optimize')")  # noqa: S608
-
-
-def release(connection: apsw.Connection) -> None:
-    """Gives up the pages that the connection keeps in memory."""
-    connection.execute("PRAGMA shrink_memory")

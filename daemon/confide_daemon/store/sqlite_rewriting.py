@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from confide_daemon.store import rewriting
-from confide_daemon.store.connection import storage_errors
+from confide_daemon.store import disk, rewriting
+from confide_daemon.store.connection import connect, storage_errors
+from confide_daemon.store.remembered import Remembered
 from confide_daemon.store.rows import StoredText
 
 
@@ -16,10 +18,14 @@ class SqliteRewriting:
     """Part of `sqlite.SqliteStore`, which has the connection; see `Store`."""
 
     _db: apsw.Connection
+    _path: Path
+    _key: bytes
+    _remembered: Remembered
 
     if TYPE_CHECKING:
 
         def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]: ...
+        def abandon_rekeying(self) -> None: ...
 
     def stored_texts(self, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
         """Revisions with a text, in the order of their changes."""
@@ -37,16 +43,22 @@ class SqliteRewriting:
         """Removes what tells something of texts that are there no more."""
         rewriting.forget_traces(self._rows)
 
-    def check_room_to_compact(self) -> None:
-        """Raises StorageError where there is none."""
-        with storage_errors("read the database"):
-            rewriting.check_room(self._db)
-
     def optimize_words(self) -> None:
         """The last step of merging the full text."""
         with storage_errors("merge the keyword index"):
             rewriting.optimize(self._db)
 
-    def release_memory(self) -> None:
-        """Gives up the pages in memory."""
-        rewriting.release(self._db)
+    def copy_clean(self) -> None:
+        """Writes the database anew, beside it."""
+        self.abandon_rekeying()
+        rewriting.copy(self._db, self._path)
+
+    def swap_clean(self) -> None:
+        """Goes on with that file."""
+        with storage_errors(rewriting.DOING):
+            disk.close(self._db)
+            try:
+                rewriting.swap(self._path, self._key)
+            finally:
+                self._db = connect(self._path, self._key, writer=True)
+                self._remembered.forget()
