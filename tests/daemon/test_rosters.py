@@ -30,7 +30,7 @@ from confide_crypto.sealing import errors
 from confide_crypto.sealing.entries import MAX_ENTRY_BYTES, Card
 from confide_crypto.sealing.roster import Roster
 from confide_daemon import audit
-from confide_daemon.errors import DamagedError, TakenError
+from confide_daemon.errors import StorageError, TakenError
 from confide_daemon.grants import Grants
 from confide_daemon.invites import Invites, Joined, Refused
 from confide_daemon.registry import Registry
@@ -181,7 +181,7 @@ def test_what_was_changed_on_the_disk_is_not_believed(registry: Registry, home: 
     entry = resigned(roster.entries[-1], PHONE, signer=PHONE.public_key)
     connection.execute("UPDATE roster_entries SET entry = ? WHERE number = 2", (entry,))
     connection.close()
-    with pytest.raises(DamagedError):
+    with pytest.raises(StorageError, match=home):
         Rosters(registry).current(home)
 
 

@@ -16,7 +16,7 @@ from confide_crypto.sealing.entries import Change, Entry
 from confide_crypto.sealing.errors import ReplayedEntryError, RosterError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.audit import record
-from confide_daemon.errors import DamagedError
+from confide_daemon.errors import StorageError
 from confide_daemon.registry import Registry
 
 MAX_REMEMBERED: Final = 256
@@ -41,8 +41,7 @@ class Rosters:
         """The roster of a space as it is now; None before it has one.
 
         Raises:
-            DamagedError: what is stored is no roster.
-            StorageError: it cannot be read.
+            StorageError: it cannot be read, or what is stored is no roster.
         """
         with self._lock:
             known = self._verified.get(space_id)
@@ -61,7 +60,7 @@ class Rosters:
         try:
             roster = known.extend(entries) if known is not None and is_ours else Roster.read(entries)
         except RosterError as error:
-            raise DamagedError(
+            raise StorageError(
                 f"cannot use the stored list of devices of space {space_id}: {error.message}",
                 hint="restore the data folder from a backup",
             ) from error
