@@ -24,6 +24,7 @@ def custody(
     """Show or change who keeps the key of a space's database: its machines (caller) or this server, while it is in use."""
     from confide_daemon.custody.custody import KEEPERS
     from confide_daemon.custody.facts import facts_of
+    from confide_daemon.health import answers
 
     found = paths.find(config=config_file, data=data)
     if keeper is not None:
@@ -41,7 +42,7 @@ def custody(
         spaces = state.registry.spaces()
         if space not in spaces:
             raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(spaces) or 'none'}")
-        facts = facts_of(state)[space]
+        facts = facts_of(state, is_served=answers(found.data.address))[space]
     if as_json:
         show({"space": space, **facts.to_json()})
         return

@@ -93,7 +93,7 @@ def facts(state: State) -> dict[str, Any]:
         "sizeBytes": sum(path.stat().st_size for path in files),
         "callers": len(state.registry.callers()),
         "spaces": list(state.registry.spaces()),
-        "atRest": {name: found.to_json() for name, found in facts_of(state).items()},
+        "atRest": {name: found.to_json() for name, found in facts_of(state, is_served=said is not None).items()},
         "oldKeyUntil": state.keys.rotation.until if state.keys.rotation else None,
     }
 
@@ -143,7 +143,7 @@ def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
     what = f"database of {name}"
     state = open_state(found.data)
     try:
-        facts_now = facts_of(state)[name]
+        facts_now = facts_of(state, is_served=answers(found.data.address))[name]
         _, key = Custodian(space_id, found.data, state.master).opening_key()
         wrong, in_clear = inspect(found.data.space(space_id), key)
     except LockedError:

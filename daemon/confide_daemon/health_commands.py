@@ -32,7 +32,8 @@ def status(config_file: Config = None, data: Data = None, as_json: Json = False)
     from confide_daemon.rotation import clock
 
     with opened(config_file, data) as state:
-        facts, told = health.facts(state), facts_of(state)
+        facts = health.facts(state)
+        told = facts_of(state, is_served=facts["running"])
     if as_json:
         show(facts)
         return

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from confide_daemon import address
 from confide_daemon.custody import standing
 from confide_daemon.custody.custody import Custody, Keeper, KeyName
 from confide_daemon.sealing.rosters import Rosters
@@ -67,16 +66,17 @@ class SpaceFacts:
         return said
 
 
-def facts_of(state: State) -> dict[str, SpaceFacts]:
+def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
     """Every space, by its name.
+
+    Args:
+        is_served: whether a daemon answers: one that was killed leaves behind what it has told of its spaces.
 
     Raises:
         StorageError, KeyFileError: what says who keeps a key, or the list of devices, cannot be read.
     """
     rosters = Rosters(state.registry)
     folder = state.folder
-    # A daemon that was killed leaves both files behind: whoever needs to be sure asks whether it answers.
-    is_served = address.read(folder.address) is not None
     standings = standing.read(folder.standing) if is_served else {}
     found = {}
     for name, space_id in state.registry.spaces().items():
