@@ -221,6 +221,12 @@ def _tell_run(outcome: Outcome) -> None:
 def _tell_rest(outcome: Outcome) -> None:
     if not outcome.is_clean:
         err.print("a run was broken off before it had cleaned the daemon's database: run it once more", markup=False)
+    if outcome.damaged_copies:
+        err.print(
+            "the daemon keeps a damaged file of the former database for up to 30 days, with the texts as they were: its operator "
+            "can delete it, *.damaged* in its data folder",
+            markup=False,
+        )
     if outcome.outgrown:
         err.print(
             f"{_counted(outcome.outgrown)} cannot be sealed: with placeholders their texts would be over "
@@ -271,6 +277,7 @@ def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, Any]:
         "outgrown": outcome.outgrown,
         "unreadable": outcome.unreadable,
         "isClean": outcome.is_clean,
+        "damagedCopies": outcome.damaged_copies,
         "documents": [
             {
                 "project": place.project,

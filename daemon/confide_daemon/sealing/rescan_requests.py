@@ -71,7 +71,8 @@ class RescanRequests:
 
     async def _erase(self, _body: dict[str, Any]) -> dict[str, Any]:
         self._require_all()
-        return {"bytes": await self._space.stored_texts.erase()}
+        erased = await self._space.stored_texts.erase()
+        return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
 
     async def _unsealed(self, body: dict[str, Any]) -> dict[str, Any]:
         self._grants().require_every_project("the count of what is not sealed")

@@ -55,6 +55,19 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class Erased:
+    """What is left of a file that was cleaned.
+
+    Attributes:
+        bytes: its size.
+        damaged_copies: former files that are kept since they were damaged, and hold what they held.
+    """
+
+    bytes: int
+    damaged_copies: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unsealed:
     """What a machine has last counted: credentials that stand here in clear, and when (seconds since 1970)."""
 
@@ -129,8 +142,8 @@ class StoredTexts:
                 deriving.keep(store, row, text, self._settings.chunks, now=time.time())
             return outcome
 
-    async def erase(self) -> int:
-        """Leaves nothing in the file of texts that are there no more; its size in bytes. Writes wait while the file is written anew.
+    async def erase(self) -> Erased:
+        """Leaves nothing in the file of texts that are there no more. Writes wait while the file is written anew.
 
         Raises:
             StorageError: there is no room for it, or another process reads all the time; what was done is not undone.
@@ -140,12 +153,12 @@ class StoredTexts:
             begin = False
             await asyncio.sleep(0)
         self._forget_texts()
-        size = await self._written_anew()
+        erased = await self._written_anew()
         await self._fold()
         log.info("the file of a space was cleaned of texts that are there no more")
-        return size
+        return erased
 
-    async def _written_anew(self) -> int:
+    async def _written_anew(self) -> Erased:
         tries_left = _TRIES
         while True:
             tries_left -= 1
@@ -156,7 +169,7 @@ class StoredTexts:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
-    def _write_anew(self, store: Store) -> int:
+    def _write_anew(self, store: Store) -> Erased:
         """In one go, so that what is replaced meanwhile is not taken for cleaned."""
         with store.writing():
             store.forget_traces()
@@ -166,7 +179,7 @@ class StoredTexts:
         self._threads.alone(store.swap_clean)
         with store.writing():
             store.set_mark(UNERASED, 0.0)
-        return store.size_bytes()
+        return Erased(store.size_bytes(), store.damaged_copies())
 
     async def _fold(self) -> None:
         deadline = time.monotonic() + _FOLD_S

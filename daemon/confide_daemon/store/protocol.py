@@ -430,6 +430,9 @@ class Store(Protocol):
             StorageError: there is no room for it.
         """
 
+    def damaged_copies(self) -> int:
+        """How many former files of this database are kept, which were damaged."""
+
     def swap_clean(self) -> None:
         """Goes on with that copy. No other connection may be open.
 

@@ -88,6 +88,11 @@ def forget_damaged(path: Path, before: float) -> bool:
     return bool(old)
 
 
+def damaged_copies(path: Path) -> int:
+    """How many damaged files are kept beside this one."""
+    return sum(kept.exists() for kept in _damaged(path))
+
+
 def _damaged(path: Path) -> list[Path]:
     """Where damaged files are kept, in the order they are used."""
     return [path.with_name(path.name + DAMAGED + number) for number in ("", ".2", ".3")]

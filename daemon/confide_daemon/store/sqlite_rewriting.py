@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from confide_daemon.store import disk, rewriting
+from confide_daemon.store import disk, rewriting, salvage
 from confide_daemon.store.connection import connect, storage_errors
 from confide_daemon.store.remembered import Remembered
 from confide_daemon.store.rows import StoredText
@@ -62,3 +62,7 @@ class SqliteRewriting:
             finally:
                 self._db = connect(self._path, self._key, writer=True)
                 self._remembered.forget()
+
+    def damaged_copies(self) -> int:
+        """How many older files with damage are kept beside this one."""
+        return salvage.damaged_copies(self._path)

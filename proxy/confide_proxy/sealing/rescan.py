@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.texts import MAX_TEXT_BYTES
-from confide_proxy.answers import printable
+from confide_proxy.answers import printable, value
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.sealer import is_sensitive
 
@@ -97,6 +97,7 @@ class Outcome:
         outgrown: credentials that stay in clear, of those found: with placeholders their text would be larger than any may be.
         unreadable: texts that are damaged.
         is_clean: the daemon's file holds nothing of texts that were replaced.
+        damaged_copies: former files of the daemon's, kept for a while since they were damaged, which still do.
     """
 
     texts: int = 0
@@ -108,6 +109,7 @@ class Outcome:
     outgrown: int = 0
     unreadable: int = 0
     is_clean: bool = True
+    damaged_copies: int = 0
     _counted: set[tuple[int, str]] = field(default_factory=set)
 
     @property
@@ -165,7 +167,8 @@ class Rescan:
         """
         outcome = await self._over_all(is_dry=False)
         if outcome.sealed or not outcome.is_clean:
-            await self._link.request("erase", {}, timeout_s=ERASE_DEADLINE_S)
+            answer = await self._link.request("erase", {}, timeout_s=ERASE_DEADLINE_S)
+            outcome.damaged_copies = value(answer, "damagedCopies", int)
             outcome.is_clean = True
         return outcome
 
