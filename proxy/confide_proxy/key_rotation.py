@@ -69,6 +69,8 @@ class MachineKeys:
         self._passphrase = passphrase
         self._is_locked = is_locked
         self._identity: Identity | None = None
+        self.called = ""
+        """What the daemon called this machine when it last connected; "" before."""
 
     def identity(self) -> Identity:
         """Whom the last connection was made as, or, before the first one, this machine's key: nobody is asked for it twice.
@@ -128,15 +130,18 @@ class MachineKeys:
                 if denied.reason != "unknown":
                     raise
             else:
-                self._identity = following
+                self._note(following, connection)
                 await self._settle(self._adopt, held)
                 return connection
         current = await self._opened(held.current)
         connection = await dial(current, True)
-        self._identity = current
+        self._note(current, connection)
         if held.following is not None:
             await self._settle(self._drop, held)
         return connection
+
+    def _note(self, identity: Identity, connection: Connection) -> None:
+        self._identity, self.called = identity, str(connection.welcome.get("caller", ""))
 
     async def _opened(self, kept: Stored) -> Identity:
         return await asyncio.to_thread(kept.open, self._passphrase)

@@ -99,7 +99,6 @@ async def _new(here: Here, *, replaces: bool) -> tuple[str, str]:
 async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
     from confide_crypto.sealing.entries import Card, Device
     from confide_crypto.sealing.wraps import WrapKey
-    from confide_proxy.sealing.keyring import this_name
     from confide_proxy.sealing.space_connection import SpaceConnection
 
     paper = code.identity
@@ -120,7 +119,7 @@ async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]
         def make(roster: Roster, _keys: SpaceKeys | None) -> Roster | None:
             if identity.public_key in roster.devices:
                 return None
-            device = Device(Card.of(identity), this_name())
+            device = Device(Card.of(identity), keyring.own_name)
             return roster.add(paper, device, roster.open(WrapKey(paper)), now=int(time.time()))
 
         roster = await keyring.extend(link, make)

@@ -167,6 +167,12 @@ class Keyring:
                 await self._hand_over(link)
             return roster
 
+    @property
+    def own_name(self) -> str:
+        """What this machine is called where it names itself: as the daemon calls it, which is unique there, or else its host name."""
+        told = self._machine.called or socket.gethostname()
+        return "".join(letter for letter in told if letter.isprintable())[: MAX_NAME // 2] or "unnamed"
+
     async def identity(self) -> Identity:
         """Who this machine is. Raises KeyFileError, KeyLockedError, KeyringError."""
         return await asyncio.to_thread(self._machine.identity)
@@ -342,7 +348,7 @@ class Keyring:
         seen = await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
         if is_expected or seen is not None:
             raise comparison.withheld()
-        made, _ = await asyncio.to_thread(Roster.found, identity, this_name(), now=int(time.time()))
+        made, _ = await asyncio.to_thread(Roster.found, identity, self.own_name, now=int(time.time()))
         try:
             await requests.extend(link, made.entries[0])
         except RequestError as error:
@@ -388,9 +394,3 @@ class Keyring:
 
 def _unknown() -> SpaceKeysError:
     return SpaceKeysError("the devices of this space are not known here yet", hint="confide device ls asks the daemon")
-
-
-def this_name() -> str:
-    """What this machine is called in a space that it founds: its host name."""
-    name = "".join(letter for letter in socket.gethostname() if letter.isprintable())
-    return name[: MAX_NAME // 2] or "unnamed"
