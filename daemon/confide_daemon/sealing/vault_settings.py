@@ -25,7 +25,7 @@ class VaultConfig:
     Attributes:
         url: its address; "" keeps the records in the spaces' databases.
         mount: where its KV v2 engine is.
-        prefix: of all paths in there; a record lies at `<prefix>/<space id>/<secret id>/<digest>`.
+        prefix: of all paths in there; a record lies at `<prefix>/<space id>/<secret id>/<place>`.
         auth: `token` or `kubernetes`.
         token_file: of mode 0600, with the token alone; where it is "", `vault-token` in `$CREDENTIALS_DIRECTORY`.
         role: of the Kubernetes auth method.
