@@ -524,6 +524,9 @@ async def test_a_narrow_caller_reads_secrets_that_stand_in_what_it_may_read(daem
     assert await narrow.record(kept[0].secret_id) == kept[0]
     assert await narrow.refused("record", {"id": kept[1].secret_id.hex()}) == "not_found"
     assert await narrow.refused("record-list", {"after": "", "limit": 10}) == "denied"
+    elsewhere = await member(daemon, "elsewhere", projects={"b"})
+    assert await elsewhere.refused("record-list", {"after": "", "limit": 10}) == "denied"
+    assert await elsewhere.refused("record", {"id": kept[0].secret_id.hex()}) == "not_found"
     # It may seal what it writes.
     await narrow.keep(secret(keys, 7))
     daemon.state.registry.grant("narrow", lambda caller: (replace(caller.grants, projects=None), None))
@@ -531,7 +534,7 @@ async def test_a_narrow_caller_reads_secrets_that_stand_in_what_it_may_read(daem
         while not await reads(narrow, kept[1].secret_id):  # noqa: ASYNC110 - the daemon looks for changed grants by itself
             await asyncio.sleep(0.02)
     assert await narrow.refused("record-list", {"after": "", "limit": 10}) == "denied"  # not of all sources yet
-    await leave(laptop, narrow)
+    await leave(laptop, narrow, elsewhere)
 
 
 async def reads(one: Member, secret_id: bytes) -> bool:
