@@ -96,7 +96,7 @@ class Daemon:
         self._audit = AuditLog(state.registry)
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = Work(state.registry, spaces)
-        self.desk = RosterDesk(state.registry, spaces)
+        self.desk = RosterDesk(state.registry, spaces.rosters, spaces)
         spaces.on_need = self.desk.announce
         self._callers = Callers(
             state.registry,

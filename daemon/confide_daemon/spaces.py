@@ -97,6 +97,7 @@ class Spaces:
         self._keeper: Keeper = keeper
         self._lock_after_s = lock_after_s
         self._places: dict[str, _Place] = {}
+        self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
         self._standing = StandingFile(state.folder.standing)
         self._telling: asyncio.Task[None] | None = None
         self._is_told = True
@@ -193,7 +194,7 @@ class Spaces:
 
     def ailments(self) -> set[str]:
         """What does not work as it should in any of them (`Space.ailments`); one that is locked is well."""
-        found: set[str] = set()
+        found = {"storage"} if self._unreadable else set()
         for place in self._places.values():
             if place.space is not None:
                 found |= place.space.ailments()
@@ -206,7 +207,11 @@ class Spaces:
         """Looks at the spaces that nobody uses yet, and opens those that something is wrong with, so that it is put right and told of."""
         for space_id in self._state.registry.spaces().values():
             path = self._state.folder.space(space_id)
-            place = self._place(space_id)
+            try:
+                place = self._place(space_id)
+            except ConfideError as error:
+                log.error("space %s cannot be opened: %s", space_id, error)
+                continue
             if place.opening is not None or place.closing is not None or not path.exists():
                 continue
             custody = place.custodian.custody
@@ -274,7 +279,9 @@ class Spaces:
     def _place(self, space_id: str) -> _Place:
         place = self._places.get(space_id)
         if place is None:
+            self._unreadable.add(space_id)
             custodian = Custodian(space_id, self._state.folder, self._state.master, new=self._keeper)
+            self._unreadable.discard(space_id)
             place = self._places[space_id] = _Place(custodian)
         return place
 

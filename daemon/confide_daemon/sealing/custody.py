@@ -21,19 +21,3 @@ class CustodyFacts(Protocol):
     def needed_epochs(self, space_id: str, /) -> list[int]:
         """The epochs whose database keys the daemon wants now: to open the database, or to change to a new key."""
         ...
-
-
-class ServerCustody:
-    """Every key is derived from the daemon's own."""
-
-    def custody(self, _space_id: str, /) -> Custody:
-        """The daemon's."""
-        return "server"
-
-    def is_locked(self, _space_id: str, /) -> bool:
-        """Never."""
-        return False
-
-    def needed_epochs(self, _space_id: str, /) -> list[int]:
-        """None."""
-        return []

@@ -24,8 +24,8 @@ class Follower(Protocol):
 class RosterDesk:
     """One for each daemon."""
 
-    def __init__(self, registry: Registry, custody: CustodyFacts) -> None:
-        self.rosters = Rosters(registry)
+    def __init__(self, registry: Registry, rosters: Rosters, custody: CustodyFacts) -> None:
+        self.rosters = rosters
         self.pairings = Pairings(registry)
         self.invites = Invites(registry)
         self.custody = custody

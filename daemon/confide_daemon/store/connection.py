@@ -31,7 +31,7 @@ MEANINGS: tuple[tuple[type[apsw.Error], str, str | None], ...] = (
     (
         apsw.NotADBError,
         "it is not a database, or the key is not the one it was written with",
-        "was master.key replaced?",
+        "was master.key replaced, or the file beside it that says who keeps its key?",
     ),
     (apsw.CorruptError, "the file is damaged", "restore it from a backup, or delete it: the working copies rebuild it"),
     (
