@@ -41,8 +41,9 @@ def export(
     if as_json:
         print_json(report)
         return
+    sealed = f", and {report['secrets']} sealed secrets" if report["secrets"] else ""
     out.print(
-        f"{report['files']} files of {report['projects']} projects in {folder}, {report['notes']} of them notes",
+        f"{report['files']} files of {report['projects']} projects in {folder}, {report['notes']} of them notes{sealed}",
         markup=False,
     )
     for item in report["skipped"]:
@@ -74,6 +75,14 @@ def _tell_counts(told: dict[str, Any]) -> None:
     }
     said = [f"{told['counts'][state]} {what}" for state, what in words.items() if told["counts"].get(state)]
     out.print(f"{told['files']} files of {told['projects']} projects: {', '.join(said) or 'none'}", markup=False)
+    if told["secrets"]["brought"]:
+        out.print(f"{told['secrets']['brought']} sealed secrets come with them", markup=False)
+    if told["secrets"]["unopened"]:
+        err.print(
+            f"{told['secrets']['unopened']} sealed secrets are of a space whose devices this machine is not among: what names them comes"
+            " back, they do not; import on one of its devices",
+            markup=False,
+        )
 
 
 async def _bring_back(here: Here, this: Project, tree: Path, is_sure: bool | None, *, may_ask: bool) -> dict[str, Any]:
@@ -82,12 +91,12 @@ async def _bring_back(here: Here, this: Project, tree: Path, is_sure: bool | Non
 
     async with Client(here.paths, here.config, this) as client:
         is_dry = not is_sure
-        report = await export_tree.fill(client.connection, tree, is_dry=is_dry, progress=_nobody)
+        report = await export_tree.fill(client.connection, client.sealing, tree, is_dry=is_dry, progress=_nobody)
         if is_dry and is_sure is None and may_ask and report.counts.get("new"):
             _tell_counts(_told(report, is_dry=True))
             if await asyncio.to_thread(typer.confirm, "import them?"):
                 is_dry = False
-                report = await export_tree.fill(client.connection, tree, is_dry=False, progress=_nobody)
+                report = await export_tree.fill(client.connection, client.sealing, tree, is_dry=False, progress=_nobody)
         if not is_dry:
             await client.sync()
     return _told(report, is_dry=is_dry)
@@ -99,6 +108,7 @@ def _told(report: Report, *, is_dry: bool) -> dict[str, Any]:
         "files": report.files,
         "projects": report.projects,
         "counts": report.counts,
+        "secrets": {"brought": report.secrets, "unopened": report.closed},
         "skipped": report.skipped,
     }
 
@@ -157,5 +167,6 @@ async def _export(here: Here, folder: Path, into: Path, transcripts: bool, only:
         "files": report.files,
         "notes": report.notes,
         "projects": report.projects,
+        "secrets": report.secrets,
         "skipped": report.skipped,
     }

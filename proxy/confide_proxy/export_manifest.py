@@ -15,6 +15,7 @@ from confide_proxy.errors import ExportError
 
 MANIFEST = "confide.json"
 NOTES = "notes.jsonl"
+SECRETS = "sealed.jsonl"
 FORMAT = 1
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 _MAX_FOLDER = 200
@@ -42,7 +43,7 @@ def folder_name(project: str, *, is_apart: bool = False) -> str:
         name = f"{name[:-1]}%2E"
     elif name.endswith(" "):
         name = f"{name[:-1]}%20"
-    if name.lower() in (MANIFEST, NOTES):
+    if name.lower() in (MANIFEST, NOTES, SECRETS):
         name = name.replace(".", "%2E")
     if is_apart or len(name) > _MAX_FOLDER:
         digest = hashlib.blake2b(project.encode(), digest_size=8).hexdigest()

@@ -2,6 +2,7 @@
 
     DIR/confide.json              what the tree is: its projects, their folders and files
     DIR/notes.jsonl               every note as a line of JSON
+    DIR/sealed.jsonl              the sealed records that placeholders in them name (`export_secrets`)
     DIR/<project>/MEMORY.md       the documents, at their paths; a project's folder is its name, percent-encoded
     DIR/<project>/memory/...
 
@@ -12,20 +13,27 @@ that could not be read now, projects that were not asked for and transcripts sta
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
+from confide_crypto.sealing import placeholders
 from confide_crypto.texts import Asks
 from confide_proxy import export_manifest as manifest
+from confide_proxy import export_secrets
 from confide_proxy.answers import printable
-from confide_proxy.errors import ExportError, FolderError, UnfitAnswerError
+from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
 from confide_proxy.export_manifest import MANIFEST, NOTES, Part
 from confide_proxy.folder import Folder
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Sealed, Secret
+    from confide_proxy.sealing.space_sealing import Sealing
 
 BATCH_FILES = 200
 BATCH_BYTES = 1024 * 1024
@@ -35,11 +43,19 @@ Progress = Callable[[int, str], None]
 
 @dataclass(slots=True)
 class Report:
-    """What an export or its way back came to; `skipped` says which file, and why."""
+    """What an export or its way back came to.
+
+    Attributes:
+        secrets: sealed records that were written, or brought back.
+        closed: those that this machine cannot open, so that they do not come back.
+        skipped: which file was left out, and why.
+    """
 
     files: int = 0
     notes: int = 0
     projects: int = 0
+    secrets: int = 0
+    closed: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     skipped: list[dict[str, str]] = field(default_factory=list)
 
@@ -67,6 +83,7 @@ async def write(
     parts = list(others)
     lines: dict[tuple[str, str], str] = {}
     staying = {(part.name, path) for part in others for path in part.files}
+    named: set[bytes] = set()
     for project in sorted(projects):
         folder = _folder(into, project, folders[project])
         before = former.get(project)
@@ -85,6 +102,7 @@ async def write(
                     stay.add(path)
                 continue
             files.append(path)
+            named.update(placeholder.secret_id for _, _, placeholder in placeholders.find(document["text"]))
             if isinstance(note := document.get("note"), dict):
                 lines[project, path] = manifest.as_json({"project": project, "path": path, **note})
             progress(report.files + len(files), project)
@@ -95,6 +113,7 @@ async def write(
     if staying:
         lines |= {place: line for place, line in _former_lines(into).items() if place in staying}
     manifest.put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
+    report.secrets = await export_secrets.write(link, into, named, is_whole=is_whole)
     # Before the manifest, which after a crash in between still names what is to go.
     _sweep(into, list(former.values()), parts, report)
     manifest.write(into, parts)
@@ -110,26 +129,40 @@ def _keep(folder: Folder, path: str, document: dict[str, Any]) -> None:
         folder.write(path, text, over=before)
 
 
-async def fill(link: Asks, tree: Path, *, is_dry: bool, progress: Progress) -> Report:
-    """Brings a tree's documents into a space: those that are not there; what is there stays as it is.
+async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool, progress: Progress) -> Report:
+    """Brings a tree's documents into a space, its sealed records first: those that are not there; what is there stays as it is.
 
     `Report.counts` says how many were new, same, differ (and stayed as they are there), or were refused.
 
     Raises:
         ExportError: it is no tree, or cannot be read.
+        UnsealableError: it has sealed records, and this machine has no keys to seal them with.
+        RosterError, KeyFileError, KeyLockedError, KeyringError: as `Deposit.keep`, or this machine's key cannot be used.
         RequestError, ConnectionLost, TimeoutError: from the link.
     """
     parts = manifest.read(tree)
     if parts is None:
         raise ExportError(f"{tree} holds no {MANIFEST}", hint="a folder that confide export has made")
     report = Report(projects=len(parts))
+    opened = await export_secrets.opened(tree, sealing.keyring)
+    report.secrets, report.closed = len(opened.secrets), opened.closed
+    if not is_dry:
+        await sealing.deposit.keep(link, opened.secrets.values())
+
+    def sealed(text: str) -> Sealed:
+        return sealing.sealer.seal(opened.renamed(text), "imports")
+
     for part in parts:
         project, root = part.name, tree / part.folder
         if root.is_symlink() or not root.is_dir():
             report.skip(project, "", "has no folder in the tree")
             continue
         folder = Folder(project, root, ("*.md",), is_tree=True)
-        for batch in _batches(folder, report):
+        batches = _batches(folder, sealed, report)
+        while (found := await asyncio.to_thread(next, batches, None)) is not None:
+            batch, secrets = found
+            if not is_dry:
+                await sealing.deposit.keep(link, secrets)
             body = {"project": project, "documents": batch, "dryRun": is_dry}
             try:
                 answer = await link.request("refill", body, timeout_s=_DEADLINE_S)
@@ -151,8 +184,12 @@ async def fill(link: Asks, tree: Path, *, is_dry: bool, progress: Progress) -> R
     return report
 
 
-def _batches(folder: Folder, report: Report) -> Iterator[list[dict[str, str]]]:
+def _batches(
+    folder: Folder, sealed: Callable[[str], Sealed], report: Report
+) -> Iterator[tuple[list[dict[str, str]], set[Secret]]]:
+    """Documents as they go up, with what was sealed in them."""
     batch: list[dict[str, str]] = []
+    secrets: set[Secret] = set()
     size = 0
     for found in folder.walk():
         if found.path.startswith("sessions/"):
@@ -165,13 +202,19 @@ def _batches(folder: Folder, report: Report) -> Iterator[list[dict[str, str]]]:
             continue
         if content is None:
             continue
+        try:
+            made = sealed(content.text)
+        except (BlockedError, UnsealableError) as error:
+            report.skip(folder.project, found.path, str(error))
+            continue
         if batch and (size + content.size > BATCH_BYTES or len(batch) >= BATCH_FILES):
-            yield batch
-            batch, size = [], 0
-        batch.append({"path": found.path, "text": content.text})
+            yield batch, secrets
+            batch, secrets, size = [], set(), 0
+        batch.append({"path": found.path, "text": made.text})
+        secrets.update(made.secrets)
         size += content.size
     if batch:
-        yield batch
+        yield batch, secrets
 
 
 async def _documents(link: Asks, project: str) -> Any:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from tests.support.devices import Device
+from tests.support.devices import SPACE, Device
 from tests.support.serving import DEADLINE_S, Serving
 
 from confide_crypto.connection import Connection
 from confide_crypto.sealing import entries
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_daemon.grants import Grants
 from confide_proxy.config import ProxyConfig
 from confide_proxy.files import Files
 from confide_proxy.key_rotation import MachineKeys
@@ -62,6 +64,15 @@ class SealedMachine(Device):
         self.root = root / name / "project"
         (self.root / "memory").mkdir(parents=True)
         self.policy = Policy(**secrets)
+
+    def at(self, serving: Serving, *, space: str = SPACE) -> Self:
+        """The same machine, which has joined a space of another daemon instead; it is known there by the same key."""
+        other = copy.copy(self)
+        other._serving = serving
+        serving.state.registry.add_caller(
+            self.identity.public_key, Grants(self.name, "write", None, None), space=space, added_by="line"
+        )
+        return other
 
     @property
     def config(self) -> ProxyConfig:
