@@ -164,7 +164,10 @@ async def _opened(here: Here, folder: Path, secret_id: bytes) -> Opened:
 
 
 async def unsealed(client: Client) -> dict[str, Any] | None:
-    """How many credentials the space holds in clear as far as anybody has looked, and when; None where nobody has, or may know.
+    """How many credentials the space holds in clear as far as anybody has looked, and when.
+
+    Returns:
+        None where there is nothing to tell: nobody has looked, in a space that is no older than sealing, or this machine may not know.
 
     Raises:
         ConnectionLost, TimeoutError: from the link.
@@ -176,12 +179,16 @@ async def unsealed(client: Client) -> dict[str, Any] | None:
     match answer:
         case {"findings": int(count), "seenAt": str(seen_at)}:
             return {"findings": count, "seenAt": printable(seen_at)}
+        case {"findings": None, "isDue": True}:
+            return {"findings": None, "seenAt": None}
     return None
 
 
 def unsealed_line(told: dict[str, Any]) -> str:
     """The same for people."""
     count = told["findings"]
+    if count is None:
+        return "nobody has looked, and there are texts from before anything was sealed: confide secrets rescan"
     return f"{count:,}, seen {local_time(told['seenAt'])}{': confide secrets rescan' if count else ''}"
 
 

@@ -15,6 +15,7 @@ from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving
 from tests.support.transcripts import batch, said
 
 from confide_crypto.errors import RequestError
+from confide_daemon.store.connection import connect
 
 SECRET = "Hx7-zuvrqk-Wq93lmPp"
 """Of no rule's form: here it is the machine, played by the test, that knows it."""
@@ -92,10 +93,16 @@ def place(daemon: Serving, name: str = "home") -> tuple[Path, bytes]:
     return daemon.state.folder.space(space_id), daemon.state.master.space_key(space_id)
 
 
+def counted(path: Path, key: bytes, table: str) -> int:
+    connection = connect(path, key, writer=False)
+    try:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
+    finally:
+        connection.close()
+
+
 def test_residue_sees_what_there_is(tmp_path: Path) -> None:
     """The looks that the tests below rely on do find a text: in a page that was freed without being overwritten, too."""
-    from confide_daemon.store.connection import connect
-
     path, key = tmp_path / "a.db", bytes(range(32))
     connection = connect(path, key, writer=True)
     connection.execute("PRAGMA secure_delete = OFF").fetchall()
@@ -125,6 +132,7 @@ async def test_nothing_of_what_was_sealed_stays_in_the_database(daemon: Serving)
             hashes = {text["hash"] for text in before if SECRET in unpacked(text)}
             assert len(hashes) == 5, "the plan and the deleted file have one text in common"
             assert SECRET.encode() in residue.image(path, key)
+            assert counted(path, key, "vector_cache") > 0
             assert {"hx7", "zuvrqk", "wq93lmpp"} <= residue.words(path, key)
             history = await laptop.request("history", {"project": "proj", "path": "memory/plan.md"})
 
@@ -134,6 +142,7 @@ async def test_nothing_of_what_was_sealed_stays_in_the_database(daemon: Serving)
             assert (await laptop.request("stored-texts", {"after": 2**40}))["isClean"]
 
             assert residue.log_bytes(path) == 0
+            assert counted(path, key, "vector_cache") == 0
             left = residue.image(path, key)
             traces = [SECRET.encode(), b"zuvrqk", b"Wq93lmPp", b"wq93lmpp"]
             traces += [form for trace in hashes for form in (trace.encode(), bytes.fromhex(trace))]
@@ -274,12 +283,19 @@ async def test_what_is_no_text_is_refused(daemon: Serving) -> None:
 
 
 async def test_the_count_of_what_is_unsealed_is_kept(daemon: Serving) -> None:
-    """A machine's last count can be asked for by every machine of the space."""
+    """A machine's last count can be asked for by every machine of the space; until there is one, a space that is older says so."""
     async with machine(daemon, "laptop", space="home") as laptop:
         await laptop.attach()
-        assert await laptop.request("unsealed", {}) == {"findings": None, "seenAt": None}
+        await laptop.put("memory/plan.md", PLAN)
+        nothing = {"findings": None, "seenAt": None, "isDue": False}
+        assert await laptop.request("unsealed", {}) == nothing
+        path, key = place(daemon)
+        connection = connect(path, key, writer=True)
+        connection.execute("UPDATE migration SET applied_at = applied_at + 3600 WHERE version = 9")
+        connection.close()
+        assert await laptop.request("unsealed", {}) == {**nothing, "isDue": True}
         told = await laptop.request("unsealed", {"findings": 2})
-        assert told["findings"] == 2
+        assert (told["findings"], told["isDue"]) == (2, False)
         async with machine(daemon, "reader", space="home", scope="read") as reader:
             await reader.attach()
             assert await reader.request("unsealed", {}) == told

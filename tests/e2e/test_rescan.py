@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
 import random
 import string
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import residue
-from tests.support.forked import run
+from tests.support.forked import Program, run
 from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, NO_MODEL, Daemon, Machine, running_daemon
 from tests.support.transcripts import ClaudeSession, text
 
@@ -124,6 +127,9 @@ def test_all_that_was_stored_in_clear_is_sealed(daemon: Daemon, tmp_path: Path) 
     assert "credentials of laptop: 6 stored in clear" in daemon.run("doctor", code=1)
     assert traces(daemon, 1, 2, 3, 4, 5, 6) == [1, 2, 3, 4, 5, 6]
 
+    told = answered(laptop, "n")
+    assert "seal 6 credentials in 5 documents? [y/N]" in told
+    assert "nothing was sealed" in told
     done = rescanned(laptop, "--yes")
     assert (done["sealedTexts"], done["unsealed"], done["isClean"]) == (6, 0, True)
     assert traces(daemon, 1, 2, 3, 4, 5, 6) == []
@@ -172,6 +178,20 @@ def test_files_in_clear_stay_and_both_machines_agree(daemon: Daemon, tmp_path: P
     others = laptop.json("history", "memory/other.md")["revisions"]
     assert ([one["revision"] for one in plans], [one["revision"] for one in others]) == ([2, 1], [1])
     assert traces(daemon, 1, 2) == []
+
+
+def answered(machine: Machine, answer: str) -> str:
+    """What the command says at a terminal where somebody answers."""
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    pipes: dict[str, Any] = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with Program([CONFIDE, "secrets", "rescan"], cwd=machine.project, env=machine.env, **pipes) as process:
+        os.close(theirs)
+        told, _ = process.communicate(timeout=COMMAND_DEADLINE_S)
+    os.close(ours)
+    assert process.returncode == FOUND, told
+    assert "ghp_" not in told
+    return str(told)
 
 
 def test_killed_at_any_point_it_is_begun_again(daemon: Daemon, tmp_path: Path) -> None:

@@ -81,11 +81,12 @@ class RescanRequests:
         else:
             self._require_all()
             found = await self._space.stored_texts.note_unsealed(_number(body, "findings"))
-        return {"findings": None, "seenAt": None} if found is None else _counted(found.findings, found.seen_at)
-
-
-def _counted(findings: int, seen_at: float) -> dict[str, Any]:
-    return {"findings": findings, "seenAt": iso(seen_at)}
+        is_due = found is None and await self._space.stored_texts.is_due()
+        return {
+            "findings": found.findings if found else None,
+            "seenAt": iso(found.seen_at) if found else None,
+            "isDue": is_due,
+        }
 
 
 def _told(text: StoredText) -> dict[str, Any]:

@@ -207,6 +207,10 @@ class StoredTexts:
         """What was last counted; None where nobody ever has."""
         return await self._threads.read(unsealed)
 
+    async def is_due(self) -> bool:
+        """Whether nobody has looked yet, and there are texts from before anything was sealed here."""
+        return await self._threads.read(lambda store: unsealed(store) is None and store.is_older_than_sealing())
+
 
 def unsealed(store: Store) -> Unsealed | None:
     """What a machine has last counted; None where none ever has."""

@@ -411,6 +411,9 @@ class Store(Protocol):
     def stored_count(self) -> int:
         """How many revisions have a text."""
 
+    def is_older_than_sealing(self) -> bool:
+        """Whether there are texts from before anything was sealed here."""
+
     def rewrite_text(self, change: int, before: str, text: str) -> tuple[str, int | None]:
         """Puts a text in the place of a revision's, if that has the hash `before`, in the caller's transaction.
 

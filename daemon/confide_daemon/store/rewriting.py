@@ -43,6 +43,8 @@ from confide_daemon.store.rows import StoredText
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 DOING: Final = "clean the database"
+# The migration since which credentials are sealed.
+SEALING: Final = 9
 
 
 def listed(rows: Rows, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
@@ -69,6 +71,13 @@ def listed(rows: Rows, after: int, *, most_bytes: int, most: int) -> list[Stored
 def count(rows: Rows) -> int:
     """How many revisions have a text."""
     return int(rows("SELECT count(*) FROM revision WHERE text IS NOT NULL", ())[0][0])
+
+
+def is_older_than_sealing(rows: Rows) -> bool:
+    """Whether there are texts from before this database knew of sealed records."""
+    sql = """SELECT 1 FROM (SELECT created_at FROM revision WHERE text IS NOT NULL ORDER BY change LIMIT 1)
+             WHERE created_at < (SELECT applied_at FROM migration WHERE version = ?)"""
+    return bool(rows(sql, (SEALING,)))
 
 
 def rewrite(rows: Rows, change: int, before: str, text: str) -> tuple[str, int | None]:

@@ -35,6 +35,10 @@ class SqliteRewriting:
         """How many revisions have a text."""
         return rewriting.count(self._rows)
 
+    def is_older_than_sealing(self) -> bool:
+        """Whether there are texts from before anything was sealed."""
+        return rewriting.is_older_than_sealing(self._rows)
+
     def rewrite_text(self, change: int, before: str, text: str) -> tuple[str, int | None]:
         """Puts a text in the place of a revision's."""
         return rewriting.rewrite(self._rows, change, before, text)
