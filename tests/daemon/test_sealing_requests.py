@@ -140,7 +140,13 @@ async def test_a_space_is_founded_extended_and_read_by_its_machines(daemon: Serv
         "needs": [],
         "waiting": [],
     }
-    assert (await laptop.attach())["sealing"] == {"number": -1, "head": "", "epoch": 0, "custody": "server"}
+    assert (await laptop.attach())["sealing"] == {
+        "number": -1,
+        "head": "",
+        "epoch": 0,
+        "custody": "server",
+        "needs": [],
+    }
     roster, keys = await laptop.found()
     roster = await pair(laptop, desktop, roster, keys, "desktop")
     roster, keys = roster.rotate(laptop.identity, keys, now=NOW)
@@ -154,6 +160,7 @@ async def test_a_space_is_founded_extended_and_read_by_its_machines(daemon: Serv
         "head": roster.head.hex(),
         "epoch": 2,
         "custody": "server",
+        "needs": [],
     }
     assert len((await desktop.request("roster", {"from": 2}))["entries"]) == 1
     assert (await desktop.request("roster", {"from": 3}))["entries"] == []
@@ -664,7 +671,13 @@ async def test_status_tells_of_devices_epoch_and_secrets(daemon: Serving) -> Non
     async with laptop.mcp() as client, narrow.mcp() as other:
         before = await client.call_tool("memory_status", {})
         assert before.structured_content is not None
-        assert before.structured_content["sealing"] == {"devices": 0, "epoch": 0, "secrets": 0, "custody": "server"}
+        assert before.structured_content["sealing"] == {
+            "devices": 0,
+            "epoch": 0,
+            "secrets": 0,
+            "custody": "server",
+            "needs": [],
+        }
         _, keys = await laptop.found()
         await laptop.keep(secret(keys))
         told = [(await one.call_tool("memory_status", {})).structured_content for one in (client, other)]
