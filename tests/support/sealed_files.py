@@ -39,6 +39,7 @@ class Keeper:
         self.connection = connection
         self.sealing = sealing
         self.files = files
+        self.space = ""
 
     async def sync(self, *, force: bool = False) -> SyncReport:
         """As `confide sync`."""
@@ -64,6 +65,7 @@ class SealedMachine(Device):
         self.root = root / name / "project"
         (self.root / "memory").mkdir(parents=True)
         self.policy = Policy(**secrets)
+        self.options: dict[str, Any] = {}
 
     def at(self, serving: Serving, *, space: str = SPACE) -> Self:
         """The same machine, which has joined a space of another daemon instead; it is known there by the same key."""
@@ -77,7 +79,7 @@ class SealedMachine(Device):
     @property
     def config(self) -> ProxyConfig:
         """What its user has chosen."""
-        return ProxyConfig(secrets=self.policy)
+        return ProxyConfig(secrets=self.policy, **self.options)
 
     @property
     def project(self) -> Project:
@@ -117,7 +119,9 @@ class SealedMachine(Device):
             ]
             await sealing.open(connection, answers[0])
             await files.open(connection, str(answers[0]["space"]))
-            yield Keeper(self, connection, sealing, files)
+            keeper = Keeper(self, connection, sealing, files)
+            keeper.space = str(answers[0]["space"])
+            yield keeper
         finally:
             await connection.close()
             serve.cancel()

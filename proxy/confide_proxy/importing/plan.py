@@ -25,6 +25,7 @@ from confide_proxy.importing.readers import readers
 from confide_proxy.importing.readers.markdown import MarkdownReader
 from confide_proxy.importing.record import Record
 from confide_proxy.projects import Project
+from confide_proxy.secrets import detector
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealer, Secret
@@ -179,12 +180,12 @@ class Plan:
             survey.notes += 1
             survey.projects[project_of(record, self._project)] += 1
             if record.category:
-                survey.categories[printable(record.category)] += 1
+                survey.categories[_shown(record.category)] += 1
             if isinstance(record.importance, str):
-                survey.levels[printable(record.importance)] += 1
-            survey.tags.update(map(printable, record.tags))
+                survey.levels[_shown(record.importance)] += 1
+            survey.tags.update(map(_shown, record.tags))
             if record.title and len(survey.titles) < MOST_NAMED:
-                survey.titles.append(printable(record.title))
+                survey.titles.append(_shown(record.title))
         return survey
 
     def _records(self, store: Store, losses: Losses, survey: Survey | None) -> Iterator[Record]:
@@ -203,6 +204,11 @@ class Plan:
             return
         if survey is not None:
             survey.failure = failure
+
+
+def _shown(words: str) -> str:
+    """A title, tag or other name for people and agents, unless it holds a credential."""
+    return "(a credential)" if detector.scan(words, sealed_record.LEAST) else printable(words)
 
 
 def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "imports"
 _TEXTS: Final = ("content", "title", "type", "category", "entity", "source", "status")
 _LISTS: Final = ("tags", "keywords")
-_LEAST: Final = 0.6
+LEAST: Final = 0.6
 """From which confidence on a word is no name."""
 
 
@@ -60,6 +60,6 @@ def seal_origin(note: dict[str, Any], sealer: Sealer) -> tuple[dict[str, Any], t
 
 def id_of(record: Record, *, is_told: bool = True) -> str:
     """The id of the note that a record becomes; its entity is in it unless that is a credential, or `is_told` is False."""
-    if record.entity is None or (is_told and not detector.scan(record.entity, _LEAST)):
+    if record.entity is None or (is_told and not detector.scan(record.entity, LEAST)):
         return record.note_id
     return replace(record, entity=None).note_id
