@@ -217,8 +217,11 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Pin a daemon by hand, where its operator added this machine's key line."""
+    from confide_proxy.sealing.cached_roster import RosterCache
+
     here = _require_here()
     address = _websocket_url(url)
+    RosterCache(here.paths.rosters).use("")
     joined.save(here.paths.link, Joined(address, parse_daemon_key(daemon_key)))
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
     if as_json:

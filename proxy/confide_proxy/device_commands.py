@@ -187,6 +187,7 @@ def require_keys(keyring: Keyring) -> SpaceKeys:
 async def _invite(
     here: Here, name: str, ttl_s: int, scope: str, url: str | None, *, is_waited_for: bool, as_json: bool
 ) -> None:
+    from confide_crypto.errors import RequestError
     from confide_crypto.sealing.pairing import DeviceInvite
     from confide_proxy.sealing import requests
     from confide_proxy.sealing.invitations import Invitation, Invitations
@@ -202,7 +203,11 @@ async def _invite(
         kept = Invitation(space.keyring.space, name, made.pair, time.time() + ttl_s)
         # First on the disk: the machine may join before this one has heard that the invite was taken.
         await asyncio.to_thread(Invitations(here.paths.rosters).keep, kept)
-        until = await requests.invite(space.connection, made.invite, name=name, ttl_s=ttl_s, scope=scope)
+        try:
+            until = await requests.invite(space.connection, made.invite, name=name, ttl_s=ttl_s, scope=scope)
+        except RequestError:
+            await asyncio.to_thread(Invitations(here.paths.rosters).forget, kept)
+            raise
         if as_json:
             print_json({"invite": made.to_string(), "name": name, "scope": scope, "expiresAt": until})
         else:

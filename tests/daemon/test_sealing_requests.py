@@ -85,6 +85,14 @@ class Member(Machine):
         assert str(caught.value)
         return caught.value.code
 
+    async def refusal_or_none(self, op: str, body: dict[str, Any]) -> str | None:
+        """The code of the refusal; None if it is answered."""
+        try:
+            await self.request(op, body)
+        except RequestError as error:
+            return error.code
+        return None
+
     async def news(self) -> dict[str, Any]:
         """What the daemon tells next of the roster."""
         async with asyncio.timeout(DEADLINE_S):
@@ -566,6 +574,65 @@ async def test_a_reader_opens_secrets_and_stores_none(daemon: Serving) -> None:
     await leave(laptop, reader)
 
 
+ODD = (
+    None,
+    True,
+    -1,
+    1.5,
+    2**70,
+    "",
+    "x",
+    "\ud7ff\0",
+    "0" * 32,
+    "0" * 64,
+    "YQ==",
+    "A" * 3_000_000,
+    [],
+    ["YQ=="],
+    {},
+    [[]],
+)
+FIELDS = {
+    "roster": ("from",),
+    "extend": ("entry",),
+    "pair": ("card", "request"),
+    "pair-answer": ("key", "answer"),
+    "invite": ("inviteId", "psk", "name", "ttlS", "scope"),
+    "records": ("records",),
+    "record": ("id",),
+    "record-list": ("after", "limit", "below"),
+}
+
+
+async def test_odd_bodies_are_refused_in_words_and_end_nothing(daemon: Serving) -> None:
+    laptop = await member(daemon)
+    await laptop.found()
+    good = {
+        "key": laptop.identity.public_key.hex(),
+        "answer": wire(bytes(101)),
+        "inviteId": "00" * 16,
+        "psk": "11" * 32,
+        "name": "tablet",
+        "ttlS": 900,
+        "scope": "write",
+        "after": "",
+        "limit": 10,
+        "below": None,
+    }
+    asked = [
+        laptop.refusal_or_none(op, {**{one: good[one] for one in fields if one in good}, field: value})
+        for op, fields in FIELDS.items()
+        for field in fields
+        for value in ODD
+    ]
+    codes = set()
+    for one in asked:
+        codes.add(await one)
+    assert codes == {None, "invalid", "too_large", "not_found", "conflict"}
+    assert (await laptop.request("roster", {"from": 0}))["number"] == 0
+    await leave(laptop)
+
+
 # Spaces, news, restarts
 
 
@@ -676,7 +743,6 @@ async def test_status_tells_of_devices_epoch_and_secrets(daemon: Serving) -> Non
             "epoch": 0,
             "secrets": 0,
             "custody": "server",
-            "needs": [],
         }
         _, keys = await laptop.found()
         await laptop.keep(secret(keys))

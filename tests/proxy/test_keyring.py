@@ -323,6 +323,60 @@ async def test_a_key_that_changes_stays_one_device(daemon: Serving, tmp_path: Pa
         assert succession.read(ann.paths.rosters, space.space) is None
 
 
+async def test_keys_of_another_space_are_not_taken_for_this_one_while_the_daemon_is_away(
+    daemon: Serving, tmp_path: Path
+) -> None:
+    """A machine moved to a space where it waits: offline it has no keys, rather than those of the space it left."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    await ann.visit()
+    bob.paths.identity.unlink()
+    daemon.enroll("bob-elsewhere", space="elsewhere").save(bob.paths.identity)
+    assert (await bob.visit()).keys is not None
+    bob.paths.identity.unlink()
+    daemon.enroll("bob-here", space="home").save(bob.paths.identity)
+    assert (await bob.visit()).keys is None
+    away = bob.keyring()
+    away.load()
+    assert away.keys is None
+    assert away.problem is not None
+
+
+async def test_a_space_whose_key_its_devices_keep_is_unlocked_and_gets_the_next_epochs_key(tmp_path: Path) -> None:
+    """The key of a new epoch is handed over at the next connection, if the machine that began the epoch died before it could."""
+    async with serving(tmp_path / "daemon", keeper="caller") as daemon:
+        ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+        keyring = ann.keyring()
+        async with ann.connected() as link:
+            with pytest.raises(RequestError, match="locked"):
+                await ann.attach(link)
+            await keyring.unlock(link)
+            told = (await ann.attach(link))["sealing"]
+            assert (told["custody"], told["needs"]) == ("caller", [])
+            # Not a device, so it can hand over nothing; it does not have to, now.
+            async with bob.connected() as other:
+                await bob.keyring().unlock(other)
+            with pytest.raises(ConnectionLost):
+                await keyring.extend(Cut(link, "unlock"), rotator(ann.identity))
+            told = (await ann.attach(link))["sealing"]
+            assert (told["epoch"], told["needs"]) == (2, [2])
+        again = await ann.visit()
+        assert again.keys is not None
+        async with ann.connected() as link:
+            async with asyncio.timeout(20):
+                while (await ann.attach(link))["sealing"]["needs"]:  # noqa: ASYNC110 - the database changes its key meanwhile
+                    await asyncio.sleep(0.05)
+
+
+def rotator(identity: Identity) -> Any:
+    """What begins a new epoch, for `Keyring.extend`."""
+
+    def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
+        assert keys is not None
+        return roster.rotate(identity, keys, now=int(time.time()))[0]
+
+    return make
+
+
 class Cut:
     """A link that breaks at a request: before the daemon hears of it, or after."""
 

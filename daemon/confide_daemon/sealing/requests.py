@@ -95,6 +95,7 @@ class RosterRequests:
             "head": roster.head.hex() if roster else "",
             "epoch": roster.epoch if roster else 0,
             "custody": self._desk.custody.custody(space_id),
+            "needs": self._desk.custody.needed_epochs(space_id),
         }
 
     async def facts(self) -> SealingFacts:

@@ -91,7 +91,7 @@ class RosterCache:
         return roster
 
     def use(self, space: str) -> None:
-        """Remember that this space was used last. Raises KeyFileError."""
+        """Remember that this space was used last; "" for one whose id is not known yet. Raises KeyFileError."""
         path, line = self._folder / _LAST, f"{_name(space)}\n".encode()
         if not path.exists() or read_private_file(path) != line:
             write_private_file(path, line, replace=True)

@@ -190,10 +190,11 @@ class Keyring:
         cache = RosterCache(self._paths.rosters)
         seen = cache.read(space)
         self._space = space
-        if seen is not None:
-            cache.use(space)
-            if seen.roster is not None:
-                self._take(seen.roster, self._machine.identity())
+        cache.use(
+            space
+        )  # also of one that is new: the keys of another space must not be taken for its own while the daemon is away
+        if seen is not None and seen.roster is not None:
+            self._take(seen.roster, self._machine.identity())
 
     def _is_current(self, told: dict[str, Any]) -> bool:
         """Whether the daemon has no news, and waits for nothing that this machine has to do."""
@@ -205,6 +206,7 @@ class Keyring:
         is_same = (told.get("number"), told.get("head")) == (len(self.roster.entries) - 1, self.roster.head.hex())
         return (
             is_same
+            and not told.get("needs")
             and self._opened_by == self._machine.identity().public_key
             and not Invitations(self._paths.rosters).of(self._space, time.time())
             and succession.read(self._paths.rosters, self._space) is None

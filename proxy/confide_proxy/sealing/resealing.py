@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from confide_crypto.errors import RequestError
 from confide_crypto.private import read_private_file, write_private_file
 from confide_crypto.sealing.errors import SealingError
 from confide_crypto.sealing.records import Record
@@ -47,14 +48,20 @@ class Resealing:
         """Seal old records again, all of them or about `most`; how many were.
 
         Raises:
-            RequestError: `conflict` where a newer epoch has begun, `denied` where this machine may not list them.
+            RequestError: `conflict` where a newer epoch has begun.
             ConnectionLost, TimeoutError: from the link.
             KeyFileError: it cannot be noted that all is done.
         """
         done, after = 0, ""
         while most is None or done < most:
             body = {"after": after, "limit": PAGE, "below": self._keys.epoch}
-            page = await link.request("record-list", body, timeout_s=DEADLINE_S)
+            try:
+                page = await link.request("record-list", body, timeout_s=DEADLINE_S)
+            except RequestError as error:
+                if error.code != "denied":
+                    raise
+                await self._finish()  # it is for machines that may see all of the space
+                break
             try:
                 ids = [str(record["id"]) for record in page["records"]]
                 following = page["next"]
@@ -62,11 +69,14 @@ class Resealing:
                 raise UnfitAnswerError from error
             done += await self._again(link, ids)
             if not isinstance(following, str) or following <= after:
-                await asyncio.to_thread(write_private_file, self._note, f"{self._keys.epoch}\n".encode(), replace=True)
+                await self._finish()
                 break
             after = following
             await asyncio.sleep(pause_s)
         return done
+
+    async def _finish(self) -> None:
+        await asyncio.to_thread(write_private_file, self._note, f"{self._keys.epoch}\n".encode(), replace=True)
 
     async def _again(self, link: Asks, ids: list[str]) -> int:
         batch: list[str] = []
