@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from confide_crypto.errors import RequestError
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy.answers import printable, value
 from confide_proxy.errors import UnfitAnswerError
@@ -195,7 +196,7 @@ class Rescan:
         after: int | None = 0
         done, is_again = 0, False
         while after is not None:
-            answer = await self._link.request("stored-texts", {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+            answer = await self._following(after)
             page, following, total, outcome.is_clean = await asyncio.to_thread(_page, answer, after)
             wanted = [text for text in page if only is None or (text.project, text.path) in only]
             changes = await asyncio.to_thread(self._sealed, wanted, outcome, only is not None)
@@ -207,6 +208,16 @@ class Rescan:
             self._progress(done, max(done, total))
             after = following
         return is_again
+
+    async def _following(self, after: int) -> dict[str, Any]:
+        try:
+            return await self._link.request("stored-texts", {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "invalid":
+                raise
+            raise RequestError(
+                "invalid", "this daemon does not hand out what it has stored", "update confided on its machine"
+            ) from None
 
     def _sealed(self, texts: list[Text], outcome: Outcome, is_whole: bool) -> list[tuple[Text, Sealed]]:
         changes = []
