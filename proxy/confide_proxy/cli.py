@@ -379,7 +379,7 @@ async def _status(here: Here, project: Project) -> dict[str, Any]:
         result |= {} if pending is None else {"pendingTranscriptBytes": pending}
         unsealed = await secrets_commands.unsealed(client)
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
-        sealing = standing.sealing(client.sealing.keyring)
+        sealing = {**result.get("sealing", {}), **standing.sealing(client.sealing.keyring)}
         return {**result, "sealing": sealing, "link": {**result["link"], **standing.up(here.paths, client)}}
 
 
@@ -389,7 +389,7 @@ def _print_link(link: dict[str, Any]) -> None:
 
 
 def _print_sealing(sealing: dict[str, Any]) -> None:
-    out.print(f"sealing {'up' if sealing.pop('canSeal') else 'down'}", markup=False)
+    out.print(f"sealing {'ready' if sealing.pop('canSeal') else 'not ready'}", markup=False)
     _print_facts(sealing)
 
 

@@ -13,7 +13,7 @@ from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys import fingerprint_words, format_daemon_key
 from confide_proxy import identity as identities
 from confide_proxy import joined, ondemand
-from confide_proxy.errors import ToolError
+from confide_proxy.errors import SpaceLockedError, ToolError
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def sealing(keyring: Keyring) -> dict[str, Any]:
 def down(paths: Paths, error: ConfideError | TimeoutError) -> dict[str, Any]:
     """The link that an attempt ended with, as JSON. It is up where the daemon itself refused what was asked."""
     told = error if isinstance(error, ConfideError) else UnreachableError("its address", "it does not answer in time")
-    state = "up" if isinstance(error, RequestError | ToolError) else "down"
+    state = "up" if isinstance(error, RequestError | ToolError | SpaceLockedError) else "down"
     return {"state": state, **known(paths), "reason": str(told), "hint": told.hint}
 
 
