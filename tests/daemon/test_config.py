@@ -106,6 +106,13 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
         ("[embedding.openai]\nbase_url = 'ftp://x.org'", "'embedding.openai.base_url'", "https://api.openai.com/v1"),
         ("[embedding.compatible]\nmax_tokens = -1", "'embedding.compatible.max_tokens'", "at least 0"),
         ("[embedding.gguf]\nmax_tokens = -1", "'embedding.gguf.max_tokens'", "at least 0"),
+        ("[vault]\nurl = 'http://vault.example.org:8200'", "'vault.url'", "begins with https://"),
+        ("[vault]\nurl = 'vault.example.org'", "'vault.url'", "https://vault.example.org:8200"),
+        ("[vault]\nmount = '../sys'", "'vault.mount'", "path of letters"),
+        ("[vault]\nprefix = ''", "'vault.prefix'", "path of letters"),
+        ("[vault]\nauth = 'ldap'", "'vault.auth'", "token, kubernetes"),
+        ("[vault]\nurl = 'http://127.0.0.1:8200'\nauth = 'kubernetes'", "'vault.role'", "needs the name"),
+        ("[vault]\ntimeout_s = 0", "'vault.timeout_s'", "at least 0.5"),
     ],
 )
 def test_a_mistake_names_the_option_and_the_way_out(tmp_path: Path, text: str, problem: str, hint: str) -> None:
@@ -124,6 +131,15 @@ def test_a_key_pasted_into_the_configuration_is_refused_and_not_repeated(tmp_pat
         config.load(written(tmp_path, f'[embedding.openai]\n{place} = "{value}"\n'))
     assert key not in f"{caught.value} {caught.value.hint} {caught.value!r}"
     assert "file" in (caught.value.hint or "") or "not" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("place", ["token", "vault_token", "token_file"])
+def test_a_vault_s_token_pasted_into_the_configuration_is_refused_and_not_repeated(tmp_path: Path, place: str) -> None:
+    token = "hvs.CAESITESTTOKENTESTTOKENTESTTOKEN"
+    with pytest.raises(ConfigError) as caught:
+        config.load(written(tmp_path, f'[vault]\n{place} = "{token}"\n'))
+    assert token not in f"{caught.value} {caught.value.hint} {caught.value!r}"
+    assert "file" in (caught.value.hint or "")
 
 
 def test_plain_http_is_for_this_machine_private_networks_and_who_says_so(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def settings(bao: OpenBao, tmp_path: Path) -> VaultConfig:
     path = tmp_path / "vault.token"
     path.write_text(bao.token("confide"))
     path.chmod(0o600)
-    return VaultConfig(url=bao.url, token_file=str(path))
+    return VaultConfig(url=bao.url, token_file=str(path), timeout_s=30.0)
 
 
 @asynccontextmanager
@@ -215,7 +215,8 @@ class Laptop:
         """Writes daemon.toml."""
         text = NO_MODEL
         if settings is not None:
-            text += f"\n[vault]\nurl = {json.dumps(settings.url)}\ntoken_file = {json.dumps(settings.token_file)}\n"
+            told = {name: getattr(settings, name) for name in ("url", "token_file", "timeout_s")}
+            text += "\n[vault]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items())
         (self.ready.home / "daemon.toml").write_text(text)
 
     @asynccontextmanager

@@ -175,12 +175,12 @@ class Kubernetes:
 
     Attributes:
         accounts: (namespace, name) by the token.
-        reviews: how often it was asked about one that is known.
+        reviewed: the tokens that it was asked about.
     """
 
     def __init__(self, tls: ssl.SSLContext) -> None:
         self.accounts: dict[str, tuple[str, str]] = {}
-        self.reviews = 0
+        self.reviewed: set[str] = set()
         kubernetes = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -209,9 +209,9 @@ class Kubernetes:
 
     def review(self, token: str) -> dict[str, Any]:
         """A TokenReviewStatus."""
+        self.reviewed.add(token)
         if token not in self.accounts:
             return {"authenticated": False, "error": "token is not known"}
-        self.reviews += 1
         namespace, name = self.accounts[token]
         user = {"username": f"system:serviceaccount:{namespace}:{name}", "uid": f"uid-{name}", "groups": []}
         return {"authenticated": True, "user": user}

@@ -80,24 +80,21 @@ class VaultClient:
             VaultError: it cannot be had now.
         """
 
-        def ask(client: hvac.Client) -> dict[str, Any] | None:
-            try:
-                said = client.secrets.kv.v2.read_secret_version(
-                    path, mount_point=self._settings.mount, raise_on_deleted_version=True
-                )
-            except hvac.exceptions.InvalidPath as error:
-                if error.errors:
-                    raise  # no engine there; a path where nothing lies gives no words for it
-                return None
-            return object_of(object_of(said, "data"), "data")
-
-        return self._call(ask, deadline)
+        return self._call(lambda client: self._lying(client, path), deadline)
 
     def write(self, path: str, secret: dict[str, Any], deadline: float) -> None:
-        """Has `secret` at `path` when it returns. Raises as `read`."""
+        """Has `secret` at `path`, where nothing else was, when it returns. Raises as `read`."""
 
         def ask(client: hvac.Client) -> None:
-            said = client.secrets.kv.v2.create_or_update_secret(path, secret, mount_point=self._settings.mount)
+            try:
+                # 0: where nothing is. Some engines want that to be said.
+                said = client.secrets.kv.v2.create_or_update_secret(
+                    path, secret, cas=0, mount_point=self._settings.mount
+                )
+            except hvac.exceptions.InvalidRequest:
+                if self._lying(client, path) == secret:
+                    return  # said before, and the answer was lost
+                raise
             if not isinstance(object_of(said, "data").get("version"), int):
                 raise NonsenseError  # a KV engine of version 1 takes it too, and gives it back differently
 
@@ -123,6 +120,17 @@ class VaultClient:
         except Exception as error:
             raise explained(error, self._settings) from None
         return max(SHORTEST_LEASE_S / 2, token.until - self._clock())
+
+    def _lying(self, client: hvac.Client, path: str) -> dict[str, Any] | None:
+        try:
+            said = client.secrets.kv.v2.read_secret_version(
+                path, mount_point=self._settings.mount, raise_on_deleted_version=True
+            )
+        except hvac.exceptions.InvalidPath as error:
+            if error.errors:
+                raise  # no engine there; of a path where nothing lies nothing is said
+            return None
+        return object_of(object_of(said, "data"), "data")
 
     def _call(self, ask: Callable[[hvac.Client], T], deadline: float) -> T:
         """What `ask` gives; tried again where that may help, and after a new login where the token is refused."""
