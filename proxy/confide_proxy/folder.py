@@ -22,19 +22,15 @@ from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy.errors import FolderError
 from confide_proxy.placing import check_unchanged, is_alive, is_spelled_so, mode_of, put_in_place
 from confide_proxy.project_file import FILE, Narrowing
+from confide_proxy.walking import MEMORY_FILES, MEMORY_FOLDER, fixed_part, is_memory, is_plain, listed, tree
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.file_sealer import FileSealer
     from confide_proxy.sealing.sealer import Secret
 
-MEMORY_FILES = ("MEMORY.md", "memory.md")
-MEMORY_FOLDER = "memory"
 _PART = "confide-part"
 MAX_FILES = 50_000
 """More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
-MAX_DEPTH = 32
-_MAX_PATH_BYTES = 512
-_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +98,12 @@ class Folder:
 
     def is_memory(self, path: str) -> bool:
         """Whether `path` is one that may be written here."""
-        return (self.is_tree and self.is_watched(path)) or (_is_memory(path) and not self.narrowing.excludes(path))
+        return (self.is_tree and self.is_watched(path)) or (is_memory(path) and not self.narrowing.excludes(path))
 
     def is_watched(self, path: str) -> bool:
         """Whether `path` is one that is sent from here."""
-        is_extra = _is_plain(path) and any(fnmatch.fnmatch(path, glob) for glob in self.extra)
-        return (_is_memory(path) or is_extra) and not self.narrowing.excludes(path)
+        is_extra = is_plain(path) and any(fnmatch.fnmatch(path, glob) for glob in self.extra)
+        return (is_memory(path) or is_extra) and not self.narrowing.excludes(path)
 
     def why_not(self, path: str) -> str:
         """Why a path that is not a memory file here is none."""
@@ -120,7 +116,7 @@ class Folder:
             FolderError: there are more than `MAX_FILES`.
         """
         seen = 0
-        for path, entry in _tree(self.root, below, below.count("/") + 1) if below else self._entries():
+        for path, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries():
             if self.is_watched(path) and entry.is_file(follow_symlinks=False):
                 seen += 1
                 if seen > MAX_FILES:
@@ -249,7 +245,7 @@ class Folder:
         with suppress(OSError):
             names = [
                 *(entry.name for entry in os.scandir(self.root)),
-                *(path for path, _ in _tree(self.root, MEMORY_FOLDER, 1)),
+                *(path for path, _ in tree(self.root, MEMORY_FOLDER, 1)),
             ]
             for name in names:
                 if name.endswith(_PART) and not is_alive(name.split(".")[-2]):
@@ -294,66 +290,17 @@ class Folder:
 
     def _entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
         for name in MEMORY_FILES:
-            yield from _listed(self.root, "", only=name)
-        yield from _tree(self.root, MEMORY_FOLDER, 1)
+            yield from listed(self.root, "", only=name)
+        yield from tree(self.root, MEMORY_FOLDER, 1)
         memory = f"{MEMORY_FOLDER}/"
         for top in sorted({fixed_part(glob) for glob in self.extra}):
-            for path, entry in _tree(self.root, top, 1):
+            for path, entry in tree(self.root, top, 1):
                 if not path.startswith(memory) and path not in MEMORY_FILES:
                     yield path, entry
 
     def could_hold(self, path: str) -> bool:
         """Whether `path` is watched, as a file or as a folder."""
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
-
-
-def _is_memory(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return _is_plain(path) and (path in MEMORY_FILES or (len(parts) > 1 and parts[0] == MEMORY_FOLDER))
-
-
-def _is_plain(path: str) -> bool:
-    parts = path.split("/")
-    return (
-        path.endswith(".md")
-        and 0 < len(path.encode("utf-8", "surrogateescape")) <= _MAX_PATH_BYTES
-        and "\\" not in path
-        and path.isprintable()
-        and len(parts) <= MAX_DEPTH
-        and all(part and not part.startswith(".") for part in parts)
-        and not any(folder in _SKIPPED_FOLDERS or folder.endswith(".md") for folder in parts[:-1])
-    )
-
-
-def fixed_part(glob: str) -> str:
-    """The folder of a glob above its first wildcard, so that a walk starts as deep as it can."""
-    fixed: list[str] = []
-    for part in PurePosixPath(glob).parts[:-1]:
-        if any(c in part for c in "*?[") or part in ("..", "/"):
-            break
-        fixed.append(part)
-    return "/".join(fixed)
-
-
-def _listed(root: Path, folder: str, *, only: str | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    try:
-        with os.scandir(root / folder) as entries:
-            for entry in sorted(entries, key=lambda e: e.name):
-                if only is None or entry.name == only:
-                    yield (f"{folder}/{entry.name}" if folder else entry.name), entry
-    except OSError:
-        return  # not there, or not ours to list: nothing to walk
-
-
-def _tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    if depth > MAX_DEPTH or (folder and (root / folder).is_symlink()):
-        return
-    for path, entry in _listed(root, folder):
-        if entry.is_dir(follow_symlinks=False):
-            if not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
-                yield from _tree(root, path, depth + 1)
-        else:
-            yield path, entry
 
 
 def _explained(path: str, error: OSError) -> FolderError:

@@ -6,7 +6,7 @@ import logging
 import subprocess
 from pathlib import Path
 
-from confide_proxy.folder import MEMORY_FOLDER
+from confide_proxy.walking import MEMORY_FOLDER
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 from confide_proxy import markdown
 from confide_proxy.absence import Answer, Trouble
 from confide_proxy.errors import ToolError
-from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER
 from confide_proxy.journal import Entry
 from confide_proxy.local_index import match_of
 from confide_proxy.local_memory import LocalMemory, Match
 from confide_proxy.local_notes import LocalNotes, in_tasks, narrowed, newest_first
 from confide_proxy.projects import GLOBAL
+from confide_proxy.walking import MEMORY_FILES, MEMORY_FOLDER
 
 MIN_SCORE: Final = 0.25
 """Where the agent gives none: the daemon's own default."""

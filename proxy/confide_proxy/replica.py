@@ -15,30 +15,31 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.states import bucket_of, digests
 from confide_crypto.texts import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.folder import MAX_FILES, Content, Folder, Found, content_hash
-from confide_proxy.ledger import UNREAD, Confirmed, Ledger
+from confide_proxy.ledger import Confirmed, Ledger
 from confide_proxy.path_locks import path_locks
 from confide_proxy.patience import Patient
 from confide_proxy.project_file import FILE
+from confide_proxy.sealing.file_sealer import deposit_file
+from confide_proxy.steps import Step, Steps
 from confide_proxy.survey import (
+    check_sendable,
+    confirmed_as,
     entries_of,
     gone_of,
     is_in_clear,
-    is_withheld,
+    is_of,
     note_touched,
     readable,
-    why_withheld,
 )
 from confide_proxy.sync_report import SyncReport
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.deposit import Deposit
 
-PUTS_AT_ONCE = 4
 _PUT_DEADLINE_S = 60.0
 _PUT_BYTES_S = 30_000
 """A large file gets more time: the daemon indexes it before it answers, and others may be before it."""
@@ -47,11 +48,6 @@ _DIGEST_FROM = 50
 """So many files are compared by digests first; fewer fit into one record as they are."""
 _TRIES = 16
 """A file that changes under our hands so often in a row is being written all the time: the next comparison brings it."""
-_FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
-"""Answers that are about one file: it is skipped and reported, and the others go on."""
-
-
-Step = Callable[[str, SyncReport], Awaitable[None]]
 
 
 class Replica:
@@ -73,7 +69,7 @@ class Replica:
         self._link = Patient(link)
         self._before_write = before_write
         self._paths = path_locks(ledger.locks)
-        self._slots = asyncio.Semaphore(PUTS_AT_ONCE)
+        self._steps = Steps()
         self._compared_as: str | None = None
 
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
@@ -109,7 +105,7 @@ class Replica:
             gone = [item for item in gone if bucket_of(item[0]) in buckets]
             if not buckets:
                 await self._agree(sealed, {})
-                await self._run([(path, self._send) for path in in_clear], report, None)
+                await self._steps.run([(path, self._send) for path in in_clear], report)
                 return report
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
             body |= {"entries": entries, "gone": gone, "buckets": sorted(buckets)}
@@ -122,7 +118,7 @@ class Replica:
             await self._forget(path, confirmed[path])
             report.removed += 1
         await self._exchange(answer, confirmed, report, progress)
-        await self._run([(path, self._send) for path in in_clear], report, None)
+        await self._steps.run([(path, self._send) for path in in_clear], report)
         return report
 
     @property
@@ -167,7 +163,7 @@ class Replica:
     async def flush(self, path: str) -> None:
         """Send one file if it has changed. One that is missing is left to the watcher: an editor may be about to put a new one there."""
         if self.folder.is_watched(path) and await asyncio.to_thread(self._is_there, path):
-            await self._run([(path, self._send)], SyncReport(), None)
+            await self._steps.run([(path, self._send)], SyncReport())
 
     def _is_there(self, path: str) -> bool:
         return not self.folder.is_missing(path)
@@ -181,8 +177,8 @@ class Replica:
         twins = [path for path in watched if spelled[path.casefold()] > 1]
         for path in sorted(twins, key=self._is_there):
             # The old name of a case-only rename goes first: a machine whose disk does not tell the two has room for one.
-            await self._run([(path, self._send)], report, None)
-        await self._run([(path, self._send) for path in watched if path not in twins], report, None)
+            await self._steps.run([(path, self._send)], report)
+        await self._steps.run([(path, self._send) for path in watched if path not in twins], report)
         return report
 
     async def apply(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -201,9 +197,9 @@ class Replica:
                 if await asyncio.to_thread(self._is_passed, path, revision, local, known):
                     return {"applied": True}
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base.
-                is_expected = local is None or local.hash in (body["hash"], body["baseHash"]) or _is_of(known, local)
+                is_expected = local is None or local.hash in (body["hash"], body["baseHash"]) or is_of(known, local)
                 if local is not None and not is_expected:
-                    self._check_sendable(path, known, local)
+                    check_sendable(self.folder, path, known, local)
                     await self._deposit(path, local)
                     base = known.revision if known else 0
                     return {"applied": False, "hash": local.hash, "text": local.text, "base": base}
@@ -233,50 +229,14 @@ class Replica:
         steps += [(str(path), partial(self._drop, revision=int(revision))) for path, revision in answer["drop"]]
         if len(steps) > 2 * MAX_FILES:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
-        await self._run(steps, report, progress)
-
-    async def _run(
-        self, steps: list[tuple[str, Step]], report: SyncReport, progress: Callable[[int, int], None] | None
-    ) -> None:
-        waiting = iter(steps)
-        done = 0
-
-        async def work() -> None:
-            nonlocal done
-            for path, run in waiting:
-                async with self._slots:
-                    await self._guarded(path, run, report)
-                done += 1
-                if progress:
-                    progress(done, len(steps))
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(PUTS_AT_ONCE, len(steps))):
-                    group.create_task(work())
-        except BaseExceptionGroup as failures:
-            # All steps share one link, so they fail for one reason; the first says it.
-            raise failures.exceptions[0] from None
-
-    async def _guarded(self, path: str, run: Step, report: SyncReport) -> None:
-        try:
-            await run(path, report)
-        except FolderError as error:
-            report.skipped.append({"path": path, "reason": error.problem})
-        except OSError as error:
-            # This machine's own notes, most often on a full disk; the file is compared again.
-            report.skipped.append({"path": path, "reason": f"cannot be kept in mind: {error.strerror}"})
-        except RequestError as error:
-            if error.code not in _FILE_CODES:
-                raise
-            report.skipped.append({"path": path, "reason": str(error)})
+        await self._steps.run(steps, report, progress)
 
     def _adopt(self, adopted: list[list[Any]], hashes: dict[str, str]) -> None:
         for path, revision in {path: revision for path, revision in adopted if path in hashes}.items():
             content = readable(self.folder, path, SyncReport())
             known = self._ledger.get(path)
             if content and content.hash == hashes[path]:
-                self._ledger.set(path, _confirmed(content, content.hash, int(revision)))
+                self._ledger.set(path, confirmed_as(content, content.hash, int(revision)))
             elif content and known and known.hash == hashes[path] and known.is_of(content.hash):
                 self._ledger.set(path, replace(known, revision=int(revision)))
 
@@ -285,8 +245,8 @@ class Replica:
             known = await asyncio.to_thread(self._ledger.get, path)
             skipped = len(report.skipped)
             content = await asyncio.to_thread(readable, self.folder, path, report)
-            if content is not None and not _is_of(known, content):
-                self._check_sendable(path, known, content)
+            if content is not None and not is_of(known, content):
+                check_sendable(self.folder, path, known, content)
                 await self._put(path, content, known.revision if known else 0)
                 report.sent += 1
             elif content is not None and known is not None:
@@ -320,31 +280,12 @@ class Replica:
         if is_in_clear(self.folder, path, content):
             with suppress(ChangedMeanwhileError):  # an edit, which is sent as every other one
                 held = await asyncio.to_thread(partial(self.folder.write, path, content.text, over=content))
-        await asyncio.to_thread(self._ledger.set, path, _confirmed(held, content.hash, revision))
+        await asyncio.to_thread(self._ledger.set, path, confirmed_as(held, content.hash, revision))
 
     async def _deposit(self, path: str, content: Content) -> None:
-        """Have the records of what a text names with the daemon, before the text is.
-
-        Raises:
-            FolderError: they cannot be made now, or are not taken.
-            RequestError, ConnectionLost, TimeoutError: from the link.
-        """
-        if self._records is None or not content.secrets:
-            return
-        try:
-            await self._records.keep(self._link, content.secrets)
-        except RequestError as error:
-            if error.code != "conflict":
-                raise
-            raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
-        except LinkError:
-            raise
-        except ConfideError as error:
-            raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
-
-    def _check_sendable(self, path: str, known: Confirmed | None, content: Content) -> None:
-        if is_withheld(self.folder, known, content):
-            raise FolderError(path, why_withheld(self.folder))
+        """Have the records of what a text names with the daemon, before the text is. Raises as `deposit_file`."""
+        if self._records is not None and content.secrets:
+            await deposit_file(self._records, self._link, path, content.secrets)
 
     async def _remove(self, path: str, known: Confirmed, report: SyncReport) -> None:
         answer = await self._link.request(
@@ -375,7 +316,7 @@ class Replica:
             local = await asyncio.to_thread(self.folder.read, path)
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
             is_deleted = known is not None and known != before and known.revision >= int(answer["revision"])
-            is_known = local is not None and (local.hash == answer["hash"] or _is_of(known, local))
+            is_known = local is not None and (local.hash == answer["hash"] or is_of(known, local))
             if is_known or (local is None and not is_deleted):
                 await self._write(path, answer["text"], int(answer["revision"]), local)
                 report.pulled += 1
@@ -405,17 +346,4 @@ class Replica:
             raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
         if local is None or local.text != text:
             local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
-        await asyncio.to_thread(self._ledger.set, path, _confirmed(local, content_hash(text), revision))
-
-
-def _is_of(known: Confirmed | None, content: Content) -> bool:
-    """Whether a file is as it was confirmed."""
-    return known is not None and known.is_of(content.hash)
-
-
-def _confirmed(content: Content, digest: str, revision: int) -> Confirmed:
-    """What is known of a file once the daemon has a text with the hash `digest` for it."""
-    if content.is_to_be_sent:
-        return Confirmed(digest, revision, UNREAD, content.mtime_ns, content.mark)
-    own = content.hash if content.hash != digest else ""
-    return Confirmed(digest, revision, content.size, content.mtime_ns, content.mark, own)
+        await asyncio.to_thread(self._ledger.set, path, confirmed_as(local, content_hash(text), revision))

@@ -6,9 +6,10 @@ import os
 from dataclasses import replace
 
 from confide_proxy.errors import FolderError
-from confide_proxy.folder import MEMORY_FILES, MEMORY_FOLDER, Content, Folder, Found
-from confide_proxy.ledger import Confirmed, Ledger
+from confide_proxy.folder import Content, Folder, Found
+from confide_proxy.ledger import UNREAD, Confirmed, Ledger
 from confide_proxy.sync_report import SyncReport
+from confide_proxy.walking import MEMORY_FILES, MEMORY_FOLDER
 
 
 def entries_of(
@@ -31,9 +32,10 @@ def entries_of(
         content = readable(folder, file.path, report)
         if content is None:
             continue
-        if known and is_withheld(folder, known, content):
-            report.skipped.append({"path": file.path, "reason": why_withheld(folder)})
-        if known and (known.is_of(content.hash) or is_withheld(folder, known, content)):
+        is_waiting = is_withheld(folder, known, content)
+        if folder.sealer is not None and is_waiting:
+            report.skipped.append({"path": file.path, "reason": folder.sealer.why_withheld()})
+        if known and (known.is_of(content.hash) or is_waiting):
             entries.append((file.path, known.hash, base))
         else:
             entries.append((file.path, content.hash, base))
@@ -52,14 +54,28 @@ def is_withheld(folder: Folder, known: Confirmed | None, content: Content) -> bo
     return had_keys(known.mark)
 
 
-def why_withheld(folder: Folder) -> str:
-    """Why such a file waits."""
-    return folder.sealer.why_withheld() if folder.sealer else ""
+def check_sendable(folder: Folder, path: str, known: Confirmed | None, content: Content) -> None:
+    """Raise FolderError for such a file."""
+    if folder.sealer is not None and is_withheld(folder, known, content):
+        raise FolderError(path, folder.sealer.why_withheld())
 
 
 def is_in_clear(folder: Folder, path: str, content: Content) -> bool:
     """Whether a file is to get placeholders in the place of what it holds in clear."""
     return folder.sealer is not None and folder.sealer.is_replaced(content.values) and folder.is_memory(path)
+
+
+def is_of(known: Confirmed | None, content: Content) -> bool:
+    """Whether a file is as it was confirmed."""
+    return known is not None and known.is_of(content.hash)
+
+
+def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
+    """What is known of a file once the daemon has a text with the hash `digest` for it."""
+    if content.is_to_be_sent:
+        return Confirmed(digest, revision, UNREAD, content.mtime_ns, content.mark)
+    own = content.hash if content.hash != digest else ""
+    return Confirmed(digest, revision, content.size, content.mtime_ns, content.mark, own)
 
 
 def note_touched(ledger: Ledger, path: str, known: Confirmed | None, content: Content) -> None:

@@ -26,7 +26,8 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from confide_proxy.folder import MEMORY_FOLDER, Folder, fixed_part
+from confide_proxy.folder import Folder
+from confide_proxy.walking import MEMORY_FOLDER, fixed_part
 
 log = logging.getLogger(__name__)
 

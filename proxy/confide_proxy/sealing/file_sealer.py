@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_proxy.errors import BlockedError, FolderError
 from confide_proxy.version import VERSION
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.sealing.deposit import Deposit
-    from confide_proxy.sealing.sealer import Sealed, Sealer
+    from confide_proxy.sealing.deposit import Deposit, Requests
+    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
     from confide_proxy.secrets.policy import Policy
 
 _SOURCE: Final = "files"
@@ -148,6 +148,25 @@ class FileSealer:
         """Why a file that would go out redacted waits."""
         problem = self._sealing.keyring.problem
         return f"holds a credential that this machine cannot seal now{f': {problem}' if problem else ''}"
+
+
+async def deposit_file(records: Deposit, link: Requests, path: str, secrets: Iterable[Secret]) -> None:
+    """Have the records of what a file's text names with the daemon, before the text is.
+
+    Raises:
+        FolderError: they cannot be made now, or are not taken.
+        RequestError, ConnectionLost, TimeoutError: from the link.
+    """
+    try:
+        await records.keep(link, secrets)
+    except RequestError as error:
+        if error.code != "conflict":
+            raise
+        raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
+    except LinkError:
+        raise
+    except ConfideError as error:
+        raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
 
 
 def had_keys(mark: str) -> bool:

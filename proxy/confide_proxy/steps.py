@@ -1,0 +1,67 @@
+"""The steps of a comparison, one for each file: a few at a time, and what goes wrong with one file keeps no other back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from confide_crypto.errors import RequestError
+from confide_proxy.errors import FolderError
+from confide_proxy.sync_report import SyncReport
+
+AT_ONCE = 4
+_FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
+"""Answers that are about one file: it is skipped and reported, and the others go on."""
+
+Step = Callable[[str, SyncReport], Awaitable[None]]
+
+
+class Steps:
+    """Those of one folder: however many comparisons there are, `AT_ONCE` run at once."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run(
+        self, steps: list[tuple[str, Step]], report: SyncReport, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Run each with its path; `progress` is told (steps done, steps in all).
+
+        Raises:
+            RequestError, ConnectionLost: from the link.
+        """
+        waiting = iter(steps)
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            for path, run in waiting:
+                async with self._slots:
+                    await _guarded(path, run, report)
+                done += 1
+                if progress:
+                    progress(done, len(steps))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(AT_ONCE, len(steps))):
+                    group.create_task(work())
+        except BaseExceptionGroup as failures:
+            # All steps share one link, so they fail for one reason; the first says it.
+            raise failures.exceptions[0] from None
+
+
+async def _guarded(path: str, run: Step, report: SyncReport) -> None:
+    try:
+        await run(path, report)
+    except FolderError as error:
+        report.skipped.append({"path": path, "reason": error.problem})
+    except TimeoutError:
+        report.skipped.append({"path": path, "reason": "was not answered in time; it is compared again"})
+    except OSError as error:
+        # This machine's own notes, most often on a full disk; the file is compared again.
+        report.skipped.append({"path": path, "reason": f"cannot be kept in mind: {error.strerror}"})
+    except RequestError as error:
+        if error.code not in _FILE_CODES:
+            raise
+        report.skipped.append({"path": path, "reason": str(error)})
