@@ -204,7 +204,7 @@ class Fleet:
 @contextmanager
 def fleet(root: Path, names: list[str]) -> Iterator[Fleet]:
     """A daemon and its machines; all of them end with the block."""
-    with running_daemon(root) as daemon:
+    with running_daemon(root, opens_itself=True) as daemon:
         made = Fleet(root, daemon, names)
         made.kill_daemon()  # its next life has the clock that jumps
         made.start_daemon()

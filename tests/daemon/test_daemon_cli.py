@@ -45,7 +45,7 @@ def test_the_help_lists_every_command_and_the_exit_codes(confided: Confided) -> 
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest(confided: Confided) -> None:
-    assert "Did you mean 'revoke'?" in confided.run("revok", code=2).stderr
+    assert "Did you mean 'reindex'?" in confided.run("reindx", code=2).stderr
 
 
 @pytest.mark.parametrize(

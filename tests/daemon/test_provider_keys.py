@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.confided import Confided
-from tests.support.programs import wait_until
+from tests.support.programs import SERVER_KEEPS, wait_until
 from tests.support.provider_server import ProviderServer
 
 from confide_daemon.embed.secret import SecretKey
@@ -97,7 +97,7 @@ async def test_the_key_shows_nowhere(ready: Confided) -> None:
         key_file = written(ready.home / "openai.key")
         options = f'base_url = "{server.url}"\ndimensions = 64\nkey_file = "{key_file}"\n'
         (ready.home / "daemon.toml").write_text(
-            f'[embedding]\nprovider = "openai"\nfallback = []\n[embedding.openai]\n{options}'
+            f'[embedding]\nprovider = "openai"\nfallback = []\n[embedding.openai]\n{options}{SERVER_KEEPS}'
         )
         identity = ready.enroll()
         process = ready.serve("--listen", "127.0.0.1:0", "-v")

@@ -43,7 +43,7 @@ async def test_a_go_client_and_the_real_daemon(tmp_path: Path, program: Path, en
 
     me = Identity.generate()
     text = "- one line with ünicode\n" * 20_000
-    with running_daemon(tmp_path) as daemon:
+    with running_daemon(tmp_path, opens_itself=True) as daemon:
         invite = Invite.parse(await asyncio.to_thread(daemon.invite, "gopher"))
         with pytest.raises(NotThePinnedKeyError):
             async with connect(invite.url, Identity.generate().static, me, invite=invite, engine=in_go):

@@ -21,7 +21,7 @@ INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo":
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One real daemon for all; each test invites its own machine, and so has a space of its own."""
-    with running_daemon(tmp_path_factory.mktemp("second")) as daemon:
+    with running_daemon(tmp_path_factory.mktemp("second"), opens_itself=True) as daemon:
         yield daemon
 
 

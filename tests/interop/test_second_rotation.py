@@ -23,7 +23,7 @@ MONTH_S = 30 * 86400
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     """A real daemon for one test, which changes its key or ends it."""
-    with running_daemon(tmp_path) as daemon:
+    with running_daemon(tmp_path, opens_itself=True) as daemon:
         yield daemon
 
 

@@ -71,7 +71,7 @@ Sent = Callable[[Hand], Awaitable[object]]
 @pytest.fixture(scope="module")
 def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Identity, Invite]]:
     """A caller of a real daemon."""
-    with running_daemon(tmp_path_factory.mktemp("rules")) as daemon:
+    with running_daemon(tmp_path_factory.mktemp("rules"), opens_itself=True) as daemon:
         me = Identity.generate()
         daemon.run("callers", "add", me.line + " hand")
         yield me, Invite.parse(daemon.invite("nobody"))

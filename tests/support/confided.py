@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.forked import Program, run
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDED, NO_MODEL, wait_until
+from tests.support.programs import COMMAND_DEADLINE_S, CONFIDED, NO_MODEL, SERVER_KEEPS, wait_until
 from tests.support.serving import Machine
 
 from confide_crypto.connection import connect
@@ -30,7 +30,7 @@ class Confided:
             "COLUMNS": "200",
             "NO_COLOR": "1",
         }
-        (home / "daemon.toml").write_text(NO_MODEL)
+        (home / "daemon.toml").write_text(NO_MODEL + SERVER_KEEPS)
         self.processes: list[subprocess.Popen[str]] = []
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -20,6 +20,8 @@ DEADLINE_S = 30.0
 COMMAND_DEADLINE_S = 120.0
 NO_MODEL = '[embedding]\nprovider = "hashed"\n'
 """A daemon that loads no model: three tenths of a second for every daemon, in tests that do not search by meaning."""
+SERVER_KEEPS = '[at_rest]\ncustody = "server"\n'
+"""One that opens its databases by itself, for machines that bring it no key: bare connections, and others' clients."""
 
 
 def wait_until(what: str, condition: Any, deadline_s: float = DEADLINE_S) -> Any:
@@ -96,8 +98,10 @@ class Machine:
 class Daemon:
     """A `confided serve` process on a loopback port, in a data folder of its own."""
 
-    def __init__(self, root: Path, *, host: str = "127.0.0.1", has_model: bool = False) -> None:
-        """Without a model unless `has_model` says so, or `server-home/daemon.toml` is there already."""
+    def __init__(
+        self, root: Path, *, host: str = "127.0.0.1", has_model: bool = False, opens_itself: bool = False
+    ) -> None:
+        """Without a model unless `has_model` says so, or `server-home/daemon.toml` is there already. `opens_itself`: `SERVER_KEEPS`."""
         self.host = host
         self.data = root / "server"
         self.log = root / "server.log"
@@ -106,7 +110,7 @@ class Daemon:
         self.env["CONFIDE_HOME"] = str(home)
         home.mkdir(parents=True, exist_ok=True)
         if not has_model and not (home / "daemon.toml").exists():
-            (home / "daemon.toml").write_text(NO_MODEL)
+            (home / "daemon.toml").write_text(NO_MODEL + SERVER_KEEPS * opens_itself)
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.run("init")
@@ -166,9 +170,11 @@ class Daemon:
 
 
 @contextmanager
-def running_daemon(root: Path, *, host: str = "127.0.0.1", has_model: bool = False) -> Iterator[Daemon]:
-    """A daemon that is stopped at the end; an IPv6 `host` stands in brackets."""
-    daemon = Daemon(root, host=host, has_model=has_model)
+def running_daemon(
+    root: Path, *, host: str = "127.0.0.1", has_model: bool = False, opens_itself: bool = False
+) -> Iterator[Daemon]:
+    """A daemon that is stopped at the end; an IPv6 `host` stands in brackets. `opens_itself`: `SERVER_KEEPS`."""
+    daemon = Daemon(root, host=host, has_model=has_model, opens_itself=opens_itself)
     daemon.start()
     try:
         yield daemon
