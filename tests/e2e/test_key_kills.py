@@ -240,6 +240,8 @@ def test_the_command_itself_is_killed(daemon: Daemon, machine: Machine, moment: 
             assert after in (before, fingerprint_words(following))
         if moment == "the daemon has noted it":
             assert after != before
-        machine.run("status")
+        assert machine.json("status")["sealing"]["canSeal"]
+        devices = machine.json("device", "ls")["devices"]
+        assert [device["words"] for device in devices] == [words(machine)], "one machine is one device"
     rows = json.loads(daemon.run("callers", "--json"))
     assert words(machine) in json.dumps(rows)
