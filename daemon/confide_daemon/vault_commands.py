@@ -8,7 +8,7 @@ import typer
 
 from confide_daemon import paths
 from confide_daemon.health_commands import Space, work
-from confide_daemon.options import Config, Data, Json, show
+from confide_daemon.options import Config, Data, Json, say, show
 
 if TYPE_CHECKING:
     from confide_daemon.jobs import Kind
@@ -41,3 +41,8 @@ def move(
     for row in [] if as_json else rows:
         places = f"{row['inVault']} in the vault, {row['inDatabase']} in the database"
         typer.echo(f"{row['space']}: {row['moved']} moved; {places}")
+    lost = sum(row["lost"] for row in rows)
+    if lost:
+        say(f"{lost} of those that should be in the vault are not there any more; they stay listed.")
+        say("hint: they come back with the vault's own backup")
+        raise typer.Exit(1)

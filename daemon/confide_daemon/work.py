@@ -65,7 +65,12 @@ async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable
         follow=lambda done, total: follow("moving sealed records", done, total),
         is_cancelled=is_cancelled,
     )
-    return {"moved": result.moved, "inVault": result.in_vault, "inDatabase": result.in_database}
+    return {
+        "moved": result.moved,
+        "lost": result.lost,
+        "inVault": result.in_vault,
+        "inDatabase": result.in_database,
+    }
 
 
 async def perform(

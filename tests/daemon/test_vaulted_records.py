@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.support.confided import Confided
 from tests.support.damaging import KEY
-from tests.support.openbao import Between, OpenBao, openbao
-from tests.support.programs import NO_MODEL
+from tests.support.openbao import MOUNT, Between, OpenBao, openbao
+from tests.support.programs import NO_MODEL, SERVER_KEEPS
 from tests.support.rosters import KEYS
 from tests.support.serving import DEADLINE_S, Machine
 
@@ -163,7 +163,7 @@ async def test_records_are_moved_in_and_out_while_they_are_read(
     records = [sealed(number) for number in range(40)]
     async with opened(tmp_path, None) as space:
         await space.records.put(records)
-        assert await brought(space, back=True) == MoveResult(0, 0, 40)
+        assert await brought(space, back=True) == MoveResult(0, 0, 0, 40)
         with pytest.raises(VaultError, match="no vault"):
             await brought(space, back=False)
 
@@ -182,11 +182,11 @@ async def test_records_are_moved_in_and_out_while_they_are_read(
             space.records, back=False, follow=lambda _done, _total: None, is_cancelled=lambda: next(looks)
         )
         assert 0 < part.in_vault < 40
-        assert await brought(space, back=False) == MoveResult(40 - part.moved, 40, 0)
+        assert await brought(space, back=False) == MoveResult(40 - part.moved, 0, 40, 0)
         assert len(bao.paths()) == 40
-        assert await brought(space, back=True) == MoveResult(40, 0, 40)
+        assert await brought(space, back=True) == MoveResult(40, 0, 0, 40)
         assert bao.paths() == []
-        assert await brought(space, back=False) == MoveResult(40, 40, 0)
+        assert await brought(space, back=False) == MoveResult(40, 0, 40, 0)
         has_moved = True
         await reading
 
@@ -197,6 +197,26 @@ async def test_records_are_moved_in_and_out_while_they_are_read(
         with pytest.raises(VaultError, match="no vault"):
             await brought(space, back=True)
         assert await space.records.count() == 40
+
+
+async def test_what_the_vault_has_lost_holds_the_others_back_nowhere(
+    bao: OpenBao, settings: VaultConfig, tmp_path: Path
+) -> None:
+    records = [sealed(number) for number in range(20)]
+    async with opened(tmp_path, settings) as space:
+        await space.records.put(records)
+        gone, *_ = records
+        (path,) = [path for path in bao.paths() if gone.secret_id.hex() in path]
+        bao.root.secrets.kv.v2.delete_metadata_and_all_versions(path, mount_point=MOUNT)
+        assert await brought(space, back=True) == MoveResult(19, 1, 1, 19)
+        with pytest.raises(VaultError, match="not in the vault any more"):
+            await space.records.get(gone.secret_id)
+        for one in records[1:]:
+            assert await space.records.get(one.secret_id) == one
+        # A machine that seals it anew has it back.
+        newer = gone.reseal(NEXT)
+        assert await space.records.put([newer]) == 1
+        assert await space.records.get(gone.secret_id) == newer
 
 
 # The program
@@ -213,7 +233,7 @@ class Laptop:
 
     def configure(self, settings: VaultConfig | None) -> None:
         """Writes daemon.toml."""
-        text = NO_MODEL
+        text = NO_MODEL + SERVER_KEEPS
         if settings is not None:
             told = {name: getattr(settings, name) for name in ("url", "token_file", "timeout_s")}
             text += "\n[vault]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items())
@@ -278,7 +298,9 @@ async def test_a_record_goes_through_the_daemon_into_the_vault_and_back_out(
         assert "laptop: 2 moved; 0 in the vault, 2 in the database" in ready.run("vault", "move", "--back").stdout
         assert bao.paths() == []
         assert await fetched(machine, record) == record
-        assert ready.json("vault", "move") == [{"space": "laptop", "moved": 2, "inVault": 2, "inDatabase": 0}]
+        assert ready.json("vault", "move") == [
+            {"space": "laptop", "moved": 2, "lost": 0, "inVault": 2, "inDatabase": 0}
+        ]
         assert await fetched(machine, other) == other
     process.terminate()
     process.wait(30)

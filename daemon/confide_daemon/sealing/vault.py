@@ -15,7 +15,6 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from confide_crypto.sealing.records import MAX_RECORD
@@ -40,8 +39,8 @@ RETRY_S: Final = 30.0
 GRACE_S: Final = 2.0
 
 
-class GoneError(VaultError):
-    """There is nothing at that place."""
+class LostError(VaultError):
+    """There is nothing at a record's place any more, or something else."""
 
 
 class Vault:
@@ -93,8 +92,8 @@ class Vault:
         """The record.
 
         Raises:
-            GoneError: it is not there any more.
-            VaultError: it cannot be had now, or is not what was kept.
+            LostError: it is not there any more, or is not what was kept.
+            VaultError: it cannot be had now.
         """
         path = self._path(space_id, secret_id, place)
 
@@ -134,8 +133,7 @@ class Vault:
     async def close(self) -> None:
         """Ends after what is under way."""
         self._renewing.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._renewing
+        await asyncio.gather(self._renewing, return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _renew(self) -> None:
@@ -149,6 +147,9 @@ class Vault:
                 if not has_failed:
                     log.warning("the vault for sealed records: %s", error)
                 has_failed, left_s = True, RETRY_S
+            except Exception as error:
+                log.error("the login at the vault broke: %s", type(error).__name__)
+                left_s = RETRY_S
             await asyncio.sleep(left_s)
 
     async def _run(self, work: Callable[[float], T]) -> T:
@@ -164,7 +165,7 @@ class Vault:
     def _piece(self, path: str, deadline: float) -> tuple[bytes, int]:
         said = self._client.read(path, deadline)
         if said is None:
-            raise GoneError(
+            raise LostError(
                 "a sealed record is not in the vault any more", hint="it comes back with the vault's own backup"
             )
         text, count = said.get("record"), said.get("pieces")
@@ -201,9 +202,9 @@ def _piece_path(path: str, number: int) -> str:
     return path if number == 0 else f"{path}-{number}"
 
 
-def changed() -> VaultError:
+def changed() -> LostError:
     """What is in the vault is not what was kept there."""
-    return VaultError("a sealed record was changed in the vault", hint="it comes back with the vault's own backup")
+    return LostError("a sealed record was changed in the vault", hint="it comes back with the vault's own backup")
 
 
 def try_out(settings: VaultConfig) -> None:

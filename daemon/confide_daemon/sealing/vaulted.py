@@ -22,8 +22,9 @@ from confide_crypto.sealing.errors import RecordError
 from confide_crypto.sealing.records import Record
 from confide_daemon.errors import VaultError
 from confide_daemon.sealing.records import SealedRecords, parsed, without_vault
-from confide_daemon.sealing.vault import THREADS, GoneError, Vault, changed, place_for
+from confide_daemon.sealing.vault import THREADS, LostError, Vault, changed, place_for
 from confide_daemon.store import SealedEntry, SealedPlace, SealedRow, Store
+from confide_daemon.store.health import record_in
 from confide_daemon.threads import StoreThreads
 
 log = logging.getLogger(__name__)
@@ -42,9 +43,16 @@ LOOKS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """What came of moving records: how many were, and how many are now in the vault and in the database."""
+    """What came of moving records.
+
+    Attributes:
+        moved: how many were.
+        lost: how many could not be brought back, since the vault has them no more.
+        in_vault, in_database: how many are there now, the lost ones among those in the vault.
+    """
 
     moved: int
+    lost: int
     in_vault: int
     in_database: int
 
@@ -69,8 +77,7 @@ class VaultRecords(SealedRecords):
         """Ends that."""
         if self._sweeping is not None:
             self._sweeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._sweeping
+            await asyncio.gather(self._sweeping, return_exceptions=True)
 
     async def put(self, records: Sequence[Record]) -> int:
         """As `SealedRecords.put`.
@@ -113,7 +120,7 @@ class VaultRecords(SealedRecords):
                 return parsed(found)
             try:
                 return await self._fetch(secret_id, found)
-            except GoneError:
+            except LostError:
                 if found == before:
                     raise
                 # Was it replaced, or brought back, just now?
@@ -130,7 +137,7 @@ class VaultRecords(SealedRecords):
             VaultError: the vault cannot be used now; what was moved stays moved.
             StorageError.
         """
-        after = moved = 0
+        after = moved = lost = 0
         total = await self._threads.read(lambda store: store.sealed_count_at(is_placed=back))
         while not is_cancelled():
             follow(moved, total)
@@ -141,13 +148,15 @@ class VaultRecords(SealedRecords):
             after = entries[-1].number
             found, failure = await (self._fetched(entries) if back else self._keep_entries(entries))
             moves = [(entry, one) for entry, one in zip(entries, found, strict=True) if one is not None]
+            if back and failure is None:
+                lost += await self._threads.read(lambda store: _left(store, entries, found))  # noqa: B023
             moved += await self._threads.write(lambda store: self._move(store, moves))  # noqa: B023
             self._changed.set()
             if failure is not None:
                 raise failure
         if not is_cancelled():
             await self._sweep()
-        return MoveResult(moved, *await self.places())
+        return MoveResult(moved, lost, *await self.places())
 
     def _move(self, store: Store, moves: Sequence[tuple[SealedEntry, bytes | SealedPlace]]) -> int:
         with store.writing():
@@ -165,7 +174,11 @@ class VaultRecords(SealedRecords):
     async def _keep_entries(
         self, entries: Sequence[SealedEntry]
     ) -> tuple[list[SealedPlace | None], ConfideError | None]:
-        return await self._keep([(entry.id, entry.record) for entry in entries if isinstance(entry.record, bytes)])
+        """As `_keep`; what is damaged stays where `store.mending` sees it."""
+        sound = [entry for entry in entries if isinstance(entry.record, bytes) and record_in(entry.record)]
+        kept, failure = await self._keep([(entry.id, entry.record) for entry in sound])  # type: ignore[misc]
+        places = dict(zip([entry.id for entry in sound], kept, strict=True))
+        return [places.get(entry.id) for entry in entries], failure
 
     async def _keep(
         self, records: Sequence[tuple[bytes, bytes]]
@@ -189,10 +202,16 @@ class VaultRecords(SealedRecords):
         return kept, _failure(outcomes)
 
     async def _fetched(self, entries: Sequence[SealedEntry]) -> tuple[list[bytes | None], ConfideError | None]:
-        outcomes = await _together(
-            [partial(self._fetch, entry.id, entry.record) for entry in entries if isinstance(entry.record, SealedPlace)]
-        )
-        return [None if isinstance(one, ConfideError) else one.encode() for one in outcomes], _failure(outcomes)
+        """The bytes of each, None where they are not in the vault any more or cannot be had, and the reason for the latter."""
+
+        async def fetch(entry: SealedEntry) -> bytes | None:
+            assert isinstance(entry.record, SealedPlace)
+            with suppress(LostError):
+                return (await self._fetch(entry.id, entry.record)).encode()
+            return None
+
+        outcomes = await _together([partial(fetch, entry) for entry in entries])
+        return [None if isinstance(one, ConfideError) else one for one in outcomes], _failure(outcomes)
 
     async def _sweep(self) -> None:
         """Empties the stray places that are due. Raises VaultError, StorageError."""
@@ -225,6 +244,12 @@ class VaultRecords(SealedRecords):
 def _store(store: Store, rows: Sequence[tuple[SealedRow, SealedPlace]]) -> int:
     with store.writing():
         return sum(store.put_sealed(row, place) for row, place in rows)
+
+
+def _left(store: Store, entries: Sequence[SealedEntry], found: Sequence[object]) -> int:
+    """How many records are still said to be where nothing was found."""
+    missing = [entry for entry, one in zip(entries, found, strict=True) if one is None]
+    return sum(store.sealed(entry.id) == entry.record for entry in missing)
 
 
 def _forget(store: Store, places: Sequence[SealedPlace]) -> None:
@@ -264,4 +289,4 @@ async def move(records: SealedRecords, *, back: bool, follow: Follow, is_cancell
     in_vault, in_database = await records.places()
     if in_vault or not back:
         raise without_vault()
-    return MoveResult(0, in_vault, in_database)
+    return MoveResult(0, 0, in_vault, in_database)
