@@ -73,6 +73,8 @@ setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_h
 app.add_typer(setup_app, name="setup")
 
 
+_INVITER_S = 2.0
+"""The machine that made the invite, if it is connected, adds this one within a few round trips."""
 T = TypeVar("T")
 
 
@@ -165,6 +167,7 @@ def join(
 async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:
     from confide_crypto.connection import connect
     from confide_proxy.client import Client
+    from confide_proxy.sealing import space_connection
 
     here = _require_here()
     identity = await asyncio.to_thread(identities.identity, here.paths.identity)
@@ -186,6 +189,8 @@ async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool)
     result: dict[str, Any] = {"name": alias, "words": words, "daemon": invite.websocket_url}
     if not as_json:
         out.print(f"joined as [bold]{alias}[/]  {words}")
+    if pair is not None:
+        await space_connection.await_keys(here.paths, here.config, _INVITER_S)
     try:
         async with Client(here.paths, here.config, projects.identify(Path())) as client:
             status = await client.call("memory_status", {})
@@ -217,10 +222,12 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Pin a daemon by hand, where its operator added this machine's key line."""
+    from confide_crypto.private import make_private_dir
     from confide_proxy.sealing.cached_roster import RosterCache
 
     here = _require_here()
     address = _websocket_url(url)
+    make_private_dir(here.paths.state)  # not by the way, as a parent: others could look into it
     RosterCache(here.paths.rosters).use("")
     joined.save(here.paths.link, Joined(address, parse_daemon_key(daemon_key)))
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
