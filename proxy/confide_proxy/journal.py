@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -154,14 +154,14 @@ class Journal:
             chosen = [place for place in self._queue.live.values() if place.head["target"] in targets]
             return [entry for place in chosen if (entry := _loaded(self._queue, place))]
 
-    def first(self) -> Entry | None:
-        """The call that is to be sent next."""
+    def first(self, apart: Container[str] = ()) -> Entry | None:
+        """The call that is to be sent next, of those whose ids are not in `apart`."""
         if is_empty(self.folder):
             return None
         with self._held():
             self._queue.catch_up()
-            place = next(iter(self._queue.live.values()), None)
-            if place is None:
+            place = next((place for name, place in self._queue.live.items() if name not in apart), None)
+            if not self._queue.live:
                 self._queue.tidy(self.damaged_file)  # whoever took the last one out had no time to
             return _loaded(self._queue, place) if place else None
 

@@ -1,7 +1,7 @@
 """Sends what waits in the journal once the daemon can be reached: in order, each made once by its operation's id, by one process at a time.
 
 What the daemon refuses for good is buried with its reason and does not hold up the rest; what it cannot do now is tried again later.
-Each is sealed right before it is sent; until this machine can, it waits.
+Each is sealed right before it is sent; until this machine can, it waits, with all that changes the same document.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_proxy.absence import LATER
-from confide_proxy.errors import BlockedError, JournalError, StateError, ToolError
+from confide_proxy.errors import BlockedError, JournalError, StateError, ToolError, UnsealableError
 from confide_proxy.journal import Entry, Journal, is_empty
 from confide_proxy.seat import LOOK_AGAIN_S, Seat
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
 """The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
+MOST_APART: Final = 256
+"""Calls that wait for keys, beyond which the others wait with them."""
 PAUSES_S: Final = (0.5, 2.0)
 """Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
 
@@ -39,11 +41,17 @@ class Asks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a replay came to: how many calls were made, how many refused for good; `why` something is left, None if nothing is."""
+    """What a replay came to: how many calls were made, how many refused for good.
+
+    Attributes:
+        why: something is left; None if nothing is.
+        is_for_keys: all that is left waits until this machine can seal.
+    """
 
     sent: int
     refused: int
     why: str | None = None
+    is_for_keys: bool = False
 
 
 class Replay:
@@ -72,7 +80,13 @@ class Replay:
 
     async def _send_all(self, link: Asks) -> Outcome:
         sent = refused = 0
-        while entry := await asyncio.to_thread(self._journal.first):
+        why = None
+        apart: set[str] = set()
+        documents: set[tuple[str, str]] = set()
+        while entry := await asyncio.to_thread(self._journal.first, apart):
+            if (entry.target, entry.path) in documents:
+                apart.add(entry.id)
+                continue
             try:
                 await self._send(entry, await self._arguments(entry, link), link)
             except TimeoutError:
@@ -86,12 +100,19 @@ class Replay:
                 continue
             except (ConnectionLost, StateError, JournalError):
                 raise
+            except UnsealableError as error:
+                why = f"{error}; {error.hint}"
+                apart.add(entry.id)
+                documents.add((entry.target, entry.path))
+                if len(apart) < MOST_APART:
+                    continue
+                return Outcome(sent, refused, why)
             except ConfideError as error:
-                # No word of the daemon's about this call: it cannot be sealed here yet, or the list of devices is not to be believed.
+                # No word of the daemon's about this call: the list of devices, say, is not to be believed.
                 return Outcome(sent, refused, f"{error}; {error.hint}" if error.hint else str(error))
             await asyncio.to_thread(self._journal.done, entry.id)
             sent += 1
-        return Outcome(sent, refused)
+        return Outcome(sent, refused, why, is_for_keys=why is not None)
 
     async def _arguments(self, entry: Entry, link: Asks) -> Mapping[str, Any]:
         """What the entry says, as it may leave. Raises as `SealedCalls.arguments`, RequestError for what may not."""

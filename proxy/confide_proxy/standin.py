@@ -47,6 +47,7 @@ class StandIn:
 
     def __init__(self, paths: Paths, config: ProxyConfig, project: Project, link: Link, sealed: SealedCalls) -> None:
         self._sealed = sealed
+        self._is_for_keys = False
         self._paths = paths
         self._config = config
         self._project = project
@@ -67,7 +68,9 @@ class StandIn:
 
     @property
     def has_queue(self) -> bool:
-        """Whether calls of this machine wait for the daemon. One system call."""
+        """Whether calls of this machine wait for the daemon, so that others come after them. One system call."""
+        if self._is_for_keys and self._sealed.keyring.keys is None:
+            return False  # what a person has to approve first may take days
         return os.path.exists(self._queue_file)  # noqa: PTH110 - at each store; no path object is made
 
     def answer(
@@ -232,11 +235,14 @@ class StandIn:
                     log.warning("what waits for the daemon could not be sent: %s", problem)
                 told = problem
             else:
+                self._is_for_keys = outcome.is_for_keys
                 if outcome.refused:
                     log.warning("the daemon refused %d queued calls; they are kept: confide queue", outcome.refused)
                 if outcome.why is None:
                     sent()
                     return
+                if outcome.is_for_keys:
+                    sent()
                 log.info("what waits for the daemon could not all be sent")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

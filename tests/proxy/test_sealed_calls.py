@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from base64 import b64decode
 from typing import Any
 
@@ -231,6 +232,14 @@ def test_the_daemon_is_asked_whether_a_note_is_sensitive(space: Space, tool: str
     space.sensitive = {"mem_x", "memory/secret.md"}
     assert space.call(tool, content="under the stone", **given)["content"].startswith("(sealed:note:")
     assert [op for op, _ in space.asked] == ["is-sensitive", "is-sensitive", "records"]
+
+
+def test_a_file_that_is_replaced_keeps_its_front_matter(space: Space) -> None:
+    space.sensitive = {"memory/secret.md"}
+    given = {"path": "memory/secret.md", "content": f"---\ntitle: Of {TOKEN}\n---\nunder the stone\n"}
+    replaced = space.call("memory_store", mode="replace", **given)["content"]
+    assert re.fullmatch(r"---\ntitle: Of \(sealed:github-token:\w+\)\n---\n\(sealed:note:\w+\)\n", replaced)
+    assert re.fullmatch(r"\(sealed:note:\w+\)\n", space.call("memory_store", **given)["content"])
 
 
 def test_a_text_is_in_clear_again_only_where_that_is_said(space: Space) -> None:

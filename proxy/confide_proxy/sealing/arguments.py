@@ -41,20 +41,27 @@ def gives_reason(value: Any) -> bool:
 
 
 def seal(
-    value: Any, sealer: Sealer, source: str = "tools", *, whole: str | None = None, is_lookup: bool = False
+    value: Any,
+    sealer: Sealer,
+    source: str = "tools",
+    *,
+    whole: str | None = None,
+    has_head: bool = False,
+    is_lookup: bool = False,
 ) -> tuple[Any, tuple[Secret, ...]]:
     """A JSON value as it goes out, and the secrets whose records the daemon must have first.
 
     Args:
         source: of `policy.SOURCES`.
         whole: the field of it that is sealed as a whole, where it is text.
+        has_head: but for the front matter that it begins with.
         is_lookup: the call changes nothing, so that what cannot be sealed is redacted.
 
     Raises:
         BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`.
         ToolError: it is nested too deep to be looked through.
     """
-    sealing = _Sealing(sealer, source, is_lookup=is_lookup)
+    sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
     sealed = sealing.value(value, (), 0, whole)
     return sealing.repeated(sealed), tuple(sealing.secrets)
 
@@ -62,8 +69,9 @@ def seal(
 class _Sealing:
     """One value's."""
 
-    def __init__(self, sealer: Sealer, source: str, *, is_lookup: bool) -> None:
+    def __init__(self, sealer: Sealer, source: str, *, has_head: bool, is_lookup: bool) -> None:
         self._sealer = sealer
+        self._has_head = has_head
         self._source = source
         self._is_lookup = is_lookup
         self._standins: dict[str, str] = {}
@@ -83,7 +91,7 @@ class _Sealing:
         sealed: dict[str, Any] = {}
         for name, item in value.items():
             if name == whole and isinstance(item, str):
-                sealed[name] = self._kept(self._sealer.seal_whole(item, self._source, is_lookup=self._is_lookup))
+                sealed[name] = self._whole(item)
                 continue
             nearest = (*beside, name) if name == "value" else (name,)
             sealed[self._text(name, ())] = self.value(item, (*nearest, *names), depth + 1)
@@ -102,6 +110,11 @@ class _Sealing:
         if isinstance(value, dict):
             return {self.repeated(name): self.repeated(item) for name, item in value.items()}
         return value
+
+    def _whole(self, text: str) -> str:
+        if self._has_head:
+            return self._kept(self._sealer.seal(text, self._source, is_sensitive=True, is_lookup=self._is_lookup))
+        return self._kept(self._sealer.seal_whole(text, self._source, is_lookup=self._is_lookup))
 
     def _text(self, text: str, names: tuple[str, ...]) -> str:
         sealed = self._kept(self._sealer.seal(text, self._source, is_lookup=self._is_lookup))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError
+from confide_proxy.catalogue import META_SAID
 from confide_proxy.errors import ToolError
 from confide_proxy.jsonrpc import MAX_LINE_BYTES, encoded
 from confide_proxy.sealing import arguments as sealed_arguments
@@ -118,7 +119,10 @@ class SealedCalls:
         if not is_whole and not sealed_arguments.gives_reason(given):
             return given, ()
         whole = CONTENT if is_whole else None
-        return sealed_arguments.seal(given, self._sealing.sealer, whole=whole, is_lookup=is_lookup)
+        # Only where it becomes the whole of a file, what looks like front matter is.
+        has_head = given.keys() <= _OF_FILES and given.get("mode") == "replace" and given.get("heading") is None
+        sealer = self._sealing.sealer
+        return sealed_arguments.seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
     def shown(self, called: Asked) -> Mapping[str, Any]:
         """The arguments as they will be, for who looks at a call that waits. May take a while. Raises as `arguments.seal`."""
@@ -131,7 +135,12 @@ class SealedCalls:
         for name, part in _said(message):
             if sealed_arguments.gives_reason(part):
                 given, _ = sealed_arguments.seal(part, self._sealing.sealer, is_lookup=True)
-                message = {**message, name: {**message[name], **given} if name == "params" else given}
+                kept = (
+                    {key: value for key, value in message[name].items() if key not in part}
+                    if isinstance(part, dict) and name == "params"
+                    else {}
+                )
+                message = {**message, name: {**kept, **given} if isinstance(given, dict) else given}
                 changed = True
         return encoded(message) if changed else line
 
@@ -141,7 +150,9 @@ class SealedCalls:
         params = message.get("params")
         if not isinstance(params, dict) or not isinstance(params.get("arguments"), dict):
             return None
-        return Asked(str(params.get("name")), params["arguments"], self._project)
+        meta = params.get("_meta")
+        said = meta.get(META_SAID) if isinstance(meta, dict) else None
+        return Asked(str(params.get("name")), params["arguments"], self._project, said)
 
     async def _is_onto_sensitive(self, link: Requests, called: Asked) -> bool:
         """Whether the daemon keeps what is to be changed as sensitive."""
@@ -167,7 +178,8 @@ def _fitting(line: bytes) -> bytes:
 
 def _is_whole(called: Asked) -> bool:
     """Whether the call itself says that its text is sensitive."""
-    return called.tool in (STORE, UPDATE) and called.arguments.get("sensitive") is True
+    # Whatever else it says there the daemon refuses; but it need not have seen the text for that.
+    return called.tool in (STORE, UPDATE) and called.arguments.get("sensitive") not in (None, False)
 
 
 def _asked_about(called: Asked) -> dict[str, Any] | None:
@@ -189,7 +201,10 @@ def _day(said: str | None) -> str:
     # Imported late, as in `jsonrpc`: only a session that stores something needs it.
     from datetime import datetime
 
-    moment = datetime.fromisoformat(said) if said else datetime.now().astimezone()
+    try:
+        moment = datetime.fromisoformat(said or "")
+    except (TypeError, ValueError):
+        moment = datetime.now().astimezone()
     return f"{moment:%Y-%m-%d}"
 
 
