@@ -12,6 +12,7 @@ import typer
 
 from confide_crypto.errors import EXIT_INPUT, ConfideError
 from confide_crypto.keys import fingerprint_words
+from confide_proxy.answers import printable
 from confide_proxy.options import AsJson, err, out, print_json
 
 if TYPE_CHECKING:
@@ -162,7 +163,8 @@ def facts(roster: Roster, device: Device) -> dict[str, Any]:
     """A device as --json shows it."""
     entry = next((each for each in roster.entries if each.device is not None and each.device.key == device.key), None)
     since = datetime.fromtimestamp(entry.time).astimezone().isoformat(timespec="seconds") if entry else ""
-    return {"name": device.name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
+    name = printable(device.name)  # it was another machine's to choose
+    return {"name": name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
 
 
 def ask(question: str, *, is_sure: bool) -> None:

@@ -104,6 +104,12 @@ class Duties:
             await asyncio.to_thread(succession.forget, self.folder)
 
 
+def are_due(folder: Path, space: str) -> bool:
+    """Whether there may be something to do in this space, by what this machine keeps. Blocks."""
+    is_inviting = bool(Invitations(folder).of(space, time.time()))
+    return is_inviting or succession.read(folder, space) is not None
+
+
 def _card_of(invitation: Invitation, joiners: tuple[requests.Joiner, ...]) -> Card | None:
     """The card of the machine that has shown the secret: the first one only."""
     for joiner in joiners:

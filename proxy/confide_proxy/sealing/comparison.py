@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+import time
+from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.errors import WithheldRosterError
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_proxy.sealing import requests
 from confide_proxy.sealing.requests import Asks, Shown
+
+if TYPE_CHECKING:
+    from confide_crypto.keys import Identity
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,34 @@ async def continued(link: Asks, known: Roster, shown: Shown) -> tuple[Roster, Sh
             raise WithheldRosterError("the newest changes to the list of devices are missing", hint=_GONE)
     _check(known, shown)
     return await asyncio.to_thread(known.extend, shown.entries), shown
+
+
+async def founded(link: Asks, identity: Identity, name: str) -> Roster | None:
+    """The beginning of a space that has no roster, with this machine as its only device; None if another one was first.
+
+    Raises:
+        RequestError, ConnectionLost, TimeoutError: from the link; `denied` where this machine may not write.
+    """
+    made, _ = await asyncio.to_thread(Roster.found, identity, name, now=int(time.time()))
+    try:
+        await requests.extend(link, made.entries[0])
+    except RequestError as error:
+        if error.code == "conflict":
+            return None
+        raise
+    return made
+
+
+def is_known(roster: Roster, pin: Pin | None, identity: Identity) -> bool:
+    """Whether there is a reason to believe a whole roster that is shown: what this machine has seen of it, or that it began it.
+
+    Raises:
+        RosterError: it is not what this machine has seen.
+    """
+    if pin is not None:
+        roster.check(pin)
+    # One's own genesis without a pin: a crash came between the daemon's answer and the pin.
+    return pin is not None or roster.entries[0].signer == identity.public_key
 
 
 def withheld() -> WithheldRosterError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -198,8 +197,7 @@ class Keyring:
 
     def _is_current(self, told: dict[str, Any]) -> bool:
         """Whether the daemon has no news, and waits for nothing that this machine has to do."""
-        from confide_proxy.sealing import succession
-        from confide_proxy.sealing.invitations import Invitations
+        from confide_proxy.sealing import chores
 
         if self.roster is None or self.keys is None:
             return False
@@ -208,8 +206,7 @@ class Keyring:
             is_same
             and not told.get("needs")
             and self._opened_by == self._machine.identity().public_key
-            and not Invitations(self._paths.rosters).of(self._space, time.time())
-            and succession.read(self._paths.rosters, self._space) is None
+            and not chores.are_due(self._paths.rosters, self._space)
         )
 
     def _take(self, roster: Roster, identity: Identity) -> None:
@@ -270,6 +267,7 @@ class Keyring:
         """Fetch the news, and believe them, or refuse."""
         from confide_crypto.sealing.roster import Roster
         from confide_proxy.sealing import comparison, requests
+        from confide_proxy.sealing.cached_roster import RosterCache
         from confide_proxy.sealing.joining import Joining
 
         identity = await self.identity()
@@ -282,20 +280,26 @@ class Keyring:
                 await asyncio.to_thread(self._enter, shown.space)
                 if self.roster is not None:
                     continue
+            seen = None if self.roster else await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
+            pin = seen.pin if seen else None
             roster: Roster | None
+            is_known = True
             if self.roster is not None:
                 roster, shown = await comparison.continued(link, self.roster, shown)
             elif shown.entries:
                 roster = await asyncio.to_thread(Roster.read, shown.entries)
+                is_known = comparison.is_known(roster, pin, identity)
+            elif pin is not None or joining.pair is not None:
+                raise comparison.withheld()
             else:
-                roster = await self._found(link, identity, is_expected=joining.pair is not None)
+                roster = await comparison.founded(link, identity, self.own_name)
                 if roster is None:
                     continue
                 shown = await requests.roster(link, 1)
             self.shown, self.custody = shown, shown.custody
             if answer is not None:
                 joining.accept(answer, roster)
-            elif not await self._is_known(roster, identity):
+            elif not is_known:
                 self._doubt(roster, identity, was_invited=joining.pair is not None)
                 await self._show_card(link, joining, roster)
                 return
@@ -306,22 +310,6 @@ class Keyring:
                 await asyncio.to_thread(joining.finish)
             return
         raise SpaceKeysError("the list of devices changes faster than it can be read", hint="try again")
-
-    async def _is_known(self, roster: Roster, identity: Identity) -> bool:
-        """Whether there is a reason to believe a roster: what this machine has seen of it, or that it began it.
-
-        Raises:
-            RosterError: it is not what this machine has seen.
-        """
-        from confide_proxy.sealing.cached_roster import RosterCache
-
-        if self.roster is not None:
-            return True
-        seen = await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
-        if seen is not None:
-            roster.check(seen.pin)
-        # Without a pin: a crash came between the daemon's answer to the genesis and the pin.
-        return seen is not None or roster.entries[0].signer == identity.public_key
 
     def _doubt(self, roster: Roster, identity: Identity, *, was_invited: bool) -> None:
         words = fingerprint_words(identity.public_key)
@@ -336,28 +324,6 @@ class Keyring:
         key = joining.identity.public_key
         if key not in roster.devices and key not in roster.removed:
             await joining.show_card(link)
-
-    async def _found(self, link: Asks, identity: Identity, *, is_expected: bool) -> Roster | None:
-        """The space's beginning, with this machine as its only device; None if another one was first.
-
-        Raises:
-            WithheldRosterError: there is one, which the daemon does not show.
-        """
-        from confide_crypto.sealing.roster import Roster
-        from confide_proxy.sealing import comparison, requests
-        from confide_proxy.sealing.cached_roster import RosterCache
-
-        seen = await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
-        if is_expected or seen is not None:
-            raise comparison.withheld()
-        made, _ = await asyncio.to_thread(Roster.found, identity, self.own_name, now=int(time.time()))
-        try:
-            await requests.extend(link, made.entries[0])
-        except RequestError as error:
-            if error.code == "conflict":
-                return None
-            raise
-        return made
 
     # What a device does
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from confide_crypto.connection import Connection
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import ConfideError, RequestError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.dialing import open_connection
 from confide_proxy.key_rotation import MachineKeys
@@ -69,6 +69,16 @@ class SpaceConnection:
             raise RequestError("unavailable", "this connection is about the devices of the space only")
         self._news.set()
         return {}
+
+
+async def await_keys(paths: Paths, config: ProxyConfig, wait_s: float) -> None:
+    """Ask to be taken in, and wait so long for a device that is connected. Whether there are keys then, the next connection says."""
+    with suppress(ConfideError, TimeoutError):
+        async with SpaceConnection(paths, config) as space, asyncio.timeout(wait_s):
+            await space.keyring.refresh(space.connection)
+            while space.keyring.keys is None:
+                await space.news(wait_s)
+                await space.keyring.refresh(space.connection)
 
 
 async def _pass_over(_message: bytes) -> None:
