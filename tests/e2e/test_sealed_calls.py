@@ -282,16 +282,24 @@ def test_what_cannot_be_sealed_yet_goes_on_waiting(daemon: Daemon, ann: Machine,
         dora.run("device", "ls")
         cable.cut()
         assert "queued" in dora.run("store", f"- push with {said.token}", "--path", "memory/log.md")
+        assert "queued" in dora.run("store", "- behind it", "--path", "memory/log.md")
+        assert "queued" in dora.run("store", "- elsewhere", "--path", "memory/other.md")
         cable.mend()
         waits = dora.run("sync", code=0)
         assert "cannot seal it yet" in waits
-        assert (dora.json("queue")["queuedOffline"], dora.json("queue")["deadLetters"]) == (1, 0)
+        assert [call["path"] for call in dora.json("queue")["calls"]] == ["memory/log.md"] * 2
+        assert (dora.project / "memory" / "other.md").read_text() == "- elsewhere\n"
+        with Wire(dora) as wire:
+            wire.open()
+            wait_until("what waits to be tried", lambda: not stored_by(wire, content="- more")["queued"])
         mine = dora.json("key", "show")["words"]
         ann.run("device", "approve", mine, "--yes")
         dora.run("device", "confirm", "--yes")
         dora.run("sync")
-        assert dora.json("queue")["queuedOffline"] == 0
-        assert "push with (sealed:github-token:" in (dora.project / "memory" / "log.md").read_text()
+        assert dora.json("queue")["calls"] == []
+        first, second = (dora.project / "memory" / "log.md").read_text().splitlines()
+        assert first.startswith("- push with (sealed:github-token:")
+        assert second == "- behind it"
         assert not in_clear(said.all, cable.captured + below(dora.home, dora.project))
 
 
