@@ -238,7 +238,9 @@ class Folder:
             return Content(text, content_hash(text), size, mtime_ns)
         if self.sealer is None or content.text == text:
             return content
-        return replace(content, is_to_be_sent=self.sealer.is_to_be_sent(path, text, restored))
+        # Without keys it would only be redacted, for all.
+        is_to_be_sent = not content.is_waiting and self.sealer.is_to_be_sent(path, text, restored)
+        return replace(content, is_to_be_sent=is_to_be_sent)
 
     def sweep(self) -> None:
         """Remove what a crash in the middle of a write has left behind. Blocks for as long as a walk does."""

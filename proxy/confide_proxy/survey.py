@@ -46,12 +46,11 @@ def entries_of(
 
 
 def is_withheld(folder: Folder, known: Confirmed | None, content: Content) -> bool:
-    """Whether a file waits for keys: others of the space have it sealed, and would have it redacted."""
-    if folder.sealer is None or known is None or not content.is_waiting:
+    """Whether a file waits for keys: others of the space have it sealed, or in clear as it once was, and would have it redacted."""
+    if folder.sealer is None or known is None or not content.is_waiting or known.is_of(content.hash):
         return False
-    from confide_proxy.sealing.file_sealer import had_keys
-
-    return had_keys(known.mark)
+    # Confirmed as it would be sealed now, it is redacted there already.
+    return known.mark != content.mark or bool(known.own)
 
 
 def check_sendable(folder: Folder, path: str, known: Confirmed | None, content: Content) -> None:

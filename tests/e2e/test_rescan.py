@@ -155,9 +155,7 @@ def test_all_that_was_stored_in_clear_is_sealed(daemon: Daemon, tmp_path: Path) 
 def test_files_in_clear_stay_and_both_machines_agree(daemon: Daemon, tmp_path: Path) -> None:
     """Neither file loses its plaintext, nor an edit that was not sent yet; nothing is merged, doubled or stored in clear again."""
     laptop, desk = joined(daemon, tmp_path, "laptop"), joined(daemon, tmp_path, "desk")
-    desk.run("device", "ls")
-    laptop.run("device", "approve", "desk", "--yes")
-    desk.run("device", "confirm", "--yes")
+    approve(laptop, desk)
     plan = f"# Plan\n\nThe pipeline runs with {token(1)} at night.\n"
     other = f"# Other\n\nThe mirror runs with {token(2)}.\n"
     laptop.write("memory/plan.md", plan)
@@ -178,6 +176,34 @@ def test_files_in_clear_stay_and_both_machines_agree(daemon: Daemon, tmp_path: P
     others = laptop.json("history", "memory/other.md")["revisions"]
     assert ([one["revision"] for one in plans], [one["revision"] for one in others]) == ([2, 1], [1])
     assert traces(daemon, 1, 2) == []
+
+
+def approve(laptop: Machine, desk: Machine) -> None:
+    desk.run("device", "ls")
+    laptop.run("device", "approve", desk.name, "--yes")
+    desk.run("device", "confirm", "--yes")
+
+
+def test_a_machine_that_waits_takes_nothing_from_the_others(daemon: Daemon, tmp_path: Path) -> None:
+    """One that had the file in clear before, and no keys yet, cannot seal it: it sends its edit when it can, and redacts nobody's file."""
+    laptop, desk = joined(daemon, tmp_path, "laptop"), joined(daemon, tmp_path, "desk")
+    plan = f"# Plan\n\nThe pipeline runs with {token(1)} at night.\n"
+    laptop.write("memory/plan.md", plan)
+    laptop.run("sync")
+    desk.run("sync")
+    for machine in (laptop, desk):
+        configure(machine)
+    assert rescanned(laptop, "--yes")["sealedTexts"] == 1
+    desk.write("memory/plan.md", plan + "\nDesk adds a line.\n")
+    assert "cannot seal" in desk.run("sync")
+    laptop.run("sync")
+    assert (laptop.project / "memory/plan.md").read_text() == plan
+    assert (desk.project / "memory/plan.md").read_text() == plan + "\nDesk adds a line.\n"
+    approve(laptop, desk)
+    for machine in (desk, laptop):
+        machine.run("sync")
+        assert (machine.project / "memory/plan.md").read_text() == plan + "\nDesk adds a line.\n"
+    assert traces(daemon, 1) == []
 
 
 def answered(machine: Machine, answer: str) -> str:

@@ -167,8 +167,3 @@ async def deposit_file(records: Deposit, link: Requests, path: str, secrets: Ite
         raise
     except ConfideError as error:
         raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
-
-
-def had_keys(mark: str) -> bool:
-    """Whether a file with this mark was sealed with the space's keys. To send it redacted would take from others what they have."""
-    return mark.startswith(_WITH_KEYS)
