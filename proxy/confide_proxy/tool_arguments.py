@@ -78,8 +78,10 @@ def _value(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
 
 def _check_text(name: str, value: str, schema: Mapping[str, Any]) -> None:
     least, most = schema.get("minLength", 0), schema.get("maxLength")
-    if len(value) < least or (least and not value.strip()):
+    if least and not value.strip():
         raise ToolError(f"'{name}' is empty")
+    if len(value) < least:
+        raise ToolError(f"'{name}' is too short: {len(value)} characters", hint=f"it has {least} at least")
     if most is not None and len(value) > most:
         raise ToolError(f"'{name}' is too long: {len(value):,} characters", hint=f"the limit is {most:,}")
     try:

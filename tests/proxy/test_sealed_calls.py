@@ -6,24 +6,25 @@ import asyncio
 import json
 import os
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
 from tests.support.secret_corpus import positives
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.sealing import placeholders
+from confide_crypto.sealing.placeholders import Placeholder
 from confide_crypto.sealing.records import Record
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.tools import secret_get as listed
+from confide_proxy.absence import Answer
 from confide_proxy.catalogue import PACKAGED, Catalogue
-from confide_proxy.errors import BlockedError, ToolError, UnsealableError
-from confide_proxy.sealing import arguments
+from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, UnsealableError
+from confide_proxy.sealing import arguments, secret_get
 from confide_proxy.sealing.calls import Asked, SealedCalls
 from confide_proxy.sealing.deposit import Deposit
 from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.sealing.secret_get import TOOL
 from confide_proxy.secrets.fingerprints import Fingerprints
 from confide_proxy.secrets.policy import Policy
 
@@ -283,12 +284,67 @@ def test_what_waits_is_shown_as_it_will_be_sealed(space: Space) -> None:
     assert Space().calls.shown(asked)["content"].startswith("(redacted:note:")
 
 
+class Vault:
+    """A daemon with one answer to `record`, and the keys of a machine, which may have to look again."""
+
+    def __init__(self, record: Any, keys: SpaceKeys | None, *, later: SpaceKeys | None = None) -> None:
+        self.keys, self._later, self._record = keys, later, record
+        self.problem = NotADeviceError("six words of this machine are here")
+
+    async def refresh(self, _link: Any) -> None:
+        self.keys = self._later or self.keys
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        assert (op, len(body["id"])) == ("record", 32)
+        assert timeout_s > 0
+        if isinstance(self._record, Exception):
+            raise self._record
+        return {"record": b64encode(self._record).decode() if isinstance(self._record, bytes) else self._record}
+
+    def get(self, named: str) -> Answer:
+        return asyncio.run(secret_get.answer({"id": named}, self, self))  # type: ignore[arg-type]
+
+
+def test_a_secret_is_opened_or_it_is_said_why_not() -> None:
+    """Whatever the daemon answers: the value that was named, or a sentence; and no epoch that this machine could have had is missed."""
+    keys = SpaceKeys.generate()
+    newer = keys.next_epoch()
+    record, other = Record.seal(newer, "token", b"tr\xc3\xa8s"), Record.seal(newer, "token", b"another")
+    name = str(Placeholder("token", record.secret_id))
+    opened = {"id": record.secret_id.hex(), "kind": "token", "value": "très"}
+    assert Vault(record.encode(), newer).get(name).structured == opened
+    assert Vault(record.encode(), newer).get(name[-33:-1]).structured == opened
+    assert Vault(record.encode(), keys, later=newer).get(name).structured == opened
+    assert Vault(record.encode(), None, later=newer).get(name).structured == opened
+    assert Vault(record.encode(), newer).get(name).text == "très"
+    damaged = record.encode()[:-1] + bytes([record.encode()[-1] ^ 1])
+    for vault, named, told in (
+        (Vault(record.encode(), None), name, "confide device approve"),
+        (Vault(record.encode(), keys), name, "epoch 2"),
+        (Vault(damaged, newer), name, "damaged"),
+        (Vault(record.encode()[:40], newer), name, "damaged"),
+        (Vault(other.encode(), newer), name, "another secret's record"),
+        (Vault(record.encode(), newer), name.replace(":token:", ":password:"), "another secret's record"),
+        (Vault("?", newer), name, "agreed form"),
+        (Vault(7, newer), name, "agreed form"),
+        (Vault(RequestError("not_found", "no"), newer), name, "no such sealed secret"),
+        (Vault(RequestError("busy", "the daemon is busy"), newer), name, "busy"),
+        (Vault(ConnectionLost(truncated=False), newer), name, "the link to the daemon broke"),
+        (Vault(TimeoutError(), newer), name, "did not answer in time"),
+        (Vault(record.encode(), newer), "x" * 40, "names no sealed secret"),
+        (Vault(record.encode(), newer), "short", "too short"),
+    ):
+        answer = vault.get(named)
+        assert answer.structured is None, told
+        assert told in answer.text, answer.text
+
+
 def test_the_tool_is_as_the_daemon_lists_it() -> None:
     wire = listed.DEFINITION.wire()
     properties = {
         name: {key: value for key, value in each.items() if key != "description"}
         for name, each in wire["inputSchema"]["properties"].items()
     }
-    assert TOOL["name"] == wire["name"]
-    assert TOOL["inputSchema"]["properties"] == properties
-    assert TOOL["inputSchema"]["required"] == wire["inputSchema"]["required"]
+    assert secret_get.TOOL["name"] == wire["name"]
+    assert secret_get.TOOL["inputSchema"]["properties"] == properties
+    assert secret_get.TOOL["inputSchema"]["required"] == wire["inputSchema"]["required"]
