@@ -12,6 +12,10 @@ from confide_proxy.sync_report import SyncReport
 AT_ONCE = 4
 _FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
 """Answers that are about one file: it is skipped and reported, and the others go on."""
+_UNAVAILABLE = "unavailable"
+"""What a file needs is away, such as the place of its sealed records: the others go on, and it is compared again."""
+_MOST_UNAVAILABLE = 64
+"""Files that are not taken now; then it is left, since nothing may be there."""
 
 Step = Callable[[str, SyncReport], Awaitable[None]]
 
@@ -28,8 +32,9 @@ class Steps:
         """Run each with its path; `progress` is told (steps done, steps in all).
 
         Raises:
-            RequestError, ConnectionLost: from the link.
+            RequestError, ConnectionLost: from the link; `unavailable`, once the others are done.
         """
+        unavailable: list[RequestError] = []
         waiting = iter(steps)
         done = 0
 
@@ -37,7 +42,12 @@ class Steps:
             nonlocal done
             for path, run in waiting:
                 async with self._slots:
-                    await _guarded(path, run, report)
+                    try:
+                        await _guarded(path, run, report)
+                    except RequestError as error:
+                        unavailable.append(error)
+                        if error.code != _UNAVAILABLE or len(unavailable) == _MOST_UNAVAILABLE:
+                            raise
                 done += 1
                 if progress:
                     progress(done, len(steps))
@@ -49,6 +59,8 @@ class Steps:
         except BaseExceptionGroup as failures:
             # All steps share one link, so they fail for one reason; the first says it.
             raise failures.exceptions[0] from None
+        if unavailable:
+            raise unavailable[0]
 
 
 async def _guarded(path: str, run: Step, report: SyncReport) -> None:

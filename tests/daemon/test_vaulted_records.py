@@ -19,12 +19,14 @@ from tests.support.damaging import KEY
 from tests.support.openbao import MOUNT, Between, OpenBao, openbao
 from tests.support.programs import NO_MODEL, SERVER_KEEPS
 from tests.support.rosters import KEYS
-from tests.support.serving import DEADLINE_S, Machine
+from tests.support.sealed_files import TOKEN, SealedMachine
+from tests.support.serving import DEADLINE_S, Machine, serving
 
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.records import MAX_VALUE, Record
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_daemon.config import DaemonConfig
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.errors import VaultError
 from confide_daemon.paths import DataFolder
@@ -34,6 +36,7 @@ from confide_daemon.sealing.vaulted import STRAY_AFTER_S, MoveResult, move
 from confide_daemon.space import IndexSettings, Space
 from confide_daemon.state import open_state
 from confide_daemon.store import health, salvage
+from confide_proxy.absence import LATER
 
 NEXT = KEYS.next_epoch()
 
@@ -217,6 +220,30 @@ async def test_what_the_vault_has_lost_holds_the_others_back_nowhere(
         newer = gone.reseal(NEXT)
         assert await space.records.put([newer]) == 1
         assert await space.records.get(gone.secret_id) == newer
+
+
+async def test_a_file_waits_on_its_machine_until_the_vault_takes_its_secret(
+    bao: OpenBao, settings: VaultConfig, tmp_path: Path
+) -> None:
+    text = f"# Deploy\n\nexport GITHUB_TOKEN={TOKEN}\n"
+    async with serving(tmp_path / "daemon", config=DaemonConfig(vault=settings)) as daemon:
+        ann = SealedMachine(tmp_path, daemon, "ann")
+        ann.write("memory/deploy.md", text)
+        ann.write("memory/plain.md", "# No secret\n")
+        async with ann.running() as laptop:
+            bao.root.sys.seal()
+            try:
+                with pytest.raises(RequestError, match="vault is sealed") as caught:
+                    await laptop.sync()
+            finally:
+                bao.unseal()
+            assert caught.value.code in LATER
+            assert list(await laptop.documents()) == ["memory/plain.md"]
+            assert bao.paths() == []
+            assert (await laptop.sync()).sent == 1
+            assert "(sealed:github-token:" in (await laptop.documents())["memory/deploy.md"]
+            assert len(bao.paths()) == 1
+        assert ann.read("memory/deploy.md") == text
 
 
 # The program

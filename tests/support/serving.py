@@ -30,6 +30,7 @@ from confide_daemon.enrollment import Rights, make_invite
 from confide_daemon.grants import Grants, Scope
 from confide_daemon.index import IndexSettings
 from confide_daemon.paths import DataFolder
+from confide_daemon.sealing.vault import Vault
 from confide_daemon.server import Daemon, Listen
 from confide_daemon.spaces import LOCK_AFTER_S, Spaces
 from confide_daemon.state import State, create, open_state
@@ -125,8 +126,10 @@ async def serving(
     create(data)
     state = open_state(data)
     handle = embedder or EmbedderHandle.ready(HashedEmbedder())
-    spaces = Spaces(state, IndexSettings(), handle, keeper=keeper, lock_after_s=lock_after_s)
-    daemon = Daemon(state, config or DaemonConfig(), spaces, timers=timers)
+    config = config or DaemonConfig()
+    vault = Vault.open(config.vault) if config.vault.url else None
+    spaces = Spaces(state, IndexSettings(), handle, keeper=keeper, lock_after_s=lock_after_s, vault=vault)
+    daemon = Daemon(state, config, spaces, timers=timers)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     run = asyncio.create_task(daemon.run(Listen("127.0.0.1", 0, idle_exit_s), on_ready=ready.set_result))
     try:
