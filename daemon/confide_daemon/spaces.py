@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
+from confide_daemon.custody.changes import Follow, KeyChanges
 from confide_daemon.custody.custodian import Custodian, sweep
-from confide_daemon.custody.custody import Custody, Keeper, KeyName
+from confide_daemon.custody.custody import Custody, Keeper
+from confide_daemon.custody.place import Place
 from confide_daemon.custody.standing import Standing, StandingFile
 from confide_daemon.embed import EmbedderHandle
-from confide_daemon.errors import JobError, LockedError, StorageError, WrongKeyError
+from confide_daemon.errors import LockedError, StorageError, WrongKeyError
 from confide_daemon.history import DELETED_DAYS
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
@@ -30,37 +32,6 @@ NO_MODEL = "none"
 # Looked through for one that is open; more are not kept.
 BREACHES = 1000
 LOCK_AFTER_S = 43_200.0
-# After a change of a key that could not be made, as on a full disk.
-RETRY_S = 60.0
-
-
-class _Place:
-    """What is known of one space while the daemon runs."""
-
-    def __init__(self, custodian: Custodian) -> None:
-        self.custodian = custodian
-        self.opening: asyncio.Task[Space] | None = None
-        self.closing: asyncio.Task[None] | None = None
-        self.changing: asyncio.Task[None] | None = None
-        self.unlocking = asyncio.Lock()
-        self.rekeying = asyncio.Lock()
-        self.is_unlocked = asyncio.Event()
-        self.users = 0
-        self.timer: asyncio.TimerHandle | None = None
-        self.locks_at: float | None = None  # seconds since 1970
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why it could not be opened the last time, if it could not."""
-        task = self.opening
-        return task.exception() if task is not None and task.done() and not task.cancelled() else None
-
-    @property
-    def space(self) -> Space | None:
-        """The space, if it is open."""
-        task = self.opening
-        is_open = task is not None and task.done() and not task.cancelled() and task.exception() is None
-        return task.result() if is_open and task is not None else None
 
 
 class Spaces:
@@ -96,11 +67,10 @@ class Spaces:
         self._embedder = embedder
         self._keeper: Keeper = keeper
         self._lock_after_s = lock_after_s
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, Place] = {}
         self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
-        self._standing = StandingFile(state.folder.standing)
-        self._telling: asyncio.Task[None] | None = None
-        self._is_told = True
+        self._standing = StandingFile(state.folder.standing, self._standings)
+        self._changes = KeyChanges(self._epoch, self.get, self._standing.changed)
         self.rosters = Rosters(state.registry)
         self.on_need: Callable[[str], None] = lambda _space_id: None
         """Told of a space whose machines should look what keys are needed."""
@@ -132,10 +102,8 @@ class Spaces:
         """
         place = self._place(space_id)
         place.users += 1
-        if place.timer is not None:
-            place.timer.cancel()
-            place.timer = place.locks_at = None
-            self._tell()
+        place.stop_timer()
+        self._standing.changed()
         try:
             yield
         finally:
@@ -175,7 +143,7 @@ class Spaces:
             except WrongKeyError:
                 place.custodian.forget()
                 raise
-        self._change_keys(space_id, place)
+        self._changes.begin(space_id, place)
 
     # What others are told
 
@@ -225,71 +193,46 @@ class Spaces:
             if not is_sound:
                 with suppress(ConfideError):
                     await self.get(space_id)
-                    self._change_keys(space_id, place)
+                    self._changes.begin(space_id, place)
 
     # Who keeps the key
 
-    async def give_to(self, space_id: str, keeper: Keeper, follow: Callable[[int, int], None]) -> Custody:
-        """Has the server or the machines keep the key from now on, as soon as that can be: how it is at the end of this.
-
-        Args:
-            follow: told how many pages are encrypted anew, and of how many.
-
-        Raises:
-            StorageError, KeyFileError: it could not be done or written down; the key that is there stays.
-        """
-        place = self._place(space_id)
-        async with place.unlocking, place.rekeying:
-            await asyncio.to_thread(place.custodian.want, keeper)
-        await self._change_now(space_id, place, follow)
-        self._tell()
+    async def give_to(self, space_id: str, keeper: Keeper, follow: Follow) -> Custody:
+        """Has the server or the machines keep the key from now on. As `KeyChanges.give_to`; machines are told if one is to bring a key."""
+        custody = await self._changes.give_to(space_id, self._place(space_id), keeper, follow)
         if self.needed_epochs(space_id):
             self.on_need(space_id)
-        return place.custodian.custody
+        return custody
 
-    async def renew(self, space_id: str, follow: Callable[[int, int], None]) -> Custody:
-        """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`.
-
-        Raises:
-            JobError: its machines keep the key.
-        """
-        place = self._place(space_id)
-        if place.custodian.custody.key.keeper == "caller":
-            hint = "what changes the devices makes a new one: confide key rotate on one of them, or confide device rm"
-            raise JobError("the machines of this space keep its key", hint=hint)
-        space = await self.get(space_id)
-        async with place.rekeying:
-            await self._rekey(space_id, place, space, place.custodian.next_generation(), follow)
-        return place.custodian.custody
+    async def renew(self, space_id: str, follow: Follow) -> Custody:
+        """Encrypts a database whose key the server keeps under its next one. As `KeyChanges.renew`."""
+        return await self._changes.renew(space_id, self._place(space_id), follow)
 
     async def close(self) -> None:
         """Finish what is being written and close all."""
         for place in self._places.values():
-            if place.timer is not None:
-                place.timer.cancel()
+            place.stop_timer()
         for space_id, place in list(self._places.items()):
             await self._shut(space_id, place)
         self._places.clear()
-        if self._telling is not None:
-            await self._telling
-        self._standing.remove()
+        await self._standing.close()
         if self._vault is not None:
             await self._vault.close()
 
-    def _place(self, space_id: str) -> _Place:
+    def _place(self, space_id: str) -> Place:
         place = self._places.get(space_id)
         if place is None:
             self._unreadable.add(space_id)
             custodian = Custodian(space_id, self._state.folder, self._state.master, new=self._keeper)
             self._unreadable.discard(space_id)
-            place = self._places[space_id] = _Place(custodian)
+            place = self._places[space_id] = Place(custodian)
         return place
 
     def _epoch(self, space_id: str) -> int:
         roster = self.rosters.current(space_id)
         return roster.epoch if roster is not None else 0
 
-    async def _open(self, space_id: str, place: _Place) -> Space:
+    async def _open(self, space_id: str, place: Place) -> Space:
         name, key = await asyncio.to_thread(place.custodian.opening_key)
         space = await Space.open(
             self._state.folder.space(space_id),
@@ -305,69 +248,34 @@ class Spaces:
             with suppress(KeyFileError):
                 await asyncio.to_thread(place.custodian.changed, name)
         place.is_unlocked.set()
-        self._tell()
+        self._standing.changed()
         return space
-
-    # Changing keys
-
-    def _change_keys(self, space_id: str, place: _Place) -> None:
-        """Changes the key beside everything else, if there is something to change."""
-        if place.changing is None or place.changing.done():
-            place.changing = asyncio.create_task(self._change_until_done(space_id, place), name="confide-rekeying")
-
-    async def _change_until_done(self, space_id: str, place: _Place) -> None:
-        while True:
-            try:
-                await self._change_now(space_id, place, lambda _done, _total: None)
-                return
-            except ConfideError as error:
-                log.warning("the key of space %s could not be changed: %s", space_id, error)
-            await asyncio.sleep(RETRY_S)
-
-    async def _change_now(self, space_id: str, place: _Place, follow: Callable[[int, int], None]) -> None:
-        async with place.rekeying:
-            epoch = await asyncio.to_thread(self._epoch, space_id)
-            target = place.custodian.target(epoch)
-            if target is not None and not place.custodian.is_locked:
-                await self._rekey(space_id, place, await self.get(space_id), target, follow)
-
-    async def _rekey(
-        self, space_id: str, place: _Place, space: Space, target: KeyName, follow: Callable[[int, int], None]
-    ) -> None:
-        custodian = place.custodian
-        key = custodian.key(target)
-        assert key is not None
-        await asyncio.to_thread(custodian.changing, target)
-        await space.rekey(key, follow=follow)
-        await asyncio.to_thread(custodian.changed, target)
-        self._tell()
-        log.info("space %s has a new key: %s %d", space_id, target.keeper, target.number)
 
     # Locking
 
-    def _lock_later(self, space_id: str, place: _Place) -> None:
+    def _lock_later(self, space_id: str, place: Place) -> None:
         is_kept_here = place.custodian.custody.key.keeper == "server"
         if place.users or place.timer is not None or place.space is None or is_kept_here:
             return
 
         def lock() -> None:
-            place.timer = place.locks_at = None
+            place.stop_timer()
             if not place.users:
                 place.closing = asyncio.create_task(self._lock(space_id, place))
 
         place.timer = asyncio.get_running_loop().call_later(self._lock_after_s, lock)
         place.locks_at = self._state.registry.clock() + self._lock_after_s
-        self._tell()
+        self._standing.changed()
 
-    async def _lock(self, space_id: str, place: _Place) -> None:
+    async def _lock(self, space_id: str, place: Place) -> None:
         try:
             await self._shut(space_id, place)
             log.info("space %s is locked: nobody has used it for %.0f s", space_id, self._lock_after_s)
         finally:
             place.closing = None
-            self._tell()
+            self._standing.changed()
 
-    async def _shut(self, space_id: str, place: _Place) -> None:
+    async def _shut(self, space_id: str, place: Place) -> None:
         """Closes the space, if it is open, and forgets its keys."""
         place.is_unlocked.clear()
         if place.changing is not None:
@@ -385,21 +293,12 @@ class Spaces:
             # One space that cannot close must not keep the others from closing.
             log.error("space %s did not close: %s", space_id, type(error).__name__)
 
-    def _tell(self) -> None:
-        """Writes down which spaces are locked, beside everything else."""
-        self._is_told = False
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._write_standings())
-
-    async def _write_standings(self) -> None:
-        while not self._is_told:
-            self._is_told = True
-            standings = {
-                space_id: Standing(self.is_locked(space_id), place.locks_at)
-                for space_id, place in self._places.items()
-                if place.custodian.custody.key.keeper == "caller"
-            }
-            await asyncio.to_thread(self._standing.write, standings)
+    def _standings(self) -> dict[str, Standing]:
+        return {
+            space_id: Standing(self.is_locked(space_id), place.locks_at)
+            for space_id, place in self._places.items()
+            if place.custodian.custody.key.keeper == "caller"
+        }
 
     @property
     def _is_without_model(self) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,27 +30,41 @@ class Standing:
 
 
 class StandingFile:
-    """The file of one daemon, from its start to its end."""
+    """The file of one daemon, from its start to its end. It is written beside everything else, and behind it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, standings: Callable[[], Mapping[str, Standing]]) -> None:
+        """`standings`: asked for what is to be written, by the ids of the spaces."""
         self._path = path
-        self._written: dict[str, Standing] = {}
+        self._standings = standings
+        self._written: Mapping[str, Standing] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._is_due = False
 
-    def write(self, standings: Mapping[str, Standing]) -> None:
-        """Writes what has changed, in under a millisecond; a disk that is full keeps nobody from working."""
-        if standings == self._written:
-            return
-        said = {space_id: [one.is_locked, one.locks_at] for space_id, one in standings.items()}
-        try:
-            write_private_file(self._path, json.dumps(said).encode(), replace=True)
-            self._written = dict(standings)
-        except KeyFileError as error:
-            log.warning("which spaces are locked could not be written down: %s", error)
+    def changed(self) -> None:
+        """Something may stand otherwise now."""
+        self._is_due = True
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
 
-    def remove(self) -> None:
+    async def close(self) -> None:
         """The daemon ends."""
+        if self._writing is not None:
+            await self._writing
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
+
+    async def _write(self) -> None:
+        while self._is_due:
+            self._is_due = False
+            standings = dict(self._standings())
+            if standings == self._written:
+                continue
+            said = {space_id: [one.is_locked, one.locks_at] for space_id, one in standings.items()}
+            try:
+                await asyncio.to_thread(write_private_file, self._path, json.dumps(said).encode(), replace=True)
+                self._written = standings
+            except KeyFileError as error:
+                log.warning("which spaces are locked could not be written down: %s", error)
 
 
 def read(path: Path) -> dict[str, Standing]:

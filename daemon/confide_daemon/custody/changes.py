@@ -1,0 +1,102 @@
+"""Changes of the keys of spaces: for a new epoch of the roster, for another keeper, or because the operator wants a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.custody.custody import Custody, Keeper, KeyName
+from confide_daemon.custody.place import Place
+from confide_daemon.errors import JobError
+from confide_daemon.space import Space
+
+log = logging.getLogger(__name__)
+
+# After a change that could not be made, as on a full disk.
+RETRY_S = 60.0
+
+Follow = Callable[[int, int], None]
+"""Told how many pages are encrypted anew, and of how many."""
+
+
+class KeyChanges:
+    """For all spaces of a daemon; each changes one key at a time."""
+
+    def __init__(
+        self, epoch: Callable[[str], int], opened: Callable[[str], Awaitable[Space]], tell: Callable[[], None]
+    ) -> None:
+        """What it needs of the spaces.
+
+        Args:
+            epoch: the newest of a space's roster, 0 where there is none; waits for the disk.
+            opened: the open space.
+            tell: is told of every change.
+        """
+        self._epoch = epoch
+        self._opened = opened
+        self._tell = tell
+
+    def begin(self, space_id: str, place: Place) -> None:
+        """Changes the key beside everything else, if there is something to change and the new one is at hand."""
+        if place.changing is None or place.changing.done():
+            place.changing = asyncio.create_task(self._change_until_done(space_id, place), name="confide-rekeying")
+
+    async def give_to(self, space_id: str, place: Place, keeper: Keeper, follow: Follow) -> Custody:
+        """Has the server or the machines keep the key from now on, as soon as that can be: how it is at the end of this.
+
+        Raises:
+            StorageError, KeyFileError: it could not be done or written down; the key that is there stays.
+        """
+        async with place.unlocking, place.rekeying:
+            await asyncio.to_thread(place.custodian.want, keeper)
+        await self._change(space_id, place, follow)
+        self._tell()
+        return place.custodian.custody
+
+    async def renew(self, space_id: str, place: Place, follow: Follow) -> Custody:
+        """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`.
+
+        Raises:
+            JobError: its machines keep the key.
+        """
+        if place.custodian.custody.key.keeper == "caller":
+            hint = "what changes the devices makes a new one: confide key rotate on one of them, or confide device rm"
+            raise JobError("the machines of this space keep its key", hint=hint)
+        space = await self._opened(space_id)
+        async with place.rekeying:
+            await self._rekey(space_id, place, space, place.custodian.next_generation(), follow)
+        return place.custodian.custody
+
+    async def _change_until_done(self, space_id: str, place: Place) -> None:
+        while True:
+            try:
+                # Meanwhile another epoch may have begun.
+                while await self._change(space_id, place, lambda _done, _total: None):
+                    pass
+                return
+            except ConfideError as error:
+                log.warning("the key of space %s could not be changed: %s", space_id, error)
+            await asyncio.sleep(RETRY_S)
+
+    async def _change(self, space_id: str, place: Place, follow: Follow) -> bool:
+        """One change, if one is due; whether it was."""
+        async with place.rekeying:
+            epoch = await asyncio.to_thread(self._epoch, space_id)
+            target = place.custodian.target(epoch)
+            if target is None or place.custodian.is_locked:
+                return False
+            await self._rekey(space_id, place, await self._opened(space_id), target, follow)
+            return True
+
+    async def _rekey(self, space_id: str, place: Place, space: Space, target: KeyName, follow: Follow) -> None:
+        custodian = place.custodian
+        key = custodian.key(target)
+        assert key is not None
+        # Both names are written down before there are two keys, so that whatever ends this leaves none unknown.
+        await asyncio.to_thread(custodian.changing, target)
+        await space.rekey(key, follow=follow)
+        await asyncio.to_thread(custodian.changed, target)
+        self._tell()
+        log.info("space %s has a new key: %s %d", space_id, target.keeper, target.number)
