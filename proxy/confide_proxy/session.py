@@ -77,6 +77,7 @@ class Session:
             self._group = group
             group.create_task(self.link.run())
             group.create_task(self._tunnel.send())
+            group.create_task(self.sealing.attend(self._look_again))
             if self._config.transcripts:
                 from confide_proxy.transcripts.stream import Transcripts  # only who asks for it pays for it
 

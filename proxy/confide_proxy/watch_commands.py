@@ -129,6 +129,7 @@ class Watch:
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self.link.run())
+            group.create_task(self.sealing.attend(self._look_again))
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
         assert self._group is not None

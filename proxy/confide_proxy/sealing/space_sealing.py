@@ -14,6 +14,8 @@ from confide_proxy.sealing.keyring import Keyring
 from confide_proxy.seat import Seat
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from confide_proxy.config import ProxyConfig
     from confide_proxy.key_rotation import MachineKeys
     from confide_proxy.paths import Paths
@@ -25,6 +27,9 @@ log = logging.getLogger(__name__)
 
 _LOOKS: Final = 2
 """At the roster, at once: one that is under way, and one behind it. A daemon may tell of news as often as it likes."""
+
+_POLL_S: Final = 2.0
+_POLL_WITH_KEYS_S: Final = 60.0
 
 
 class Sealing:
@@ -74,6 +79,20 @@ class Sealing:
             log.info("old records were not all sealed anew: %s", type(error).__name__)
         finally:
             seat.leave()
+
+    async def attend(self, look_again: Callable[[], Awaitable[None]]) -> None:
+        """Look again when a person has confirmed the space in another process of this machine: no daemon tells of that."""
+        stamp = self._stamp()
+        while True:
+            await asyncio.sleep(_POLL_S if self.keyring.keys is None else _POLL_WITH_KEYS_S)
+            known, stamp = stamp, self._stamp()
+            if stamp != known and self.keyring.keys is None:
+                await look_again()
+
+    def _stamp(self) -> int:
+        with suppress(OSError):
+            return self._paths.rosters.stat().st_mtime_ns
+        return 0
 
     async def look_again(self, link: Asks, attached: dict[str, Any] | None = None) -> None:
         """Have the news of the devices, as far as they can be had now; a connection that breaks begins with them again."""
