@@ -213,6 +213,8 @@ def test_a_sensitive_text_is_one_secret(space: Space) -> None:
     assert sent["content"].strip() == note
     assert space.opened()[note] == text.strip()
     assert TOKEN not in json.dumps(sent)
+    misspelt = space.call("memory_store", content=text, sensitive="true")
+    assert misspelt["content"] == sent["content"], "the daemon refuses it without having seen the text"
     again = space.call("memory_store", content=sent["content"], sensitive=True, title="Spare key")
     assert again["content"] == sent["content"]
     more = space.call("memory_update", id="mem_x", content=f"{note}\n\nand the fourth\n", sensitive=True)
