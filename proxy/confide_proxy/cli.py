@@ -381,10 +381,11 @@ async def _status(here: Here, project: Project) -> dict[str, Any]:
     from confide_proxy.client import Client
 
     async with Client(here.paths, here.config, project) as client:
+        # Before the call: a daemon that goes away answers what was asked, and no more.
+        unsealed = await secrets_commands.unsealed(client)
         result = await client.call("memory_status", {})
         pending = await client.pending_transcripts()
         result |= {} if pending is None else {"pendingTranscriptBytes": pending}
-        unsealed = await secrets_commands.unsealed(client)
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
         sealing = {**result.get("sealing", {}), **standing.sealing(client.sealing.keyring)}
         return {**result, "sealing": sealing, "link": {**result["link"], **standing.up(here.paths, client)}}
