@@ -178,10 +178,12 @@ class UnsealableError(ConfideError):
     exit_code = 7
 
     def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"the text holds what looks like a credential ({kind}), and this machine cannot seal it yet",
-            hint="confide device ls shows why; or leave the credential out",
-        )
+        if kind == "note":
+            problem, hint = "the text is sensitive", "confide device ls shows why"
+        else:
+            problem = f"the text holds what looks like a credential ({kind})"
+            hint = "confide device ls shows why; or leave the credential out"
+        super().__init__(f"{problem}, and this machine cannot seal it yet", hint=hint)
         self.kind = kind
 
 

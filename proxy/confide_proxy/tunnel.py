@@ -2,8 +2,9 @@
 
 A tunnel, not a second MCP server. It acts in these cases only: what `catalogue` answers while the link is down (and `initialize` and
 `server/discover` always, since the client asks before there can be a link); calls that meet a link that is down, which `standin` answers;
-calls that change something, which get the id by which they are made once however often they are sent; and the client's own
-`initialize` and subscriptions, replayed unseen to each new daemon session. Everything else passes as it came.
+calls that change something, which get the id by which they are made once however often they are sent; the client's own
+`initialize` and subscriptions, replayed unseen to each new daemon session; and credentials in what the agent says, which are sealed on
+the way up (`sealing.calls`). Everything else passes as it came, and what comes back is passed on as it is: nothing is opened in it.
 """
 
 from __future__ import annotations
