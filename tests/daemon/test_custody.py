@@ -256,7 +256,10 @@ async def test_who_may_only_read_cannot_choose_a_key(tmp_path: Path) -> None:
             await other.request("unlock", {"keys": {"2": made_up}})
             assert (await machine.request("roster", {"from": 0}))["needs"] == [2]
     async with serving(data) as daemon, await connected(daemon, reader) as other:
-        assert await device.unlock(other, 1) is False
+        made_up = base64.b64encode(secrets.token_bytes(32)).decode()
+        await refused(other, "unlock", {"keys": {"1": made_up}}, "invalid")
+        assert await device.unlock(other) is False
+        assert (await other.request("roster", {"from": 0}))["needs"] == [2]
 
 
 def test_the_master_key_may_come_from_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,29 +73,29 @@ class Custodian:
             StorageError: the database cannot be looked at.
             KeyFileError: a new space cannot be written down.
         """
-        provable = {name.number for name in self._custody.names} if self._database.exists() else set()
-        needed = {
-            number: keys[number]
-            for number in self.needs(epoch)
-            if number in keys and (may_change or number in provable)
-        }
+        needed = {number: keys[number] for number in self.needs(epoch) if number in keys}
         if any(len(key) != KEY_BYTES for key in needed.values()):
             raise WrongKeyError("a key of a database has 32 bytes")
-        before, self._held = self._held, {**self._held, **needed}
-        if is_open or not needed:
-            return
-        if not self._database.exists():
-            if epoch in needed and self._custody.key.keeper == "caller":
+        exists = self._database.exists()
+        if not may_change:
+            offered = needed
+            needed = {number: key for number, key in offered.items() if exists and _opens(self._database, key)}
+            if exists and offered and not needed and not is_open:
+                raise _wrong()
+        if is_open or not exists:
+            self._held = {**self._held, **needed}
+            if not exists and epoch in needed and self._custody.key.keeper == "caller":
                 self._write(replace(self._custody, key=KeyName("caller", epoch), following=None))
             return
+        before, self._held = self._held, {**self._held, **needed}
         names = self._custody.names
         known = [key for name in names if (key := self.key(name)) is not None]
-        if len(known) == len(names) and not any(_opens(self._database, key) for key in known):
-            self._held = before
-            raise WrongKeyError(
-                "this is not the key of the space's database",
-                hint="another machine of the space may have the right one; or the file was damaged or replaced",
-            )
+        if any(_opens(self._database, key) for key in known):
+            return
+        # What opens nothing is not held: it would never be asked for again.
+        self._held = before
+        if len(known) == len(names):
+            raise _wrong()
 
     def opening_key(self) -> tuple[KeyName, bytes]:
         """The key that opens the database, or that a new one is made with, and its name. Disk.
@@ -146,13 +146,12 @@ class Custodian:
         """The database is encrypted with that key, and nothing else. Disk. Raises KeyFileError."""
         wanted = self._custody.wanted if self._custody.wanted != name.keeper else None
         self._write(replace(self._custody, key=name, following=None, wanted=wanted))
-        outdated = [number for number in self._held if name.keeper == "server" or number < name.number]
-        for number in outdated:
-            del self._held[number]
+        kept = self._held.items() if name.keeper == "caller" else ()
+        self._held = {number: key for number, key in kept if number >= name.number}
 
     def forget(self) -> None:
         """The keys that machines have handed over."""
-        self._held.clear()
+        self._held = {}
 
     def _following(self, epoch: int) -> int:
         """The epoch under whose key the database should be and is not; 0 if there is none."""
@@ -181,3 +180,10 @@ def _opens(database: Path, key: bytes) -> bool:
     except WrongKeyError:
         return False
     return True
+
+
+def _wrong() -> WrongKeyError:
+    return WrongKeyError(
+        "this is not the key of the space's database",
+        hint="another machine of the space may have the right one; or the file was damaged or replaced",
+    )

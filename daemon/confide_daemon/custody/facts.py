@@ -9,6 +9,7 @@ from typing import Any
 from confide_daemon.custody import standing
 from confide_daemon.custody.custody import Custody, Keeper, KeyName
 from confide_daemon.sealing.rosters import Rosters
+from confide_daemon.sealing.unsealed import UnsealedCounts
 from confide_daemon.state import State
 
 
@@ -24,6 +25,7 @@ class SpaceFacts:
         devices: how many are on the roster, recovery codes included.
         is_locked: whether a machine has to bring the key before it can be used.
         is_changing: whether the key is being changed, or was when the daemon ended.
+        unsealed: credentials that a machine has last seen stored in clear; None where nobody has looked.
         locks_at: when the key will be forgotten if nobody comes, seconds since 1970; None while somebody is connected, or nobody has it.
     """
 
@@ -34,6 +36,7 @@ class SpaceFacts:
     devices: int
     is_locked: bool
     is_changing: bool
+    unsealed: int | None
     locks_at: float | None
 
     def to_json(self) -> dict[str, Any]:
@@ -47,6 +50,7 @@ class SpaceFacts:
             "locked": self.is_locked,
             "changing": self.is_changing,
             "locksAt": self.locks_at,
+            "unsealed": self.unsealed,
         }
 
     def __str__(self) -> str:
@@ -63,6 +67,8 @@ class SpaceFacts:
         if self.is_changing:
             said += "; being changed"
         said += f"; {self.devices} devices in epoch {self.epoch}" if self.epoch else "; no devices yet"
+        if self.unsealed:
+            said += f"; {self.unsealed} credentials in clear"
         return said
 
 
@@ -75,7 +81,7 @@ def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
     Raises:
         StorageError, KeyFileError: what says who keeps a key, or the list of devices, cannot be read.
     """
-    rosters = Rosters(state.registry)
+    rosters, counts = Rosters(state.registry), UnsealedCounts(state.registry)
     folder = state.folder
     standings = standing.read(folder.standing) if is_served else {}
     found = {}
@@ -84,6 +90,7 @@ def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
         custody = written or Custody(KeyName("server", 0))
         roster = rosters.current(space_id)
         stands = standings.get(space_id)
+        counted = counts.of(space_id)
         found[name] = SpaceFacts(
             custody=custody.key.keeper if written or folder.space(space_id).exists() else None,
             wanted=custody.wanted,
@@ -92,6 +99,7 @@ def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
             devices=len(roster.devices) if roster is not None else 0,
             is_locked=custody.key.keeper == "caller" and (stands is None or stands.is_locked),
             is_changing=custody.following is not None,
+            unsealed=counted.findings if counted is not None else None,
             locks_at=stands.locks_at if stands is not None and not stands.is_locked else None,
         )
     return found
