@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,6 +34,8 @@ def run(
     Raises:
         ConfideError: what keeps the daemon from serving.
     """
+    # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if on_demand:
         create(folder)
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from confide_daemon.custody import rekeying as custody_rekeying
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.errors import StorageError, WrongKeyError
@@ -41,6 +42,7 @@ async def fill(space: Space, count: int) -> None:
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a small database has many."""
     monkeypatch.setattr(rekeying, "STEP_PAGES", 16)
+    monkeypatch.setattr(custody_rekeying, "LAST_PAGES", 16)
 
 
 async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ async def test_the_copy_is_private_and_unreadable_from_its_first_byte(tmp_path: 
 
     try:
         space = await open_space(path, OLD)
-        await fill(space, 3)
+        await fill(space, 20)  # more than SQLite keeps in memory of the copy
         await space.rekey(NEW, follow=follow)
     finally:
         os.umask(old)

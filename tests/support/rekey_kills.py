@@ -25,6 +25,7 @@ from typing import Any
 from confide_crypto.keys import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_daemon.custody import rekeying as custody_rekeying
 from confide_daemon.custody.custody import Keeper
 from confide_daemon.embed import EmbedderHandle
 from confide_daemon.grants import Grants
@@ -131,7 +132,7 @@ async def change(root: Path, keeper: Keeper, point: int, told: int) -> None:
     async with opened(root, keeper) as (spaces, space_id, space):
         writing = asyncio.create_task(write(space))
         await asyncio.sleep(0)
-        rekeying.STEP_PAGES = 64  # a small database of several slices
+        rekeying.STEP_PAGES = custody_rekeying.LAST_PAGES = 64  # a small database of several slices
         Killing(point)
         if keeper == "server":
             await spaces.renew(space_id, lambda _done, _total: None)

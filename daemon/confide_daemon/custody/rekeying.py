@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.store import Store
 from confide_daemon.threads import StoreThreads
+
+LAST_PAGES: Final = 512
+"""So few are copied in one go with the swap: some 20 ms of the writer."""
 
 
 async def change_key(threads: StoreThreads, key: bytes, follow: Callable[[int, int], None]) -> None:
@@ -23,20 +28,25 @@ async def change_key(threads: StoreThreads, key: bytes, follow: Callable[[int, i
         StorageError: no room, a disk that fails, or another process that reads the file.
     """
 
-    def finished(store: Store) -> bool:
-        # In one go with the last pages: what came between the copy and the swap would be lost.
+    def is_nearly_done(store: Store) -> bool:
         left, total = store.step_rekeying()
         follow(total - left, total)
-        if left:
-            return False
+        return left <= LAST_PAGES
+
+    def finish(store: Store) -> None:
+        # In one go: what came between the copy and the swap would be lost.
+        while store.step_rekeying()[0]:
+            pass
         store.finish_rekeying()
         threads.alone(store.swap_rekeyed)
-        return True
 
     try:
-        await threads.maintain(lambda store: store.begin_rekeying(key))
-        while not await threads.maintain(finished):
+        sync = await threads.maintain(lambda store: store.begin_rekeying(key))
+        while not await threads.maintain(is_nearly_done):
             pass
+        # Beside the writer, so that nobody waits for the disk to take all of it.
+        await asyncio.to_thread(sync)
+        await threads.maintain(finish)
     except BaseException:
         with contextlib.suppress(ConfideError):
             await threads.maintain(lambda store: store.abandon_rekeying())

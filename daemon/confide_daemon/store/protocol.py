@@ -5,7 +5,7 @@ A `Store` is one connection: used by one thread at a time. A space has one that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -353,8 +353,11 @@ class Store(Protocol):
     def swap_copy(self) -> None:
         """Goes on with that copy, which nobody has written to since. No other connection may be open."""
 
-    def begin_rekeying(self, key: bytes) -> None:
-        """Begins to copy the database under another key (32 bytes). Raises StorageError where there is no room for it."""
+    def begin_rekeying(self, key: bytes) -> Callable[[], None]:
+        """Begins to copy the database under another key (32 bytes). Raises StorageError where there is no room for it.
+
+        What it returns brings to the disk what is copied so far; any thread may call it.
+        """
 
     def step_rekeying(self) -> tuple[int, int]:
         """Copies some pages, about 1 MiB: how many are left, and of how many. Others may write between two steps."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,10 +87,11 @@ class SqliteUpkeep:
         """What the file is encrypted with now."""
         return self._key
 
-    def begin_rekeying(self, key: bytes) -> None:
+    def begin_rekeying(self, key: bytes) -> Callable[[], None]:
         """Begins to copy the database under another key."""
         self.abandon_rekeying()
         self._rekeying = rekeying.Rekeying(self._db, self._path, key)
+        return self._rekeying.sync
 
     def step_rekeying(self) -> tuple[int, int]:
         """Copies some pages: how many are left, and of how many."""
