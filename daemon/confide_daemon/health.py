@@ -17,7 +17,7 @@ from confide_daemon.custody.custodian import Custodian
 from confide_daemon.custody.facts import facts_of
 from confide_daemon.errors import DamagedError, LockedError
 from confide_daemon.paths import Paths
-from confide_daemon.sealing.stored_texts import Unsealed, unsealed
+from confide_daemon.sealing.unsealed import UnsealedCounts
 from confide_daemon.sealing.vault import try_out
 from confide_daemon.search import iso
 from confide_daemon.state import State, open_state
@@ -122,6 +122,7 @@ def examine(
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
             checks += _database(found, name, space_id)
+            checks += _credentials(found, name, space_id)
     if checks[0].is_ok:
         follow("trying the embedding model", 0, 0)
         checks += _models(found)
@@ -145,7 +146,7 @@ def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
     try:
         facts_now = facts_of(state, is_served=answers(found.data.address))[name]
         _, key = Custodian(space_id, found.data, state.master).opening_key()
-        wrong, in_clear = inspect(found.data.space(space_id), key)
+        wrong = inspect(found.data.space(space_id), key)
     except LockedError:
         # The daemon looks after it by itself while it is unlocked; nobody else has the key.
         yield Check(f"{what}: {facts_now}")
@@ -164,14 +165,22 @@ def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
         yield Check(what, ", ".join(f"{count} {breach}" for breach, count in sorted(wrong.items())), hint)
     else:
         yield Check(what)
-    if in_clear is not None:
-        # The daemon knows no rules: it tells what a machine has seen.
-        problem = f"{in_clear.findings} stored in clear, seen {iso(in_clear.seen_at)}" if in_clear.findings else None
+
+
+def _credentials(found: Paths, name: str, space_id: str) -> Iterator[Check]:
+    """What a machine has last seen stored in clear: the daemon knows no rules. Nothing where nobody has looked."""
+    state = open_state(found.data)
+    try:
+        counted = UnsealedCounts(state.registry).of(space_id)
+    finally:
+        state.close()
+    if counted is not None:
+        problem = f"{counted.findings} stored in clear, seen {iso(counted.seen_at)}" if counted.findings else None
         yield Check(f"credentials of {name}", problem, UNSEALED_HINT if problem else None)
 
 
-def inspect(path: Path, key: bytes) -> tuple[Counter[str], Unsealed | None]:
-    """Everything that is wrong with a space's database: how many of what; and what a machine has last seen unsealed in it. Reads only.
+def inspect(path: Path, key: bytes) -> Counter[str]:
+    """Everything that is wrong with a space's database: how many of what. Reads only.
 
     Raises:
         StorageError: it cannot be opened.
@@ -181,14 +190,14 @@ def inspect(path: Path, key: bytes) -> tuple[Counter[str], Unsealed | None]:
     try:
         wrong: Counter[str] = Counter()
         if store.schema_version() < migrations()[-1][0]:
-            return wrong, None  # of an older version: it is upgraded when it is opened, and looked at then
+            return wrong  # of an older version: it is upgraded when it is opened, and looked at then
         for found in store.examine():
             for breach in found:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
         for breach in store.breaches(limit=BREACHES):
             if breach.healed_at is None and breach.what in LOSSES:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
-        return wrong, unsealed(store)
+        return wrong
     finally:
         store.close()
 

@@ -113,7 +113,16 @@ _KEY_JOBS = f"DROP TABLE jobs;{_JOBS}".replace(
     "'reembed')", "'reembed', 'rekey', 'to-caller', 'to-server', 'to-vault', 'from-vault')"
 )
 
-STEPS = (_FIRST, _RIGHTS, _JOBS, _SEALING, _KEY_JOBS)
+# Credentials that a machine has seen stored in clear; no row: nobody has looked.
+_UNSEALED = """
+CREATE TABLE unsealed (
+  space TEXT PRIMARY KEY REFERENCES spaces (id),
+  findings INTEGER NOT NULL,
+  seen_at REAL NOT NULL
+) STRICT;
+"""
+
+STEPS = (_FIRST, _RIGHTS, _JOBS, _SEALING, _KEY_JOBS, _UNSEALED)
 VERSION = len(STEPS)
 
 

@@ -122,7 +122,7 @@ class Space:
         )
         self.notes = Notes(threads, writer, self._change)
         self.deduplication = Deduplication(threads, self.notes)
-        self.stored_texts = StoredTexts(threads, settings, clock, self._indexer.wake, self._searcher.forget_texts)
+        self.stored_texts = StoredTexts(threads, settings, self._indexer.wake, self._searcher.forget_texts)
         self.upkeep = Upkeep(
             threads,
             damage,

@@ -11,6 +11,7 @@ from confide_daemon.registry import Registry
 from confide_daemon.sealing.custody import CustodyFacts
 from confide_daemon.sealing.pairings import Pairings
 from confide_daemon.sealing.rosters import Rosters
+from confide_daemon.sealing.unsealed import UnsealedCounts
 
 
 class Follower(Protocol):
@@ -28,6 +29,7 @@ class RosterDesk:
         self.rosters = rosters
         self.pairings = Pairings(registry)
         self.invites = Invites(registry)
+        self.unsealed = UnsealedCounts(registry)
         self.custody = custody
         self._registry = registry
         self._followers: dict[str, set[Follower]] = {}

@@ -6,8 +6,10 @@ that is not.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import time
 import zlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -17,6 +19,7 @@ from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon.documents import SOURCES, check_text
 from confide_daemon.exchange import HASH_CHARS, Operation
 from confide_daemon.grants import Grants
+from confide_daemon.sealing.unsealed import Unsealed, UnsealedCounts
 from confide_daemon.search import iso
 from confide_daemon.space import Space
 from confide_daemon.store.rows import StoredText
@@ -28,9 +31,10 @@ _MOST: Final = 2**53
 class RescanRequests:
     """One connection's. None of them names a project."""
 
-    def __init__(self, space: Space, grants: Callable[[], Grants]) -> None:
-        """`grants` is asked at each step."""
+    def __init__(self, space: Space, grants: Callable[[], Grants], counts: UnsealedCounts) -> None:
+        """`grants` is asked at each step; `counts` keeps what machines have counted."""
         self._space = space
+        self._counts = counts
         self._grants = grants
         self.operations: dict[str, Operation] = {
             "stored-texts": self._stored_texts,
@@ -76,12 +80,13 @@ class RescanRequests:
 
     async def _unsealed(self, body: dict[str, Any]) -> dict[str, Any]:
         self._grants().require_every_project("the count of what is not sealed")
-        if body.get("findings") is None:
-            found = await self._space.stored_texts.unsealed()
-        else:
+        space_id = self._space.space_id
+        if body.get("findings") is not None:
             self._require_all()
-            found = await self._space.stored_texts.note_unsealed(_number(body, "findings"))
-        is_due = found is None and await self._space.stored_texts.is_due()
+            counted = Unsealed(_number(body, "findings"), time.time())
+            await asyncio.to_thread(self._counts.keep, space_id, counted)
+        found = await asyncio.to_thread(self._counts.of, space_id)
+        is_due = found is None and await self._space.stored_texts.is_older_than_sealing()
         return {
             "findings": found.findings if found else None,
             "seenAt": iso(found.seen_at) if found else None,

@@ -29,10 +29,8 @@ log = logging.getLogger(__name__)
 PAGE_BYTES: Final = 3 * 1024 * 1024
 """Of packed texts in one page, if it is not a single larger one; base64 makes four thirds of it."""
 PAGE_TEXTS: Final = 2000
-# Marks of the upkeep's kind: numbers by name.
 UNERASED: Final = "unerased"
-UNSEALED: Final = "unsealed"
-UNSEALED_AT: Final = "unsealed_at"
+"""A mark: texts were replaced since the file was last cleaned."""
 # Another process may read the file for a moment, as confided doctor does.
 _TRIES: Final = 3
 _PAUSE_S: Final = 2.0
@@ -67,14 +65,6 @@ class Erased:
     damaged_copies: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unsealed:
-    """What a machine has last counted: credentials that stand here in clear, and when (seconds since 1970)."""
-
-    findings: int
-    seen_at: float
-
-
 class StoredTexts:
     """Those of one space."""
 
@@ -82,20 +72,17 @@ class StoredTexts:
         self,
         threads: StoreThreads,
         settings: IndexSettings,
-        clock: Callable[[], float],
         wake: Callable[[], None],
         forget_texts: Callable[[], None],
     ) -> None:
         """What it needs of its space.
 
         Args:
-            clock: seconds since 1970.
             wake: tells the indexing that there are new pieces.
             forget_texts: has searches keep no text in memory.
         """
         self._threads = threads
         self._settings = settings
-        self._clock = clock
         self._wake = wake
         self._forget_texts = forget_texts
 
@@ -191,32 +178,9 @@ class StoredTexts:
                 )
             await asyncio.sleep(_PAUSE_S)
 
-    async def note_unsealed(self, findings: int) -> Unsealed:
-        """Keeps what a machine has counted."""
-        now = self._clock()
-
-        def work(store: Store) -> None:
-            with store.writing_derived():
-                store.set_mark(UNSEALED, findings)
-                store.set_mark(UNSEALED_AT, now)
-
-        await self._threads.write(work)
-        return Unsealed(findings, now)
-
-    async def unsealed(self) -> Unsealed | None:
-        """What was last counted; None where nobody ever has."""
-        return await self._threads.read(unsealed)
-
-    async def is_due(self) -> bool:
-        """Whether nobody has looked yet, and there are texts from before anything was sealed here."""
-        return await self._threads.read(lambda store: unsealed(store) is None and store.is_older_than_sealing())
-
-
-def unsealed(store: Store) -> Unsealed | None:
-    """What a machine has last counted; None where none ever has."""
-    with store.reading():
-        seen_at = store.mark(UNSEALED_AT)
-        return Unsealed(int(store.mark(UNSEALED)), seen_at) if seen_at else None
+    async def is_older_than_sealing(self) -> bool:
+        """Whether there are texts from before anything was sealed here."""
+        return await self._threads.read(lambda store: store.is_older_than_sealing())
 
 
 def _merging(begin: bool) -> Callable[[Store], bool]:
