@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -24,6 +25,7 @@ from confide_crypto.sealing.errors import SealingError
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.sealing.wraps import WrapKey
+from confide_proxy import joined
 from confide_proxy.device_commands import remover
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
 from confide_proxy.sealing import succession
@@ -321,6 +323,47 @@ async def test_a_key_that_changes_stays_one_device(daemon: Serving, tmp_path: Pa
         assert after.keys is not None
         assert after.keys.key(1) == (space.keys and space.keys.key(1))
         assert succession.read(ann.paths.rosters, space.space) is None
+
+
+async def test_a_space_that_is_full_goes_on_without_the_one_too_many(daemon: Serving, tmp_path: Path) -> None:
+    """The machine that invited it seals as before."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    keyring = ann.keyring()
+    async with ann.connected() as link:
+        for number in range(1, entries.MAX_DEVICES):
+            card = entries.Card.of(Identity(bytes([number]) * 32))
+
+            def make(roster: Roster, keys: SpaceKeys | None, device: entries.Device) -> Roster | None:
+                assert keys is not None
+                return roster.add(ann.identity, device, keys, now=1)
+
+            await keyring.extend(link, functools.partial(make, device=entries.Device(card, f"d{number}")))
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    await bob.visit()
+    again = await ann.visit()
+    assert again.keys == space.keys
+    assert again.problem is None
+    assert (await bob.visit()).keys is None
+
+
+async def test_a_lock_in_another_space_than_the_last_one_is_no_hindrance(daemon: Serving, tmp_path: Path) -> None:
+    """What was loaded while the daemon was away is of the space that the machine has left."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    for device in (bob, ann, bob):
+        await device.visit()
+    bob.paths.identity.unlink()
+    daemon.enroll("bob-elsewhere", space="elsewhere").save(bob.paths.identity)
+    joined.save(bob.paths.link, joined.Joined(daemon.url, bytes(32)))
+    keyring = bob.keyring()
+    keyring.load()
+    async with bob.connected() as link:
+        await keyring.unlock(link)
+    assert keyring.keys is not None
+    assert keyring.roster is not None
+    assert keyring.roster.space != (space.roster and space.roster.space)
 
 
 async def test_keys_of_another_space_are_not_taken_for_this_one_while_the_daemon_is_away(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confide_crypto.sealing.entries import Card, Device
-from confide_crypto.sealing.errors import PairingError, WrongDeviceError
+from confide_crypto.sealing.errors import PairingError, RosterError
 from confide_proxy.sealing import requests, succession
 from confide_proxy.sealing.invitations import Invitation, Invitations
 
@@ -66,13 +66,13 @@ class Duties:
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
             if card is None or keys is None or card.key in roster.devices:
                 return None
-            return roster.add(self.identity, Device(card, invitation.name), keys, now=int(time.time()))
+            try:
+                return roster.add(self.identity, Device(card, invitation.name), keys, now=int(time.time()))
+            except RosterError as error:  # it was removed, or there is no room: no reason for this machine not to seal
+                log.warning("a device that this machine has invited cannot be added: %s", error)
+                return None
 
-        try:
-            roster = await self.extend(self.link, make)
-        except WrongDeviceError:  # it was here before, and was removed
-            await asyncio.to_thread(invitations.forget, invitation)
-            return
+        roster = await self.extend(self.link, make)
         added = roster.devices.get(invitation.card_key)
         if added is not None:
             answer = invitation.pair.answer(added.card, roster)

@@ -189,9 +189,8 @@ class Keyring:
         cache = RosterCache(self._paths.rosters)
         seen = cache.read(space)
         self._space = space
-        cache.use(
-            space
-        )  # also of one that is new: the keys of another space must not be taken for its own while the daemon is away
+        # Also of one that is new: while the daemon is away, the keys of another space must not be taken for its own.
+        cache.use(space)
         if seen is not None and seen.roster is not None:
             self._take(seen.roster, self._machine.identity())
 
@@ -275,10 +274,11 @@ class Keyring:
         # Before the roster is read, which the answer must not be ahead of.
         answer = await joining.ask(link)
         for _ in range(TRIES):
-            shown = await requests.roster(link, len(self.roster.entries) if self.roster else 0)
+            since = len(self.roster.entries) if self.roster else 0
+            shown = await requests.roster(link, since)
             if shown.space != self._space:
                 await asyncio.to_thread(self._enter, shown.space)
-                if self.roster is not None:
+                if since != (len(self.roster.entries) if self.roster else 0):
                     continue
             seen = None if self.roster else await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
             pin = seen.pin if seen else None
@@ -309,7 +309,7 @@ class Keyring:
             elif joining.pair is not None:
                 await asyncio.to_thread(joining.finish)
             return
-        raise SpaceKeysError("the list of devices changes faster than it can be read", hint="try again")
+        raise _too_fast()
 
     def _doubt(self, roster: Roster, identity: Identity, *, was_invited: bool) -> None:
         words = fingerprint_words(identity.public_key)
@@ -330,7 +330,7 @@ class Keyring:
     async def _extend(self, link: Asks, make: Make) -> Roster:
         from confide_proxy.sealing import requests
 
-        for tries_left in reversed(range(TRIES)):
+        for _ in range(TRIES):
             roster = self.roster
             if roster is None:
                 raise self.problem or _unknown()
@@ -340,13 +340,13 @@ class Keyring:
             try:
                 await requests.extend(link, made.entries[-1])
             except RequestError as error:
-                if error.code != "conflict" or not tries_left:
+                if error.code != "conflict":
                     raise
                 await self._look(link)
             else:
                 await self._believe(made)
                 return made
-        raise AssertionError
+        raise _too_fast()
 
     async def _hand_over(self, link: Asks) -> None:
         """Give the daemon the database keys that it wants, where the devices keep them."""
@@ -358,6 +358,10 @@ class Keyring:
         wanted = {epoch: keys.database_key(epoch) for epoch in shown.needs if epoch <= keys.epoch}
         if wanted:
             self.shown = replace(shown, is_locked=await requests.unlock(link, wanted), needs=())
+
+
+def _too_fast() -> SpaceKeysError:
+    return SpaceKeysError("the list of devices changes faster than it can be read", hint="try again")
 
 
 def _unknown() -> SpaceKeysError:
