@@ -67,6 +67,7 @@ class Secrets:
         self.title = "glpat-" + secrets.token_hex(10)
         self.tag = "npm_" + secrets.token_hex(18)
         self.password = f"Zq81-{secrets.token_hex(4)}!x"
+        self.bare = f"Vx27-{secrets.token_hex(3)}-kT"
         self.queried = "ghp_" + secrets.token_hex(18)
         self.note = f"the spare walrus key lies under stone {secrets.token_hex(4)}"
 
@@ -134,12 +135,15 @@ async def test_a_secret_is_sealed_found_and_opened(
             tags=["ci", said.tag],
             metadata={"registry": {"password": said.password}},
         )
-        await told(client, "memory_store", content=f"- again {said.token}", path="memory/log.md")
+        log = f"- again {said.token}\n- the new db password: {said.bare}"
+        await told(client, "memory_store", content=log, path="memory/log.md")
         got = await told(client, "memory_get", id=note["id"])
         assert not in_clear(said.all, json.dumps(got))
         assert len(set(PLACEHOLDER.findall(json.dumps(got)))) == 4
         hits = (await told(client, "memory_search", query=said.token))["results"]
         assert {hit["path"] for hit in hits[:2]} == {note["path"], "memory/log.md"}
+        alone = await told(client, "memory_search", query=f"{said.bare}?")
+        assert alone["results"][0]["path"] == "memory/log.md", "nothing in the question says that it is a password"
         await client.call_tool("memory_search", {"query": f"who uses {said.queried}"})
         (placeholder,) = PLACEHOLDER.findall(got["content"])
         assert await told(client, "secret_get", id=placeholder) == {

@@ -39,6 +39,7 @@ class Space:
 
     def __init__(self, keys: SpaceKeys | None = None, **policy: Any) -> None:
         self.keys = keys
+        self.keyring = self
         self.sealer = Sealer(Policy(**policy), lambda: self.keys, lambda: PRINTS)
         self.deposit = Deposit(self)
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -51,6 +52,10 @@ class Space:
     async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
         assert timeout_s > 0
         self.asked.append((op, body))
+        if op == "record":
+            if body["id"] not in {standin[-33:-1] for standin in self.opened()}:
+                raise RequestError("not_found", "there is no such record")
+            return {"record": "any"}
         if op == "is-sensitive":
             return {"sensitive": (body.get("id") or body["path"]) in self.sensitive}
         if self.refusal:
@@ -162,6 +167,26 @@ def test_who_only_asks_leaves_nothing(space: Space) -> None:
     )
     assert TOKEN not in json.dumps([read, asked, completed])
     assert asked["params"] == {"name": "recall", "arguments": {"topic": f"token {standin}"}}
+    assert not space.asked
+
+
+@pytest.mark.parametrize("how", ["{}", "where is {} used?", "is it '{}'?", "we changed {}."])
+def test_a_password_alone_in_a_question_is_known_by_its_name(space: Space, how: str) -> None:
+    """Nothing there says what it is, so the daemon is asked for it by a name that tells it nothing."""
+    asked = how.format("Xk29-vvQz1!")
+    assert space.call("memory_search", query=asked) == {"query": asked}
+    space.call("memory_store", content="db password: Xk29-vvQz1!\n", title="t")
+    (standin,) = space.opened()
+    assert space.call("memory_search", query=asked) == {"query": how.format(standin)}
+    assert {op for op, _ in space.asked} == {"record", "records"}
+    assert "Xk29" not in json.dumps(space.asked)
+
+
+@pytest.mark.parametrize(
+    "query", ["what was decided on 2026-11-21 about v1.2.3-4", "who maintains the deployment", "x" * 15]
+)
+def test_an_ordinary_question_is_not_asked_about(space: Space, query: str) -> None:
+    assert space.call("memory_search", query=query) == {"query": query}
     assert not space.asked
 
 

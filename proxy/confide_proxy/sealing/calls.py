@@ -15,6 +15,7 @@ from confide_proxy.catalogue import META_SAID
 from confide_proxy.errors import ToolError
 from confide_proxy.jsonrpc import MAX_LINE_BYTES, encoded
 from confide_proxy.sealing import arguments as sealed_arguments
+from confide_proxy.sealing import recognition
 
 if TYPE_CHECKING:
     from confide_proxy.catalogue import Catalogue
@@ -29,6 +30,7 @@ ASK_DEADLINE_S: Final = 5.0
 STORE: Final = "memory_store"
 UPDATE: Final = "memory_update"
 CONTENT: Final = "content"
+QUERY: Final = "query"
 _OF_FILES: Final = frozenset({CONTENT, "path", "mode", "heading", "project"})
 """Parameters of `memory_store`; any other makes a note of its own."""
 _PROTOCOL: Final = frozenset(
@@ -82,7 +84,7 @@ class SealedCalls:
         message = json.loads(line)
         called = self._called(message)
         if called is not None:
-            is_told = not _is_whole(called) and _asked_about(called) is None
+            is_told = not _is_whole(called) and _asked_about(called) is None and recognition.is_plain(_query(called))
             return is_told and not sealed_arguments.gives_reason(called.arguments)
         return not any(sealed_arguments.gives_reason(part) for _, part in _said(message))
 
@@ -110,7 +112,8 @@ class SealedCalls:
         given, secrets = await asyncio.to_thread(self.seal, called.arguments, is_whole=is_whole, is_lookup=is_lookup)
         if not is_lookup:
             await self._sealing.deposit.keep(link, secrets)
-        return given
+            return given
+        return await self._recognized(link, given)
 
     def seal(
         self, given: Mapping[str, Any], *, is_whole: bool = False, is_lookup: bool = False
@@ -128,6 +131,14 @@ class SealedCalls:
         """The arguments as they will be, for who looks at a call that waits. May take a while. Raises as `arguments.seal`."""
         given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
         return given
+
+    async def _recognized(self, link: Requests, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments with placeholders in the question also for what nothing in it gives away."""
+        query, keys = given.get(QUERY), self._sealing.keyring.keys
+        if not isinstance(query, str) or keys is None or recognition.is_plain(query):
+            return given
+        known = await recognition.recognized(link, keys, query)
+        return given if known == query else {**given, QUERY: known}
 
     def _looked_up(self, message: dict[str, Any], line: bytes) -> bytes:
         """Everything but calls of tools asks, and stores nothing."""
@@ -174,6 +185,11 @@ def _fitting(line: bytes) -> bytes:
     if len(line) > MAX_LINE_BYTES:  # a placeholder is longer than many a password
         raise ToolError(f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB once it is sealed")
     return line
+
+
+def _query(called: Asked) -> str:
+    query = called.arguments.get(QUERY)
+    return query if isinstance(query, str) else ""
 
 
 def _is_whole(called: Asked) -> bool:

@@ -1,0 +1,86 @@
+"""Credentials in a question that nothing there gives away: "where do we use hunter22-x". What looks like one is asked for by its keyed name
+(PROTOCOL.md 10.2), which tells the daemon nothing, and goes out as its placeholder if that is sealed already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Final
+
+from confide_crypto.errors import RequestError
+
+if TYPE_CHECKING:
+    from confide_crypto.sealing.placeholders import Placeholder
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_proxy.sealing.deposit import Requests
+
+KINDS: Final = (
+    *("password", "url-password", "api-key", "token"),
+    *("secret-key", "aws-secret-key", "basic-auth", "bearer-token"),
+)
+"""Those that are known by what stands before them alone; tokens of a known form are found without it."""
+MOST_WORDS: Final = 4
+DEADLINE_S: Final = 5.0
+_LEAST_CHARS: Final = 8
+_MOST_CHARS: Final = 256
+_LEAST_RANDOM_CHARS: Final = 16
+_AROUND: Final = "\"'`,;:?()[]<>"
+_ENDS: Final = ".!"
+_NUMBER: Final = re.compile(r"[\d.,:/+_TZv-]+")
+"""Dates, versions, addresses."""
+
+
+def is_plain(query: str) -> bool:
+    """Whether no word of a question may be a credential, by a look that costs next to nothing."""
+    return not any(_may_be(word.strip(_AROUND)) for word in query.split())
+
+
+async def recognized(link: Requests, keys: SpaceKeys, query: str) -> str:
+    """The question with a placeholder for each word of it that is sealed in the space.
+
+    Raises:
+        ConnectionLost, TimeoutError: from the link.
+    """
+    words = _words(query)
+    wanted = [(word, str(placeholder), placeholder.secret_id) for word in words for placeholder in _names(keys, word)]
+
+    async def is_sealed(secret_id: bytes) -> bool:
+        try:
+            await link.request("record", {"id": secret_id.hex()}, timeout_s=DEADLINE_S)
+        except RequestError:
+            return False
+        return True
+
+    found = await asyncio.gather(*(is_sealed(secret_id) for _, _, secret_id in wanted))
+    for (word, standin, _), is_there in zip(wanted, found, strict=True):
+        if is_there:
+            query = query.replace(word, standin)
+    return query
+
+
+def _may_be(word: str) -> bool:
+    if not _LEAST_CHARS <= len(word) <= _MOST_CHARS or _NUMBER.fullmatch(word):
+        return False
+    return len(word) >= _LEAST_RANDOM_CHARS or any(letter.isdigit() for letter in word)
+
+
+def _words(query: str) -> list[str]:
+    """What may be one, the longer form before the shorter: a password may end with the sentence's mark."""
+    from confide_proxy.secrets.plausibility import is_unmistakable
+
+    found: dict[str, None] = {}
+    for part in query.split():
+        word = part.strip(_AROUND)
+        if _may_be(word) and is_unmistakable(word):
+            found |= dict.fromkeys((word, word.removesuffix("."), word.rstrip(_ENDS)))
+        if len(found) >= 2 * MOST_WORDS:
+            break
+    return [word for word in found if _may_be(word)]
+
+
+def _names(keys: SpaceKeys, word: str) -> list[Placeholder]:
+    from confide_crypto.sealing.placeholders import Placeholder
+
+    data = word.encode("utf-8", "surrogatepass")
+    return [Placeholder(kind, keys.secret_id(kind, data)) for kind in KINDS]
