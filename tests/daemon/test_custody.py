@@ -284,3 +284,31 @@ def test_the_master_key_may_come_from_systemd(tmp_path: Path, monkeypatch: pytes
     assert create(fresh)
     assert not fresh.master.exists()
     open_state(fresh).close()
+
+
+@pytest.mark.parametrize(
+    "written", [b"{", b'{"version": 2}', b'{"version": 1, "key": {"keeper": "thief", "number": 1}}']
+)
+async def test_one_space_of_which_nobody_can_tell_who_keeps_its_key_stops_no_other(
+    tmp_path: Path, written: bytes
+) -> None:
+    """It is told of, and nothing is made or opened in its place."""
+    data = tmp_path / "data"
+    async with serving(data) as daemon:
+        laptop, desktop = daemon.enroll("laptop"), daemon.enroll("desktop")
+        async with await connected(daemon, laptop) as machine:
+            await remember(machine)
+        space_id = daemon.state.registry.spaces()["laptop"]
+        file = daemon.state.folder.custody(space_id)
+    file.write_bytes(written)
+    file.chmod(0o600)
+    before = daemon.state.folder.space(space_id).read_bytes()
+    async with serving(data) as daemon:
+        async with await connected(daemon, laptop) as machine:
+            refusal = await refused(machine, "attach", {"project": "proj"}, "unavailable")
+            assert "cannot tell who keeps the key" in str(refusal)
+        async with await connected(daemon, desktop) as machine:
+            await remember(machine)
+            assert CANARY in await finds(machine)
+        assert daemon.daemon.spaces.ailments() == {"storage"}
+    assert daemon.state.folder.space(space_id).read_bytes() == before

@@ -107,7 +107,7 @@ async def test_the_copy_is_private_and_unreadable_from_its_first_byte(tmp_path: 
 
     try:
         space = await open_space(path, OLD)
-        await fill(space, 20)  # more than SQLite keeps in memory of the copy
+        await fill(space, 4)  # more than SQLite keeps in memory of the copy
         await space.rekey(NEW, follow=follow)
     finally:
         os.umask(old)

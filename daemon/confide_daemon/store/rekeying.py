@@ -55,6 +55,8 @@ class Rekeying:
             give_key(self._target, key)
             self._target.execute("PRAGMA journal_mode = OFF").fetchall()
             self._target.execute("PRAGMA synchronous = OFF")
+            # What is copied is hardly needed again, and what is not in memory need not be written at the end.
+            self._target.execute("PRAGMA cache_size = -256")
             self._backup = self._target.backup("main", source, "main")
 
     def step(self) -> tuple[int, int]:
