@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import ConfideError, LinkError, RequestError
+from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
 from confide_crypto.keys import MAX_NAME, fingerprint_words
 from confide_proxy.errors import NotADeviceError, SpaceKeysError, SpaceLockedError, UnconfirmedError
 from confide_proxy.paths import Paths
@@ -256,8 +256,11 @@ class Keyring:
         await self._hand_over(link)
         epoch = self.keys.epoch
         duties = chores.Duties(self._paths.rosters, self._space, identity, link, self._extend)
-        await duties.answer(self.shown.waiting)
-        await duties.succeed(self._machine)
+        try:
+            await duties.answer(self.shown.waiting)
+            await duties.succeed(self._machine)
+        except KeyFileError as error:  # a full disk keeps nobody from sealing: it is done another time
+            log.warning("what this device has to do for its space waits: %s", error)
         if self.keys is not None and self.keys.epoch > epoch:
             await self._look(link)
             await self._hand_over(link)
