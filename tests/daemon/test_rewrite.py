@@ -266,6 +266,42 @@ async def test_only_who_reaches_all_of_a_space_may_rescan_it(daemon: Serving) ->
                 assert refused.value.code == "denied", (narrowed, op)
 
 
+@pytest.mark.parametrize(
+    ("after", "is_taken"),
+    [
+        (f"a {STAND_IN} b two c\n", True),
+        (f"a {STAND_IN} b {STAND_IN} c\n", True),
+        (f"{STAND_IN}\n", True),
+        (f"{STAND_IN}{STAND_IN}", True),
+        (f"a (redacted:password:{'0' * 24}) c\n", True),
+        ("a one b three c\n", False),
+        (f"a {STAND_IN} b three c\n", False),
+        (f"a {STAND_IN} b two c\nmore", False),
+        (f"b {STAND_IN} c\n", False),
+        (f"a one{STAND_IN} b two c\n", False),
+        (f"a {STAND_IN} two b {STAND_IN}\n", False),
+        ("", False),
+    ],
+)
+async def test_the_past_can_be_sealed_and_not_written_anew(daemon: Serving, after: str, is_taken: bool) -> None:
+    """A machine that would make a colleague have said something else is refused; whatever is not sealed stays as it was."""
+    before = "a one b two c\n"
+    async with machine(daemon, "laptop", space="home") as laptop:
+        await laptop.attach()
+        await laptop.put("memory/plan.md", before)
+        (plan,) = await stored(laptop)
+        asking = laptop.request(
+            "rewrite", {"changes": [{"id": plan["id"], "hash": plan["hash"], "packed": packed(after)}]}
+        )
+        if is_taken:
+            assert (await asking)["results"] == ["rewritten"]
+        else:
+            with pytest.raises(RequestError) as refused:
+                await asking
+            assert refused.value.code == "invalid"
+        assert unpacked((await stored(laptop))[0]) == (after if is_taken else before)
+
+
 async def test_what_is_no_text_is_refused(daemon: Serving) -> None:
     """A packed text that is not one, or unpacks to more than a document may hold, replaces nothing."""
     async with machine(daemon, "laptop", space="home") as laptop:

@@ -110,6 +110,7 @@ class StoredTexts:
             For each what became of it: `rewritten`, `same`, `changed` or `gone` (`Store.rewrite_text`).
 
         Raises:
+            InvalidTextError: one is not that text with stand-ins for some of its parts; those before it are done.
             StorageError: those before it are done.
         """
         outcomes = []

@@ -421,6 +421,9 @@ class Store(Protocol):
         """Puts a text in the place of a revision's, if that has the hash `before`, in the caller's transaction.
 
         `rewritten`, `same`, `changed` or `gone`; and the document whose derived rows have to be made anew in the same transaction.
+
+        Raises:
+            InvalidTextError: it is not that text with stand-ins for some of its parts.
         """
 
     def forget_traces(self) -> None:

@@ -34,7 +34,8 @@ import apsw
 
 from confide_daemon.clash import has_clash
 from confide_daemon.documents import source_of, text_hash
-from confide_daemon.errors import StorageError
+from confide_daemon.errors import InvalidTextError, StorageError
+from confide_daemon.sealing.stand_ins import is_sealed_from
 from confide_daemon.store import rekeying, salvage
 from confide_daemon.store.connection import create_private, storage_errors
 from confide_daemon.store.health import MIRRORS
@@ -89,16 +90,25 @@ def rewrite(rows: Rows, change: int, before: str, text: str) -> tuple[str, int |
     Returns:
         `rewritten`, `same` (it holds just this already), `changed` (it holds something else) or `gone`; and, where it was rewritten and
         is the newest of a living document, whose derived rows have to follow, the id of that.
+
+    Raises:
+        InvalidTextError: it is not that text with stand-ins for some of its parts. What was is not for a machine to write anew.
     """
-    sql = """SELECT r.hash, d.id, d.path, r.number = d.revision AND NOT d.deleted FROM revision r
+    sql = """SELECT r.hash, d.id, d.path, r.number = d.revision AND NOT d.deleted, r.text FROM revision r
              JOIN document d ON d.id = r.document WHERE r.change = ? AND r.text IS NOT NULL"""
     found = rows(sql, (change,))
     if not found:
         return "gone", None
-    present, document, path, is_newest = found[0]
+    present, document, path, is_newest, packed = found[0]
     after = text_hash(text)
     if present != before:
         return ("same" if present == after else "changed"), None
+    try:
+        here = zlib.decompress(packed).decode()
+    except (zlib.error, UnicodeDecodeError):
+        return "changed", None  # damaged: no machine has seen this
+    if not is_sealed_from(text, here):
+        raise InvalidTextError("a stored text can be sealed, and not be changed otherwise")
     clash = source_of(path) == "memory" and has_clash(text)
     data = text.encode()
     rows(
