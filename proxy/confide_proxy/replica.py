@@ -28,8 +28,8 @@ from confide_proxy.steps import Step, Steps
 from confide_proxy.survey import (
     check_sendable,
     confirmed_as,
-    entries_of,
     gone_of,
+    held_by,
     is_in_clear,
     is_of,
     note_touched,
@@ -88,9 +88,11 @@ class Replica:
         ]
         report.skipped += [{"path": FILE, "reason": notice} for notice in self.folder.narrowing.notices()]
         report.files_scanned = len(found)
-        entries, in_clear = await asyncio.to_thread(
-            entries_of, self.folder, found, self._ledger, confirmed, force, report
-        )
+        held = await asyncio.to_thread(held_by, self.folder, found, self._ledger, confirmed, force, report)
+        if force and held.secrets and self._records is not None:
+            # Whether or not the texts differ: a daemon may have lost records alone, with the vault that it kept them in.
+            await deposit_file(self._records, self._link, str(self.folder.root), held.secrets)
+        entries = held.entries
         present = {path for path, _, _ in entries}
         missing = {path: state for path, state in confirmed.items() if path not in present}
         gone = await asyncio.to_thread(gone_of, self.folder, missing, report)
@@ -105,7 +107,7 @@ class Replica:
             gone = [item for item in gone if bucket_of(item[0]) in buckets]
             if not buckets:
                 await self._agree(sealed, {})
-                await self._steps.run([(path, self._send) for path in in_clear], report)
+                await self._steps.run([(path, self._send) for path in held.in_clear], report)
                 return report
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
             body |= {"entries": entries, "gone": gone, "buckets": sorted(buckets)}
@@ -118,7 +120,7 @@ class Replica:
             await self._forget(path, confirmed[path])
             report.removed += 1
         await self._exchange(answer, confirmed, report, progress)
-        await self._steps.run([(path, self._send) for path in in_clear], report)
+        await self._steps.run([(path, self._send) for path in held.in_clear], report)
         return report
 
     @property
@@ -162,11 +164,8 @@ class Replica:
 
     async def flush(self, path: str) -> None:
         """Send one file if it has changed. One that is missing is left to the watcher: an editor may be about to put a new one there."""
-        if self.folder.is_watched(path) and await asyncio.to_thread(self._is_there, path):
+        if self.folder.is_watched(path) and not await asyncio.to_thread(self.folder.is_missing, path):
             await self._steps.run([(path, self._send)], SyncReport())
-
-    def _is_there(self, path: str) -> bool:
-        return not self.folder.is_missing(path)
 
     async def changed(self, paths: Iterable[str]) -> SyncReport:
         """Send what a watcher saw change: the same as a comparison, for these paths alone."""
@@ -175,7 +174,7 @@ class Replica:
         report.files_scanned = len(watched)
         spelled = Counter(path.casefold() for path in watched)
         twins = [path for path in watched if spelled[path.casefold()] > 1]
-        for path in sorted(twins, key=self._is_there):
+        for path in sorted(twins, key=lambda path: not self.folder.is_missing(path)):
             # The old name of a case-only rename goes first: a machine whose disk does not tell the two has room for one.
             await self._steps.run([(path, self._send)], report)
         await self._steps.run([(path, self._send) for path in watched if path not in twins], report)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from confide_proxy.errors import FolderError
 from confide_proxy.folder import Content, Folder, Found
@@ -11,23 +12,40 @@ from confide_proxy.ledger import UNREAD, Confirmed, Ledger
 from confide_proxy.sync_report import SyncReport
 from confide_proxy.walking import MEMORY_FILES, MEMORY_FOLDER
 
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Secret
 
-def entries_of(
+
+@dataclass(slots=True)
+class Held:
+    """What a folder holds.
+
+    Attributes:
+        entries: (path, hash, base) of each file that was found.
+        in_clear: the paths of those that are to get placeholders in the place of what they hold in clear.
+        secrets: what was sealed in those that were read.
+    """
+
+    entries: list[tuple[str, str, int]] = field(default_factory=list)
+    in_clear: list[str] = field(default_factory=list)
+    secrets: dict[Secret, None] = field(default_factory=dict, repr=False)
+
+
+def held_by(
     folder: Folder, found: list[Found], ledger: Ledger, confirmed: dict[str, Confirmed], force: bool, report: SyncReport
-) -> tuple[list[tuple[str, str, int]], list[str]]:
-    """(path, hash, base) of each file that was found, and the paths of those that hold in clear what they should not.
+) -> Held:
+    """The files that were found.
 
     Files that look unchanged, and were sealed as they would be now, are not read unless `force` says so. One that was touched and holds
     what it held is noted in the ledger as it looks now.
     """
-    entries: list[tuple[str, str, int]] = []
-    in_clear = []
+    held = Held()
     mark = folder.mark
     for file in found:
         known = confirmed.get(file.path)
         base = known.revision if known else 0
         if known and not force and known.looks_like(file.size, file.mtime_ns, mark):
-            entries.append((file.path, known.hash, base))
+            held.entries.append((file.path, known.hash, base))
             continue
         content = readable(folder, file.path, report)
         if content is None:
@@ -36,13 +54,14 @@ def entries_of(
         if folder.sealer is not None and is_waiting:
             report.skipped.append({"path": file.path, "reason": folder.sealer.why_withheld()})
         if known and (known.is_of(content.hash) or is_waiting):
-            entries.append((file.path, known.hash, base))
+            held.entries.append((file.path, known.hash, base))
         else:
-            entries.append((file.path, content.hash, base))
+            held.entries.append((file.path, content.hash, base))
+        held.secrets.update(dict.fromkeys(content.secrets))
         note_touched(ledger, file.path, known, content)
         if is_in_clear(folder, file.path, content):
-            in_clear.append(file.path)
-    return entries, in_clear
+            held.in_clear.append(file.path)
+    return held
 
 
 def is_withheld(folder: Folder, known: Confirmed | None, content: Content) -> bool:

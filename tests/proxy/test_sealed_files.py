@@ -294,6 +294,44 @@ async def test_a_sensitive_note_that_others_add_to_stays_in_clear_where_it_was(
         assert "- and a line of Bob's\n" in bob.read(FILE)
 
 
+@pytest.mark.parametrize("action", ["seal", "redact"])
+async def test_a_password_that_another_machine_moved_out_of_sight_is_not_lost(
+    pair: tuple[SealedMachine, SealedMachine], action: str
+) -> None:
+    """Put back there it would go up in clear. Sealed, it stays a placeholder; what is nowhere else keeps its file as it is."""
+    ann, bob = pair
+    ann.policy = ann.policy._replace(files=action)
+    ann.write(FILE, "db password: Xk29-vvQz1\n")
+    async with AsyncExitStack() as stack:
+        laptop, desk = await both(stack, pair)
+        await settled(laptop, desk)
+        _, _, standin = bob.read(FILE).strip().partition(": ")
+        bob.write(FILE, f"Ask Cleo about {standin} first.\n")
+        await desk.sync()
+        report = await laptop.sync()
+        if action == "redact":
+            assert ann.read(FILE) == "db password: Xk29-vvQz1\n"
+            assert [item["path"] for item in report.skipped] == [FILE]
+        else:
+            assert ann.read(FILE) == bob.read(FILE)
+            assert [one["id"] for one in await laptop.records()] == [standin[-33:-1]]
+        assert "Xk29" not in str(await laptop.documents())
+
+
+async def test_a_record_that_the_daemon_has_lost_comes_back(pair: tuple[SealedMachine, SealedMachine]) -> None:
+    """From a machine that holds the credential, when it is told to compare all: the text at the daemon is the same."""
+    ann, _bob = pair
+    ann.write(FILE, TEXT)
+    async with ann.running() as laptop:
+        text = laptop.sealing.sealer.seal(TEXT, "files").text
+        body = {"project": PROJECT, "path": FILE, "text": text, "hash": content_hash(text), "base": 0}
+        await laptop.connection.request("put", body, timeout_s=DEADLINE_S)
+        assert (await laptop.sync()).sent == 0
+        assert not await laptop.records()
+        assert (await laptop.sync(force=True)).sent == 0
+        assert len(await laptop.records()) == 1
+
+
 class Cut:
     """A connection that ends at one request: before it is sent, or before its answer is heard."""
 
