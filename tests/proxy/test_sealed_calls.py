@@ -53,6 +53,8 @@ class Space:
         assert timeout_s > 0
         self.asked.append((op, body))
         if op == "record":
+            if self.refusal:
+                raise self.refusal
             if body["id"] not in {standin[-33:-1] for standin in self.opened()}:
                 raise RequestError("not_found", "there is no such record")
             return {"record": "any"}
@@ -180,6 +182,9 @@ def test_a_password_alone_in_a_question_is_known_by_its_name(space: Space, how: 
     assert space.call("memory_search", query=asked) == {"query": how.format(standin)}
     assert {op for op, _ in space.asked} == {"record", "records"}
     assert "Xk29" not in json.dumps(space.asked)
+    space.refusal = RequestError("busy", "the daemon is busy")
+    with pytest.raises(RequestError, match="busy"):
+        space.call("memory_search", query=asked)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ KINDS: Final = (
 )
 """Those that are known by what stands before them alone; tokens of a known form are found without it."""
 MOST_WORDS: Final = 4
+"""Each is a few small requests, all at once."""
 DEADLINE_S: Final = 5.0
 _LEAST_CHARS: Final = 8
 _MOST_CHARS: Final = 256
@@ -40,6 +41,7 @@ async def recognized(link: Requests, keys: SpaceKeys, query: str) -> str:
     """The question with a placeholder for each word of it that is sealed in the space.
 
     Raises:
+        RequestError: the daemon cannot say now.
         ConnectionLost, TimeoutError: from the link.
     """
     words = _words(query)
@@ -48,7 +50,11 @@ async def recognized(link: Requests, keys: SpaceKeys, query: str) -> str:
     async def is_sealed(secret_id: bytes) -> bool:
         try:
             await link.request("record", {"id": secret_id.hex()}, timeout_s=DEADLINE_S)
-        except RequestError:
+        except RequestError as error:
+            from confide_proxy.absence import LATER
+
+            if error.code in LATER:
+                raise
             return False
         return True
 
@@ -71,12 +77,12 @@ def _words(query: str) -> list[str]:
 
     found: dict[str, None] = {}
     for part in query.split():
+        if len(found) >= MOST_WORDS:
+            break
         word = part.strip(_AROUND)
         if _may_be(word) and is_unmistakable(word):
             found |= dict.fromkeys((word, word.removesuffix("."), word.rstrip(_ENDS)))
-        if len(found) >= 2 * MOST_WORDS:
-            break
-    return [word for word in found if _may_be(word)]
+    return [word for word in found if _may_be(word)][:MOST_WORDS]
 
 
 def _names(keys: SpaceKeys, word: str) -> list[Placeholder]:
