@@ -130,3 +130,12 @@ def test_values_are_not_looked_into_for_stand_ins() -> None:
 def test_a_text_made_of_stand_ins_costs_no_more_than_its_length() -> None:
     text = f"password={sealer().seal(f'token {TOKEN}', 'files').text[6:]}\n" * 20_000
     assert sealer().seal(text, "files").text == text
+
+
+@pytest.mark.parametrize("keys", [KEYS, None], ids=["sealed", "redacted"])
+def test_a_note_that_is_not_sensitive_any_more_elsewhere_is_not_put_back_in_parts(keys: SpaceKeys | None) -> None:
+    """A daemon may say so to have it in clear: a token in it would still be sealed, and the rest would go up with the next edit."""
+    note = f"---\nsensitive: true\n---\n\nUnder the third stone, with {TOKEN} in it.\n"
+    sealed = sealer(keys).seal(note, "files")
+    asked = sealed.text.replace("sensitive: true", "sensitive: false")
+    assert sealer(keys).restore(asked, sealed.values, "files") == asked

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -29,6 +30,7 @@ NOTE: Final = "note"
 _REDACTED: Final = re.compile(rf"\(redacted:({KIND_PATTERN}):([0-9a-f]{{24}})\)")
 _STANDIN: Final = re.compile(rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)")
 _STANDIN_LINE: Final = re.compile(rf"^(?:{_STANDIN.pattern}[ \t]*)+\r?$", re.MULTILINE)
+_WORD: Final = re.compile(r"\w+")
 _MAY_WAIT: Final = frozenset({"files", "transcripts"})
 """Sources whose plaintext stays on this machine, so that what is redacted now can be sealed later. What an agent says is said once."""
 
@@ -107,7 +109,7 @@ class Sealer:
             if restored == text:
                 return text
             again = self.seal(restored, source).text
-            bare = [standin for standin, value in kept.items() if again.count(value) > text.count(value)]
+            bare = _bare(again, text, kept)
             if not bare:
                 return restored
             for standin in bare:
@@ -172,6 +174,20 @@ def _restored(text: str, values: Mapping[str, str]) -> str:
     # Redactions first: a value that is put back is not looked into again, and only a placeholder's could hold one.
     without = _REDACTED.sub(lambda found: values.get(found[0], found[0]), text)
     return placeholders.replace(without, lambda placeholder: values.get(str(placeholder)))
+
+
+def _bare(again: str, text: str, values: Mapping[str, str]) -> list[str]:
+    """The stand-ins of those values of which something is in clear in `again` and is not in `text`.
+
+    It may be a part alone: a note that is not to be sealed any more, with a token in it that still is.
+    """
+    told = Counter(_WORD.findall(_STANDIN.sub(" ", again))) - Counter(_WORD.findall(_STANDIN.sub(" ", text)))
+    bare = []
+    for standin, value in values.items():
+        words = _WORD.findall(_STANDIN.sub(" ", value))
+        if again.count(value) > text.count(value) or any(word in told for word in words):
+            bare.append(standin)
+    return bare or (list(values) if told else [])
 
 
 def _body_of(text: str, is_sensitive: bool | None) -> int | None:
