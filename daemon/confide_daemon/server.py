@@ -97,7 +97,7 @@ class Daemon:
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = Work(state.registry, spaces)
         self.desk = RosterDesk(state.registry, spaces.rosters, spaces)
-        spaces.on_need = self.desk.announce
+        spaces.on_news = self.desk.announce
         self._callers = Callers(
             state.registry,
             state.folder.authorized,

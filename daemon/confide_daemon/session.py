@@ -197,7 +197,9 @@ class Session:
 
     async def _serve_space(self) -> None:
         if self._space is None:
-            self._use(await self._host.spaces.unlocked(self.caller.space_id))
+            space = await self._host.spaces.unlocked(self.caller.space_id)
+            if self._space is None:
+                self._use(space)
             log.info("session %s: its space is unlocked", self.connection.session_id)
         await self._copies.run()
 
@@ -262,7 +264,11 @@ class Session:
         if op in self._rosters.operations:
             return await self.tracked(self._rosters.handle(op, body))
         if op in self._custody.operations:
-            return await self.tracked(self._custody.handle(op, body))
+            answer = await self.tracked(self._custody.handle(op, body))
+            if self._space is None and not answer["isLocked"]:
+                # Whoever reads the answer may go on at once.
+                self._use(await self._host.spaces.get(self.caller.space_id))
+            return answer
         self._require_unlocked()
         if op == "attach":
             return await self._attach(body)

@@ -72,8 +72,8 @@ class Spaces:
         self._standing = StandingFile(state.folder.standing, self._standings)
         self._changes = KeyChanges(self._epoch, self.get, self._standing.changed)
         self.rosters = Rosters(state.registry)
-        self.on_need: Callable[[str], None] = lambda _space_id: None
-        """Told of a space whose machines should look what keys are needed."""
+        self.on_news: Callable[[str], None] = lambda _space_id: None
+        """Told of a space whose machines should look again: it is unlocked, or a key is needed."""
         sweep(state.folder.spaces)
 
     async def get(self, space_id: str) -> Space:
@@ -201,7 +201,7 @@ class Spaces:
         """Has the server or the machines keep the key from now on. As `KeyChanges.give_to`; machines are told if one is to bring a key."""
         custody = await self._changes.give_to(space_id, self._place(space_id), keeper, follow)
         if self.needed_epochs(space_id):
-            self.on_need(space_id)
+            self.on_news(space_id)
         return custody
 
     async def renew(self, space_id: str, follow: Follow) -> Custody:
@@ -249,6 +249,8 @@ class Spaces:
                 await asyncio.to_thread(place.custodian.changed, name)
         place.is_unlocked.set()
         self._standing.changed()
+        if name.keeper == "caller":
+            self.on_news(space_id)
         return space
 
     # Locking
