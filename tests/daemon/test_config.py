@@ -61,6 +61,15 @@ def test_rankings_are_chosen_by_name_and_their_names_are_those_of_the_search(tmp
     assert models.index_settings(config.DaemonConfig()).weights == Weights()
 
 
+def test_a_daemon_that_was_started_on_demand_keeps_the_keys_itself_unless_told(tmp_path: Path) -> None:
+    """Its machine is its only caller, so the key would lie on the same disk."""
+    untold = config.DaemonConfig().at_rest
+    assert untold.keeper(on_demand=True) == "server"
+    assert untold.keeper(on_demand=False) == config.SHARED_CUSTODY
+    told = config.load(written(tmp_path, "[at_rest]\ncustody = 'caller'\n")).at_rest
+    assert [told.keeper(on_demand=how) for how in (True, False)] == ["caller", "caller"]
+
+
 def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
     loaded = config.load(written(tmp_path, '[server]\nlisten = "0.0.0.0:80"\n[search]\nmin_score = 0\n'))
     assert loaded.server.listen == "0.0.0.0:80"
@@ -82,6 +91,8 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
         ("[server]\nlisten = 'host:99999'", "wrong value for 'server.listen'", "'99999' is not a port"),
         ("[server]\nlisten = '::1'", "wrong value for 'server.listen'", "brackets"),
         ("[server]\npublic_url = 'https://x'", "wrong value for 'server.public_url'", "confide://"),
+        ("[at_rest]\ncustody = 'nobody'", "wrong value for 'at_rest.custody'", "one of auto, server, caller"),
+        ("[at_rest]\nlock_after_s = 0", "wrong value for 'at_rest.lock_after_s'", "at least 1"),
         ("[search]\nmin_score = nan", "wrong value for 'search.min_score'", "at least 0"),
         ('[search]\nranking = "best"', "wrong value for 'search.ranking'", "one of confide, original"),
         ("[search]\nvector_weight = 0\nkeyword_weight = 0", "'search.keyword_weight'", "above 0"),
