@@ -50,14 +50,13 @@ class Rekeying:
                 hint=f"free {pages * page_bytes / 1e6:.0f} MB; it is tried again by itself",
             )
         create_private(self._copy)
-        with storage_errors(_DOING):
-            self._target = apsw.Connection(str(self._copy), flags=apsw.SQLITE_OPEN_READWRITE)
-            give_key(self._target, key)
-            self._target.execute("PRAGMA journal_mode = OFF").fetchall()
-            self._target.execute("PRAGMA synchronous = OFF")
-            # What is copied is hardly needed again, and what is not in memory need not be written at the end.
-            self._target.execute("PRAGMA cache_size = -256")
-            self._backup = self._target.backup("main", source, "main")
+        try:
+            with storage_errors(_DOING):
+                self._target = _opened(self._copy, key)
+                self._backup = self._target.backup("main", source, "main")
+        except BaseException:
+            sweep(path)
+            raise
 
     def step(self) -> tuple[int, int]:
         """Copies some pages: how many are left, and of how many.
@@ -114,3 +113,13 @@ def sweep(path: Path) -> None:
     # Where nothing can be removed, nothing could be left either; whatever opens the database says what is wrong.
     with contextlib.suppress(OSError):
         path.with_name(path.name + COPY).unlink(missing_ok=True)
+
+
+def _opened(copy: Path, key: bytes) -> apsw.Connection:
+    connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READWRITE)
+    give_key(connection, key)
+    connection.execute("PRAGMA journal_mode = OFF").fetchall()
+    connection.execute("PRAGMA synchronous = OFF")
+    # What is copied is hardly needed again, and what is not in memory need not be written at the end.
+    connection.execute("PRAGMA cache_size = -256")
+    return connection
