@@ -103,6 +103,30 @@ async def test_two_that_edit_the_same_file_have_both_edits_and_each_its_own_cred
             assert others not in machine.read(FILE)
 
 
+async def test_an_edit_that_the_daemon_meets_here_is_sealed_too(pair: tuple[SealedMachine, SealedMachine]) -> None:
+    """It was not sent yet when a revision came: the answer to that brings it, and its record is there before."""
+    ann, bob = pair
+    ann.write(FILE, "# Deploy\n\none\n\ntwo\n")
+    async with AsyncExitStack() as stack:
+        laptop, desk = await both(stack, pair)
+        await settled(laptop, desk)
+        ann.write(FILE, ann.read(FILE).replace("one", f"export GITHUB_TOKEN={TOKEN}"))
+        bob.write(FILE, bob.read(FILE).replace("two", "two and a half"))
+        assert (await desk.sync()).sent == 1
+        text = (await desk.documents())[FILE]
+        revision = {"project": PROJECT, "path": FILE, "revision": 2, "text": text, "hash": content_hash(text)}
+        answer = await laptop.files.on_request("apply", {**revision, "baseHash": None})
+        assert answer["applied"] is False
+        assert "(sealed:github-token:" in answer["text"]
+        assert answer["hash"] == content_hash(answer["text"])
+        assert TOKEN not in answer["text"]
+        assert len(await desk.records()) == 1
+        await settled(laptop, desk)
+        assert TOKEN in ann.read(FILE)
+        assert "two and a half" in ann.read(FILE)
+        assert "(sealed:github-token:" in bob.read(FILE)
+
+
 @pytest.mark.parametrize("text", [TEXT, SENSITIVE], ids=["token", "sensitive"])
 async def test_a_clash_ends_and_each_machine_keeps_its_version_in_clear(
     pair: tuple[SealedMachine, SealedMachine], text: str
