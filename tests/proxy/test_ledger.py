@@ -71,3 +71,18 @@ def test_threads_of_one_process_miss_no_line(tmp_path: Path) -> None:
     finally:
         sys.setswitchinterval(interval)
     assert ledger.all().keys() == set(paths)
+
+
+def test_how_a_file_was_sealed_is_remembered_and_older_lines_are_read(tmp_path: Path) -> None:
+    """A line of before sealing says nothing of it, so the file is read again once."""
+    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger.set("memory/a.md", STATE)
+    sealed = Confirmed("h", 3, 10, 99, "k1", "own")
+    ledger.set("memory/b.md", sealed)
+    again = Ledger(tmp_path, "s", tmp_path)
+    assert again.all() == {"memory/a.md": STATE, "memory/b.md": sealed}
+    assert STATE.looks_like(10, 99, "")
+    assert not STATE.looks_like(10, 99, "k1")
+    assert sealed.looks_like(10, 99, "k1")
+    assert [sealed.is_of(digest) for digest in ("h", "own", "", "x")] == [True, True, False, False]
+    assert not STATE.is_of("")
