@@ -20,8 +20,6 @@ _SOURCE: Final = "files"
 _SEALED: Final = "(sealed:"
 _REDACTED: Final = "(redacted:"
 _NOTE: Final = "(sealed:note:"
-_WITH_KEYS: Final = "k"
-_WITHOUT_KEYS: Final = "w"
 
 
 class HasKeys(Protocol):
@@ -51,7 +49,7 @@ class Seals(Protocol):
     def deposit(self) -> Deposit: ...
 
 
-class Outgoing(NamedTuple):
+class SealedFile(NamedTuple):
     """A file's text as it goes out.
 
     Attributes:
@@ -88,10 +86,9 @@ class FileSealer:
         # Rules change with the version alone. The name of a fixed value tells one space's keys from another's, in all epochs the same.
         parts = [VERSION, self._policy.files, self._policy.local, str(self._policy.min_confidence), *self._policy.allow]
         parts.append(keys.secret_id("mark", b"").hex() if keys else "")
-        digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=6).hexdigest()
-        return f"{_WITH_KEYS if keys else _WITHOUT_KEYS}{digest}"
+        return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
-    def seal(self, path: str, text: str) -> Outgoing:
+    def seal(self, path: str, text: str) -> SealedFile:
         """The text of a file as it goes out.
 
         Raises:
@@ -106,10 +103,12 @@ class FileSealer:
             ) from None
         except ConfideError as error:
             raise FolderError(path, f"cannot be sealed: {error}", hint=error.hint) from None
-        is_waiting = keys is None and any(standin.startswith(_REDACTED) for standin in sealed.values)
+        # They may be gone, or there, since this began.
+        has_keys = None not in (keys, self._sealing.keyring.keys)
+        is_waiting = not has_keys and any(standin.startswith(_REDACTED) for standin in sealed.values)
         if is_waiting and self._policy.files == "redact":
             is_waiting = any(standin.startswith("(redacted:note:") for standin in sealed.values)
-        return Outgoing(sealed, self._mark(keys), is_waiting)
+        return SealedFile(sealed, self._mark(keys), is_waiting)
 
     def restore(self, path: str, text: str, values: Mapping[str, str]) -> str:
         """The text with the values of the file that it replaces back in their places; those that are sealed only with `local = "keep"`.
