@@ -101,7 +101,8 @@ class Files:
             if op == "workplace":
                 return await self._workplace(body)
             if op == "scan":
-                return (await self.compare(force=bool(body.get("force")), progress=self.on_progress)).as_json()
+                report = await self.compare(force=bool(body.get("force")), progress=self.on_progress)
+                return await asyncio.to_thread(self._told, report)
         except FolderError as error:
             raise RequestError("invalid", str(error), error.hint) from None
         except (KeyError, TypeError, ValueError):
@@ -117,6 +118,14 @@ class Files:
         if op != "apply":
             raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
         return await self.on_request(op, {**params, "text": await receive_text(body)})
+
+    def _told(self, report: SyncReport) -> dict[str, Any]:
+        """A report for the daemon: a file may have been skipped for its very name."""
+        told = report.as_json()
+        sealer = self.folders[0].sealer
+        if sealer is not None:
+            told["skipped"] = [{**item, "path": sealer.shown(item["path"])} for item in told["skipped"]]
+        return told
 
     async def _apply(self, body: dict[str, Any]) -> dict[str, Any]:
         replica = self._replicas.get(str(body.get("project")))

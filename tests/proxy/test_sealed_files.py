@@ -253,6 +253,19 @@ async def test_a_file_that_is_blocked_is_told_of_and_not_taken_for_deleted(
         assert not await laptop.records()
 
 
+async def test_a_name_that_holds_a_credential_does_not_leave(pair: tuple[SealedMachine, SealedMachine]) -> None:
+    ann, _bob = pair
+    ann.write(f"memory/{TOKEN}.md", "# Nothing else\n")
+    async with ann.running() as laptop:
+        report = await laptop.sync()
+        assert [item["path"] for item in report.skipped] == [f"memory/{TOKEN}.md"]
+        assert "name" in report.skipped[0]["reason"]
+        assert not await laptop.documents()
+        told = await laptop.files.on_request("scan", {"force": True})
+        assert len(told["skipped"]) == 1
+        assert TOKEN not in json.dumps(told)
+
+
 async def test_a_file_can_be_given_placeholders_once_the_daemon_has_them(
     pair: tuple[SealedMachine, SealedMachine],
 ) -> None:

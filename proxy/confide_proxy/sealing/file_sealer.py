@@ -92,9 +92,11 @@ class FileSealer:
         """The text of a file as it goes out.
 
         Raises:
-            FolderError: it is not let out, or cannot be sealed.
+            FolderError: it is not let out, or cannot be sealed; or its name holds a credential, and a name cannot be sealed.
         """
         keys = self._sealing.keyring.keys
+        if self.shown(path) != path:
+            raise FolderError(path, "has a name with what looks like a credential in it: give it another one")
         try:
             sealed = self._sealing.sealer.seal(text, _SOURCE)
         except BlockedError as error:
@@ -109,6 +111,13 @@ class FileSealer:
         if is_waiting and self._policy.files == "redact":
             is_waiting = any(standin.startswith("(redacted:note:") for standin in sealed.values)
         return SealedFile(sealed, self._mark(keys), is_waiting)
+
+    def shown(self, path: str) -> str:
+        """A path as the daemon may see it."""
+        try:
+            return self._sealing.sealer.seal(path, _SOURCE, is_sensitive=False).text
+        except ConfideError:
+            return "(a file)"
 
     def restore(self, path: str, text: str, values: Mapping[str, str]) -> str:
         """The text with the values of the file that it replaces back in their places; those that are sealed only with `local = "keep"`.
