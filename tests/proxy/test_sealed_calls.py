@@ -18,10 +18,11 @@ from confide_crypto.sealing.placeholders import Placeholder
 from confide_crypto.sealing.records import Record
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.tools import secret_get as listed
+from confide_daemon.tools.catalogue import catalogue
 from confide_proxy.absence import Answer
 from confide_proxy.catalogue import PACKAGED, Catalogue
 from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, UnsealableError
-from confide_proxy.sealing import arguments, secret_get
+from confide_proxy.sealing import arguments, calls, secret_get
 from confide_proxy.sealing.calls import Asked, SealedCalls
 from confide_proxy.sealing.deposit import Deposit
 from confide_proxy.sealing.sealer import Sealer
@@ -64,17 +65,17 @@ class Space:
             raise self.refusal
         return {"stored": len(body["records"])}
 
-    def up(self, message: dict[str, Any]) -> dict[str, Any]:
+    def up(self, message: dict[str, Any], catalogue: Catalogue = CATALOGUE) -> dict[str, Any]:
         """The message as it goes up."""
         line = json.dumps({"jsonrpc": "2.0", "id": 7, **message}, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if self.calls.is_plain(line):
             return {"jsonrpc": "2.0", "id": 7, **message}
-        sent: dict[str, Any] = json.loads(asyncio.run(self.calls.prepared(self, line, CATALOGUE)))
+        sent: dict[str, Any] = json.loads(asyncio.run(self.calls.prepared(self, line, catalogue)))
         return sent
 
-    def call(self, tool: str, **given: Any) -> dict[str, Any]:
+    def call(self, tool: str, catalogue: Catalogue = CATALOGUE, /, **given: Any) -> dict[str, Any]:
         """The arguments of a call as they go up."""
-        sent = self.up({"method": "tools/call", "params": {"name": tool, "arguments": given}})
+        sent = self.up({"method": "tools/call", "params": {"name": tool, "arguments": given}}, catalogue)
         told: dict[str, Any] = sent["params"]["arguments"]
         return told
 
@@ -203,6 +204,24 @@ def test_without_keys_who_asks_is_answered_and_who_tells_is_refused() -> None:
     with pytest.raises(UnsealableError):
         waiting.call("memory_store", content="under the stone", sensitive=True)
     assert waiting.call("memory_store", content="nothing to hide", title="t")["content"] == "nothing to hide"
+
+
+@pytest.mark.parametrize("tool", ["memory_store", "memory_update", "memory_keep"])
+def test_what_only_asks_is_not_the_daemons_to_say(space: Space, tool: str) -> None:
+    """A daemon that lists a tool that stores as one that reads, or lists one of its own, gets no sensitive text and no stand-in in vain."""
+    listed_so = {"name": tool, "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}}
+    lying = Catalogue({**CATALOGUE.data, "tools": [listed_so]})
+    sent = space.call(tool, lying, content="under the stone", title="t", sensitive=True)
+    assert "under" not in json.dumps(sent)
+    (note,) = space.opened().values()
+    assert note == "under the stone"
+    with pytest.raises(UnsealableError):
+        Space().call(tool, lying, content=f"token {TOKEN}", title="t")
+
+
+def test_what_only_asks_is_as_the_daemon_lists_it() -> None:
+    asking = {tool["name"] for tool in catalogue(("all",))["tools"] if tool["annotations"]["readOnlyHint"]}
+    assert asking == calls.LOOKUPS
 
 
 def test_the_policy_holds_for_calls() -> None:

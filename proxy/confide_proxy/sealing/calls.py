@@ -31,6 +31,13 @@ STORE: Final = "memory_store"
 UPDATE: Final = "memory_update"
 CONTENT: Final = "content"
 QUERY: Final = "query"
+LOOKUPS: Final = frozenset(
+    {
+        *("memory_search", "memory_read", "memory_status", "memory_get", "memory_list", "memory_history"),
+        *("secret_get", "context_info", "entity_list", "entity_search"),
+    }
+)
+"""Tools that keep nothing of what they are asked. Not taken from the catalogue alone, which is the daemon's to write."""
 _OF_FILES: Final = frozenset({CONTENT, "path", "mode", "heading", "project"})
 """Parameters of `memory_store`; any other makes a note of its own."""
 _PROTOCOL: Final = frozenset(
@@ -108,6 +115,7 @@ class SealedCalls:
 
     async def arguments(self, link: Requests, called: Asked, *, is_lookup: bool) -> Mapping[str, Any]:
         """The arguments of a call as they go up; all that they name is with the daemon. Raises as `prepared`."""
+        is_lookup = is_lookup and called.tool in LOOKUPS
         is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
         given, secrets = await asyncio.to_thread(self.seal, called.arguments, is_whole=is_whole, is_lookup=is_lookup)
         if not is_lookup:
@@ -193,9 +201,9 @@ def _query(called: Asked) -> str:
 
 
 def _is_whole(called: Asked) -> bool:
-    """Whether the call itself says that its text is sensitive."""
+    """Whether the call itself says that its text is sensitive, to whatever tool a daemon may list."""
     # Whatever else it says there the daemon refuses; but it need not have seen the text for that.
-    return called.tool in (STORE, UPDATE) and called.arguments.get("sensitive") not in (None, False)
+    return called.tool not in LOOKUPS and called.arguments.get("sensitive") not in (None, False)
 
 
 def _asked_about(called: Asked) -> dict[str, Any] | None:
