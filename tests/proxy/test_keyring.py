@@ -25,6 +25,7 @@ from confide_crypto.sealing.errors import SealingError
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.sealing.wraps import WrapKey
+from confide_daemon.jobs import Jobs
 from confide_proxy import joined
 from confide_proxy.device_commands import remover
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
@@ -408,6 +409,22 @@ async def test_a_space_whose_key_its_devices_keep_is_unlocked_and_gets_the_next_
             async with asyncio.timeout(20):
                 while (await ann.attach(link))["sealing"]["needs"]:  # noqa: ASYNC110 - the database changes its key meanwhile
                     await asyncio.sleep(0.05)
+
+
+async def test_an_operator_gives_the_key_of_a_space_to_its_devices(daemon: Serving, tmp_path: Path) -> None:
+    """The daemon has it until then; the next connection of a device brings the new one, with nobody doing anything."""
+    ann = Device(tmp_path, daemon, "ann")
+    await ann.visit()
+    (space_id,) = daemon.state.registry.spaces().values()
+    async with asyncio.timeout(20):
+        jobs = Jobs(daemon.state.registry)
+        asked = jobs.ask("to-caller", space_id)
+        while not (job := jobs.get(asked)) or not job.has_ended:  # noqa: ASYNC110 - the daemon looks at what it is asked
+            await asyncio.sleep(0.05)
+    assert (await ann.visit()).problem is None
+    async with ann.connected() as link, asyncio.timeout(20):
+        while (await ann.attach(link))["sealing"]["custody"] != "caller":  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
 
 
 def rotator(identity: Identity) -> Any:

@@ -352,11 +352,11 @@ class Keyring:
         raise _too_fast()
 
     async def _hand_over(self, link: Asks) -> None:
-        """Give the daemon the database keys that it wants, where the devices keep them."""
+        """Give the daemon the database keys that it wants: where the devices keep them, or are to keep them from now on."""
         from confide_proxy.sealing import requests
 
         shown, keys = self.shown, self.keys
-        if shown is None or keys is None or shown.custody != "caller":
+        if shown is None or keys is None:
             return
         wanted = {epoch: keys.database_key(epoch) for epoch in shown.needs if epoch <= keys.epoch}
         if wanted:
