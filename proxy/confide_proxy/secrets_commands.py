@@ -141,10 +141,10 @@ def show(
     """Open a sealed credential on this machine, and print it to the terminal."""
     from confide_proxy.sealing.opening import secret_id_of
 
-    secret_id = secret_id_of(secret)
+    secret_id_of(secret)  # what names nothing is said before anybody is asked
     if not raw and not sys.stdout.isatty():
         raise typer.BadParameter("stdout is no terminal; --raw prints the value all the same", param_hint="PLACEHOLDER")
-    opened = asyncio.run(_opened(context.obj, folder_of(project), secret_id))
+    opened = asyncio.run(_opened(context.obj, folder_of(project), secret))
     if as_json:
         print_json({"kind": opened.kind, "value": opened.value.decode("utf-8", "replace")})
     elif raw:
@@ -155,12 +155,12 @@ def show(
         out.print("\n".join(printable(line) for line in lines), markup=False)
 
 
-async def _opened(here: Here, folder: Path, secret_id: bytes) -> Opened:
+async def _opened(here: Here, folder: Path, named: str) -> Opened:
     from confide_proxy.client import Client
     from confide_proxy.sealing.opening import open_secret
 
     async with Client(here.paths, here.config, projects.identify(folder)) as client:
-        return await open_secret(client.connection, client.sealing.keyring, secret_id)
+        return await open_secret(client.connection, client.sealing.keyring, named)
 
 
 async def unsealed(client: Client) -> dict[str, Any] | None:

@@ -56,7 +56,7 @@ class Owner:
 
     async def opened(self, text: str) -> list[str]:
         """What the placeholders in a text stand for."""
-        found = [placeholder.secret_id for _, _, placeholder in placeholders.find(text)]
+        found = [str(placeholder) for _, _, placeholder in placeholders.find(text)]
         return [(await open_secret(self.connection, self.keyring, one)).value.decode() for one in found]
 
 

@@ -51,15 +51,16 @@ def secret_id_of(text: str) -> bytes:
     return found
 
 
-async def open_secret(link: Asks, keyring: Keyring, secret_id: bytes) -> Opened:
-    """The secret of that id.
+async def open_secret(link: Asks, keyring: Keyring, named: str) -> Opened:
+    """The secret that somebody names, as `secret_id_of` takes it.
 
     Raises:
-        NoSecretError: the daemon has no such record, or does not show it to this machine.
+        NoSecretError: it names none; the daemon has no such record, or does not show it to this machine.
         ConfideError: `Keyring.problem`, where this machine has no keys.
         RecordError: the record was changed, or is another secret's.
         RosterError, RequestError, ConnectionLost, TimeoutError: as `Keyring.refresh`.
     """
+    secret_id, placeholder = secret_id_of(named), Placeholder.parse(named.strip())
     if keyring.keys is None:
         await keyring.refresh(link)
     try:
@@ -75,8 +76,8 @@ async def open_secret(link: Asks, keyring: Keyring, secret_id: bytes) -> Opened:
         record = await asyncio.to_thread(lambda: Record.parse(b64decode(packed, validate=True)))
     except ValueError:
         raise UnfitAnswerError from None
-    # Any record of the space opens, so a daemon could answer with another one.
-    if record.secret_id != secret_id:
+    # Any record of the space opens, so a daemon could answer with another one; and a text can say what it likes of what it names.
+    if record.secret_id != secret_id or (placeholder is not None and record.kind != placeholder.kind):
         raise RecordError("the daemon has answered with another secret's record")
     try:
         return await asyncio.to_thread(_opened, record, _keys(keyring))

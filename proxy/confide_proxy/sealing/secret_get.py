@@ -6,8 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
-from confide_crypto.sealing.errors import RecordError
-from confide_crypto.sealing.placeholders import Placeholder
 from confide_proxy.absence import Answer
 from confide_proxy.sealing.opening import open_secret, secret_id_of
 from confide_proxy.tool_arguments import checked
@@ -39,10 +37,7 @@ async def answer(given: Any, keyring: Keyring, link: Asks) -> Answer:
         named = checked(TOOL, given)["id"]
         secret_id = secret_id_of(named)
         async with asyncio.timeout(DEADLINE_S):
-            opened = await open_secret(link, keyring, secret_id)
-        placeholder = Placeholder.parse(named.strip())
-        if placeholder is not None and placeholder.kind != opened.kind:
-            raise RecordError("the daemon has answered with another secret's record")
+            opened = await open_secret(link, keyring, named)
     except TimeoutError:
         return Answer("the daemon, which keeps the sealed records, did not answer in time: try again")
     except ConnectionLost:
