@@ -14,6 +14,7 @@ from tests.support.secret_corpus import positives
 
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.sealing import placeholders
+from confide_crypto.sealing.errors import RecordError
 from confide_crypto.sealing.placeholders import Placeholder
 from confide_crypto.sealing.records import Record
 from confide_crypto.sealing.space_keys import SpaceKeys
@@ -22,7 +23,7 @@ from confide_daemon.tools.catalogue import catalogue
 from confide_proxy.absence import Answer
 from confide_proxy.catalogue import PACKAGED, Catalogue
 from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, UnsealableError
-from confide_proxy.sealing import arguments, calls, secret_get
+from confide_proxy.sealing import arguments, calls, opening, secret_get
 from confide_proxy.sealing.calls import Asked, SealedCalls
 from confide_proxy.sealing.deposit import Deposit
 from confide_proxy.sealing.sealer import Sealer
@@ -46,6 +47,7 @@ class Space:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.sensitive: set[str] = set()
         self.refusal: RequestError | None = None
+        self.refusal_of_asking: RequestError | None = None
         self.calls = SealedCalls(self, "shop")  # type: ignore[arg-type]
 
     async def refresh(self, link: Any) -> None: ...
@@ -60,6 +62,8 @@ class Space:
                 raise RequestError("not_found", "there is no such record")
             return {"record": "any"}
         if op == "is-sensitive":
+            if self.refusal_of_asking:
+                raise self.refusal_of_asking
             return {"sensitive": (body.get("id") or body["path"]) in self.sensitive}
         if self.refusal:
             raise self.refusal
@@ -286,6 +290,15 @@ def test_the_daemon_is_asked_whether_a_note_is_sensitive(space: Space, tool: str
     assert [op for op, _ in space.asked] == ["is-sensitive", "is-sensitive", "records"]
 
 
+@pytest.mark.parametrize("code", ["internal", "busy", "storage_full", "something new"])
+def test_a_text_waits_where_the_daemon_cannot_say(space: Space, code: str) -> None:
+    space.refusal_of_asking = RequestError(code, "something went wrong")
+    with pytest.raises(RequestError, match="went wrong"):
+        space.call("memory_update", id="mem_x", content="under the stone")
+    space.refusal_of_asking = RequestError("invalid", "no such request")
+    assert space.call("memory_update", id="mem_x", content="under the stone")["content"] == "under the stone"
+
+
 def test_a_file_that_is_replaced_keeps_its_front_matter(space: Space) -> None:
     space.sensitive = {"memory/secret.md"}
     given = {"path": "memory/secret.md", "content": f"---\ntitle: Of {TOKEN}\n---\nunder the stone\n"}
@@ -388,6 +401,16 @@ def test_a_secret_is_opened_or_it_is_said_why_not() -> None:
         answer = vault.get(named)
         assert answer.structured is None, told
         assert told in answer.text, answer.text
+
+
+def test_a_secret_opens_under_no_other_kind() -> None:
+    """As `confide secrets show` opens it, too: a text may not pass a note off as a password."""
+    keys = SpaceKeys.generate()
+    record = Record.seal(keys, "note", b"under the stone")
+    vault = Vault(record.encode(), keys)
+    named = f"(sealed:password:{record.secret_id.hex()})"
+    with pytest.raises(RecordError, match="another secret's record"):
+        asyncio.run(opening.open_secret(vault, vault, named))  # type: ignore[arg-type]
 
 
 def test_the_tool_is_as_the_daemon_lists_it() -> None:
