@@ -25,6 +25,22 @@ TEXT = f"# Deploy\n\nexport GITHUB_TOKEN={TOKEN}\n\nThen wait.\n"
 SENSITIVE = "---\ntitle: Spare key\nsensitive: true\n---\n\nUnder the third stone.\n"
 
 
+class Overheard:
+    """A connection of which everything that is sent is heard."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.said: list[str] = []
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        self.said.append(json.dumps(body))
+        return await self._connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        self.said += [json.dumps(body), data.decode()]
+        return await self._connection.upload(op, body, data, timeout_s=timeout_s)
+
+
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
     async with serving(tmp_path / "daemon") as running:
@@ -288,6 +304,37 @@ async def test_a_file_can_be_given_placeholders_once_the_daemon_has_them(
         await settled(laptop)
 
 
+async def test_an_edit_that_comes_before_the_placeholders_stays(pair: tuple[SealedMachine, SealedMachine]) -> None:
+    ann, _bob = pair
+    ann.policy = ann.policy._replace(local="replace")
+    ann.write(FILE, TEXT)
+    edited = f"{TEXT}export OTHER_TOKEN={OTHER}\n"
+    async with ann.running() as laptop:
+        await laptop.files.open(Edited(laptop.connection, ann.root / FILE, edited), "other")
+        await laptop.sync()
+        assert ann.read(FILE) == edited
+        await laptop.files.open(laptop.connection, "other")
+        await laptop.sync()
+        assert ann.read(FILE) == (await laptop.documents())[FILE]
+        assert "OTHER_TOKEN=(sealed:" in ann.read(FILE)
+        await settled(laptop)
+
+
+class Edited(Overheard):
+    """A connection under which a person saves a file as soon as it was sent."""
+
+    def __init__(self, connection: Connection, file: Path, text: str) -> None:
+        super().__init__(connection)
+        self._file = file
+        self._text = text
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        answer = await super().request(op, body, timeout_s=timeout_s, bulk=bulk)
+        if op == "put":
+            self._file.write_text(self._text)
+        return answer
+
+
 async def test_what_the_daemon_was_told_in_clear_is_sealed_by_who_sees_it(
     pair: tuple[SealedMachine, SealedMachine],
 ) -> None:
@@ -413,22 +460,6 @@ async def test_a_text_is_never_there_before_its_records(
 
 VALUES = [["ghp_" + f"{who}{number}C3D4e5F6" * 4 for number in range(3)] for who in "AB"]
 """What each of two machines plants; each is known wherever it stands."""
-
-
-class Overheard:
-    """A connection of which everything that is sent is heard."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.said: list[str] = []
-
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
-        self.said.append(json.dumps(body))
-        return await self._connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
-
-    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
-        self.said += [json.dumps(body), data.decode()]
-        return await self._connection.upload(op, body, data, timeout_s=timeout_s)
 
 
 class Desks:
