@@ -40,7 +40,8 @@ STEPS += [("on demand", step) for step in ("written", "used")]
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with running_daemon(tmp_path_factory.mktemp("daemon")) as running:
+    # The rotations here are cut short in steps of their own, of which the space's list of devices hears nothing.
+    with running_daemon(tmp_path_factory.mktemp("daemon"), opens_itself=True) as running:
         yield running
 
 
