@@ -176,14 +176,14 @@ async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool)
     except DeniedError as error:
         if error.reason == "disabled":
             # Joined, and the invite is spent: with the pin in place, this machine is in as soon as it is approved.
-            joined.save(here.paths.link, Joined(invite.websocket_url, invite.daemon_static, pair=pair))
+            _join_instead(here, Joined(invite.websocket_url, invite.daemon_static, pair=pair))
             hint = "read the six words to the daemon's owner, who compares and approves them; then test the link with: confide status"
             raise DeniedError(error.reason, error.fingerprint, hint=hint) from None
         raise
     alias = str(connection.welcome.get("caller", "this machine"))
     new = connection.successor
     static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
-    joined.save(here.paths.link, Joined(invite.websocket_url, static, key, pair))
+    _join_instead(here, Joined(invite.websocket_url, static, key, pair))
     await connection.close()
     words = fingerprint_words(identity.public_key)
     result: dict[str, Any] = {"name": alias, "words": words, "daemon": invite.websocket_url}
@@ -215,6 +215,16 @@ async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool)
     out.print("\nnow let your agent start it:  confide setup claude-code --write", markup=False)
 
 
+def _join_instead(here: Here, daemon: Joined) -> None:
+    """Join this daemon in the place of any other."""
+    from confide_proxy.ondemand import read_address
+    from confide_proxy.sealing.cached_roster import RosterCache
+
+    before = joined.load(here.paths.link) or read_address(here.paths.daemon_data)
+    RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
+    joined.save(here.paths.link, daemon)
+
+
 @app.command()
 def pin(
     url: Annotated[str, typer.Argument(help="The daemon's address, as in ws://host:7733.")],
@@ -229,7 +239,7 @@ def pin(
     address = _websocket_url(url)
     make_private_dir(here.paths.state)  # not by the way, as a parent: others could look into it
     RosterCache(here.paths.rosters).use("")
-    joined.save(here.paths.link, Joined(address, parse_daemon_key(daemon_key)))
+    _join_instead(here, Joined(address, parse_daemon_key(daemon_key)))
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
     if as_json:
         print_json({"daemon": address, "words": words})

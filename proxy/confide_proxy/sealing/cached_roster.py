@@ -3,6 +3,7 @@
     <name>.roster   the entries, each behind its length
     <name>.pin      the newest of them that the daemon is known to have, or that came from there
     last            the name of the space that was used last, for when the daemon is away
+    <space>.left    the space, by its own id, was another daemon's, whose static key is in it
 
 A name is a hash of the id that the daemon gives the space. The wraps in the entries open with this machine's identity alone.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.private import make_private_dir, read_private_file, write_private_file
+from confide_crypto.private import make_private_dir, read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.errors import RosterError, SealingError
 from confide_crypto.sealing.fields import Cursor, u32
 from confide_crypto.sealing.roster import MAX_ENTRIES, MAX_ROSTER_BYTES, Pin, Roster
@@ -116,6 +117,39 @@ class RosterCache:
             return Roster.read(_split(data), pin=pin)
         except (RosterError, ValueError):
             return None  # it is fetched again; the pin says which is the right one
+
+    def moved(self, before: bytes, now: bytes) -> None:
+        """This machine joins another daemon: it shall not pass for the one that had the spaces which are known here.
+
+        A roster is no secret of its machines, so who shows it need not be who keeps it; and who keeps it gets keys (PROTOCOL.md 10.9).
+
+        Args:
+            before: the static key of the daemon that it had joined, 32 bytes; b"" where it had joined none.
+            now: of the one that it joins. What was left with that one is believed again.
+
+        Raises:
+            KeyFileError: it cannot be noted.
+        """
+        if before == now or not self._folder.is_dir():
+            return
+        pins = [seen.pin for path in sorted(self._folder.glob("*.pin")) if (seen := self._read(path.stem)) is not None]
+        for space in {pin.space for pin in pins}:
+            if not self.is_left(space):
+                write_private_file(self._left(space), f"{before.hex()}\n".encode(), replace=True)
+            elif read_private_file(self._left(space)).strip() == now.hex().encode():
+                self.come_back(space)
+        self.use("")
+
+    def come_back(self, space: bytes) -> None:
+        """A person, or a device of the space, says that this daemon has it now. Raises KeyFileError."""
+        remove_private_file(self._left(space))
+
+    def is_left(self, space: bytes) -> bool:
+        """Whether a space, by the id in its roster, was another daemon's when this machine joined this one."""
+        return os.path.lexists(self._left(space))
+
+    def _left(self, space: bytes) -> Path:
+        return self._folder / f"{space.hex()}.left"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

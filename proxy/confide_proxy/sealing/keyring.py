@@ -146,6 +146,7 @@ class Keyring:
         async with self._turn:
             await self._refresh(link)
             if self.unconfirmed is not None and self.unconfirmed.words == words:
+                await self._vouched_for(self.unconfirmed)
                 await self._believe(self.unconfirmed)
                 await self._refresh(link)
 
@@ -191,7 +192,7 @@ class Keyring:
         self._space = space
         # Also of one that is new: while the daemon is away, the keys of another space must not be taken for its own.
         cache.use(space)
-        if seen is not None and seen.roster is not None:
+        if seen is not None and seen.roster is not None and not cache.is_left(seen.pin.space):
             self._take(seen.roster, self._machine.identity())
 
     def _is_current(self, told: dict[str, Any]) -> bool:
@@ -243,6 +244,12 @@ class Keyring:
         identity = await self.identity()
         await asyncio.to_thread(work, identity)
 
+    async def _vouched_for(self, roster: Roster) -> None:
+        """Somebody else than the daemon says that it has this space."""
+        from confide_proxy.sealing.cached_roster import RosterCache
+
+        await asyncio.to_thread(RosterCache(self._paths.rosters).come_back, roster.space)
+
     # What the daemon shows
 
     async def _refresh(self, link: Asks) -> None:
@@ -272,7 +279,7 @@ class Keyring:
         from confide_proxy.sealing.cached_roster import RosterCache
         from confide_proxy.sealing.joining import Joining
 
-        identity = await self.identity()
+        identity, cache = await self.identity(), RosterCache(self._paths.rosters)
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, identity)
         # Before the roster is read, which the answer must not be ahead of.
         answer = await joining.ask(link)
@@ -283,7 +290,7 @@ class Keyring:
                 await asyncio.to_thread(self._enter, shown.space)
                 if since != (len(self.roster.entries) if self.roster else 0):
                     continue
-            seen = None if self.roster else await asyncio.to_thread(RosterCache(self._paths.rosters).read, self._space)
+            seen = None if self.roster else await asyncio.to_thread(cache.read, self._space)
             pin = seen.pin if seen else None
             roster: Roster | None
             is_known = True
@@ -292,6 +299,7 @@ class Keyring:
             elif shown.entries:
                 roster = await asyncio.to_thread(Roster.read, shown.entries)
                 is_known = comparison.is_known(roster, pin, identity)
+                is_known = is_known and not await asyncio.to_thread(cache.is_left, roster.space)
             elif pin is not None or joining.pair is not None:
                 raise comparison.withheld()
             else:
@@ -302,6 +310,7 @@ class Keyring:
             self.shown, self.custody = shown, shown.custody
             if answer is not None:
                 joining.accept(answer, roster)
+                await self._vouched_for(roster)
             elif not is_known:
                 self._doubt(roster, identity, was_invited=joining.pair is not None)
                 await self._show_card(link, joining, roster)
