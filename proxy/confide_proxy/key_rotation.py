@@ -218,7 +218,9 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
         async with SpaceConnection(paths, config, machine=keys) as space:
-            with suppress(ConfideError, TimeoutError):  # else the next connection takes the old key from the list of devices
+            with suppress(
+                ConfideError, TimeoutError
+            ):  # else the next connection takes the old key from the list of devices
                 await space.keyring.refresh(space.connection)
         if (await asyncio.to_thread(keys.held)).public_keys != (new.public_key, None):
             raise KeyChangeError(

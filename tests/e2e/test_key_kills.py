@@ -31,6 +31,8 @@ from confide_proxy.dialing import open_connection
 from confide_proxy.identity import Form
 from confide_proxy.key_rotation import MachineKeys, exclusive
 from confide_proxy.paths import Paths
+from confide_proxy.sealing import succession
+from confide_proxy.sealing.keyring import Keyring
 
 # The command is killed so often at each moment; every step is cut in this process besides. `make chaos` takes the long form.
 ATTEMPTS = 10 if os.environ.get("CONFIDE_EVERY_FAULT") else 1
@@ -77,9 +79,11 @@ def cut_short(paths: Paths, after: str, passphrase: str | None = None) -> tuple[
             aside = paths.next_identity.rename(
                 paths.state / "aside"
             )  # this process is no other confide, that would finish it
-            connection = await open_connection(paths, ProxyConfig(), keys=MachineKeys(paths, passphrase=passphrase))
+            keys = MachineKeys(paths, passphrase=passphrase)
+            connection = await open_connection(paths, ProxyConfig(), keys=keys)
             aside.rename(paths.next_identity)
             serving = asyncio.create_task(connection.serve(on_message=unasked, on_request=unasked))
+            await succession.prepare(paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time()))
             await connection.request("rotate", sign_rotation(old, new, connection.session_id), timeout_s=10)
             await connection.close()
             await asyncio.gather(serving, return_exceptions=True)

@@ -11,8 +11,12 @@ from tests.support.notes import Agent
 from tests.support.serving import Machine, Serving
 
 from confide_proxy import export_manifest, export_tree
+from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ExportError
 from confide_proxy.export_tree import Report
+from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.paths import Paths
+from confide_proxy.sealing.space_sealing import Sealing
 
 
 async def export(
@@ -47,9 +51,16 @@ def names(report: Iterable[dict[str, str]]) -> set[str]:
     return {one["path"] for one in report}
 
 
+def unsealed(near: Path) -> Sealing:
+    """Of a machine without keys; nothing here has to be sealed."""
+    home = near.parent / "home"
+    paths = Paths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
+    return Sealing(paths, ProxyConfig(), MachineKeys(paths))
+
+
 async def lose_text(daemon: Serving, path: str) -> None:
     """What a damaged page does to the text of a document."""
-    space = await daemon.daemon._spaces.get(daemon.state.registry.spaces()["laptop"])
+    space = await daemon.daemon.spaces.get(daemon.state.registry.spaces()["laptop"])
 
     def work(store: object) -> None:
         sql = "UPDATE revision SET text = x'00' WHERE document = (SELECT id FROM document WHERE path = ?)"
@@ -140,7 +151,7 @@ async def test_any_name_of_a_project_has_a_folder_of_its_own(laptop: Machine, in
     (folder,) = [path for path in into.iterdir() if path.is_dir()]
     assert not folder.name.startswith(".")
     assert held(folder) == {"memory/a.md": "one\n"}
-    filled = await export_tree.fill(laptop.connection, into, is_dry=True, progress=_nobody)
+    filled = await export_tree.fill(laptop.connection, unsealed(into), into, is_dry=True, progress=_nobody)
     assert filled.counts == {"same": 1}
 
 
@@ -156,7 +167,7 @@ async def test_projects_that_differ_by_case_alone_never_share_a_folder(laptop: M
     before = held(into)
     await export(laptop, into, "shop", is_whole=False)
     assert held(into) == before
-    filled = await export_tree.fill(laptop.connection, into, is_dry=True, progress=_nobody)
+    filled = await export_tree.fill(laptop.connection, unsealed(into), into, is_dry=True, progress=_nobody)
     assert filled.counts == {"same": 2}
 
 
@@ -165,7 +176,7 @@ async def test_a_file_that_fits_no_message_costs_only_itself(laptop: Machine, in
     await laptop.put("memory/small.md", "small\n")
     await export(laptop, into)
     (into / "proj" / "memory" / "odd.md").write_text("\x01" * 3_000_000)
-    filled = await export_tree.fill(laptop.connection, into, is_dry=False, progress=_nobody)
+    filled = await export_tree.fill(laptop.connection, unsealed(into), into, is_dry=False, progress=_nobody)
     assert filled.counts == {"same": 1, "refused": 1}
     assert names(filled.skipped) == {"memory/odd.md"}
 
@@ -175,4 +186,4 @@ async def test_a_broken_tree_is_no_folder_of_markdown(into: Path) -> None:
     (into / "confide.json").write_text('{"format": 2, "projects": []}')
     assert export_manifest.is_tree(into)
     with pytest.raises(ExportError, match="another format"):
-        await export_tree.fill(None, into, is_dry=True, progress=_nobody)  # type: ignore[arg-type]
+        await export_tree.fill(None, unsealed(into), into, is_dry=True, progress=_nobody)  # type: ignore[arg-type]

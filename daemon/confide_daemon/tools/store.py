@@ -43,7 +43,8 @@ DEFINITION = Definition(
     title="Store in memory",
     description=(
         "Write something worth keeping (decision, preference, fact, how a problem was solved) to a markdown file that survives this "
-        "session. One self-contained statement an entry. Any field from title on makes it a note of its own. Passwords and keys in it are sealed."
+        "session. One self-contained statement an entry. Any field from title on makes it a note of its own. "
+        "Passwords and keys in it are sealed."
     ),
     properties={
         "content": {"type": "string", "minLength": 1, "maxLength": MAX_CONTENT_CHARS, "description": "Markdown"},
