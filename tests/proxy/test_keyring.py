@@ -22,6 +22,7 @@ from confide_crypto.rotation import sign_rotation
 from confide_crypto.sealing import entries
 from confide_crypto.sealing.entries import Entry
 from confide_crypto.sealing.errors import SealingError
+from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.sealing.wraps import WrapKey
@@ -30,7 +31,7 @@ from confide_proxy import joined
 from confide_proxy.device_commands import remover
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
 from confide_proxy.sealing import succession
-from confide_proxy.sealing.invitations import Invitations
+from confide_proxy.sealing.invitations import Invitation, Invitations
 
 
 @pytest.fixture
@@ -141,6 +142,22 @@ async def test_a_pair_secret_brings_one_machine_and_only_in_time(daemon: Serving
     assert keyring.roster is not None
     assert [joiner.name for joiner in keyring.shown.waiting] == ["eve", "late"]
     assert len(keyring.roster.devices) == 2
+
+
+def test_of_two_sessions_that_are_shown_two_machines_one_takes_one(tmp_path: Path) -> None:
+    """All sessions of a machine hear of news at once, and a daemon may show each another machine that holds the string."""
+    kept = Invitations(tmp_path / "rosters")
+    made = DeviceInvite.new(bytes(32), "confide://h:1").pair
+    kept.keep(Invitation("s", "bob", made, time.time() + 60))
+    (here,), (there,) = kept.of("s", time.time()), kept.of("s", time.time())
+    bob, eve = Identity.generate().public_key, Identity.generate().public_key
+    assert kept.used_for(here, bob) == bob
+    assert kept.used_for(there, eve) == bob
+    assert [one.card_key for one in kept.of("s", time.time())] == [bob]
+    kept.forget(here)
+    assert kept.used_for(there, eve) is None
+    assert kept.of("s", time.time()) == []
+    assert list((tmp_path / "rosters").iterdir()) == []
 
 
 async def test_a_machine_that_knows_the_space_comes_back_by_an_invite(daemon: Serving, tmp_path: Path) -> None:

@@ -58,8 +58,9 @@ class Duties:
     ) -> None:
         card = _card_of(invitation, joiners)
         if card is not None and not invitation.card_key:
-            invitation = replace(invitation, card_key=card.key)
-            await asyncio.to_thread(invitations.keep, invitation)
+            used_for = await asyncio.to_thread(invitations.used_for, invitation, card.key)
+            invitation = replace(invitation, card_key=used_for or b"")
+            card = card if used_for == card.key else None
         if not invitation.card_key:
             return
 

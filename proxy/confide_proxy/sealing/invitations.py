@@ -19,6 +19,8 @@ from confide_crypto.private import read_private_file, remove_private_file, write
 from confide_crypto.sealing.pairing import Pair
 
 _FILE: Final = re.compile(r"[0-9a-f]{32}\.invite")
+_CARD: Final = ".card"
+"""Of the file beside it, made once, with the Ed25519 key of the card that it is used for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +49,37 @@ class Invitations:
         self._folder = folder
 
     def keep(self, invitation: Invitation) -> None:
-        """Remember an invite, or that it was used. Raises KeyFileError."""
+        """Remember an invite. Raises KeyFileError."""
         record = {
             "space": invitation.space,
             "name": invitation.name,
             "secret": invitation.pair.secret.hex(),
             "until": invitation.until,
-            "cardKey": invitation.card_key.hex(),
         }
         write_private_file(self._path(invitation), json.dumps(record).encode(), replace=True)
 
+    def used_for(self, invitation: Invitation, card_key: bytes) -> bytes | None:
+        """Note that an invite is used for this card, unless another process of this machine was first: the card that it is used for.
+
+        None: it was used and is forgotten. Raises KeyFileError.
+        """
+        path = self._path(invitation)
+        try:
+            write_private_file(path.with_suffix(_CARD), f"{card_key.hex()}\n".encode())
+        except FileExistsError:
+            with suppress(ValueError):
+                return _card_of(path)
+            return None
+        if not path.exists():
+            remove_private_file(path.with_suffix(_CARD))
+            return None
+        return card_key
+
     def forget(self, invitation: Invitation) -> None:
         """Forget a secret. Raises KeyFileError."""
+        # In this order: who comes late finds either the card that it was used for, or no secret.
         remove_private_file(self._path(invitation))
+        remove_private_file(self._path(invitation).with_suffix(_CARD))
 
     def of(self, space: str, now: float) -> list[Invitation]:
         """Those of a space. One whose time is over is forgotten, unless a device that was added with it may still wait for its answer."""
@@ -87,5 +107,11 @@ class Invitations:
 def _read(path: Path) -> Invitation:
     record = json.loads(read_private_file(path))
     pair = Pair(bytes.fromhex(path.stem), bytes.fromhex(record["secret"]))
-    card_key = bytes.fromhex(record["cardKey"])
+    card_key = _card_of(path) or b""
     return Invitation(str(record["space"]), str(record["name"]), pair, float(record["until"]), card_key)
+
+
+def _card_of(path: Path) -> bytes | None:
+    card = path.with_suffix(_CARD)
+    # A damaged one lets nobody in either.
+    return bytes.fromhex(read_private_file(card).decode("ascii")) if card.exists() else None
