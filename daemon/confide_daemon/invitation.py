@@ -108,7 +108,7 @@ def invite(
             show({"invite": text, **facts(made.entry)})
         else:
             typer.echo(text)
-            say(f"On {name}: confide join '…'   (good once, until {clock(made.entry.expires_at)})")
+            say(f"On {name}: run confide join, and paste it   (good once, until {clock(made.entry.expires_at)})")
             _advise(state, address)
         if qr:
             _show_code(text)

@@ -73,6 +73,7 @@ setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_h
 app.add_typer(setup_app, name="setup")
 
 
+_MOST_PASTED = 4096
 _INVITER_S = 2.0
 """The machine that made the invite, if it is connected, adds this one within a few round trips."""
 T = TypeVar("T")
@@ -152,16 +153,24 @@ def mcp(project: ProjectDir = Path()) -> None:
 @app.command()
 def join(
     invite: Annotated[
-        str | None, typer.Argument(help="The string that `confided invite` printed; asked for if left out.")
+        str | None,
+        typer.Argument(help="The string that an invite printed; left out, it is asked for, or read from stdin."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Join a daemon: make this machine's key, pin the daemon's, test the link."""
-    text = invite or typer.prompt("invite", hide_input=True, err=as_json)
+    text = invite or _pasted(as_json)
     from confide_crypto.sealing.pairing import parse_invite
 
     plain, pair = parse_invite(text)
     _run(_join(plain, (pair.invite_id, pair.secret) if pair else None, as_json))
+
+
+def _pasted(as_json: bool) -> str:
+    """The invite from the terminal, unseen, or the next line of stdin: other users can see arguments, and a shell keeps them."""
+    if sys.stdin.isatty():
+        return str(typer.prompt("invite", hide_input=True, err=as_json))
+    return sys.stdin.readline(_MOST_PASTED)
 
 
 async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:

@@ -215,7 +215,7 @@ async def _invite(
         else:
             out.print(made.to_string(), markup=False)
             clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(until))
-            err.print(f"On {name}: confide join '…'   (good once, until {clock})", markup=False)
+            err.print(f"On {name}: run confide join, and paste it   (good once, until {clock})", markup=False)
             if _is_local(url or address):
                 err.print(
                     f"note: {url or address} can be reached from this machine only; others need --url", markup=False

@@ -53,7 +53,9 @@ def test_join_search_read_store_status(daemon: Daemon, machine: Machine) -> None
 def test_an_invite_works_once(daemon: Daemon, machine: Machine, tmp_path: Path) -> None:
     """The second use is refused, and says so; the first machine is not disturbed."""
     invite = daemon.invite("once")
-    machine.run("join", invite)
+    told = machine.run("join", stdin=f"{invite}\n")  # no argument, which others could see
+    assert invite not in told
+    assert "Warning" not in told
     thief = Machine(tmp_path, "thief")
     told = thief.run("join", invite, code=6)
     assert "invite" in told
