@@ -226,7 +226,7 @@ async def _invite(
             if as_json:
                 print_json({"joined": joiner.name, "words": fingerprint_words(joiner.key)})
             else:
-                out.print(f"joined: {joiner.name}  {fingerprint_words(joiner.key)}", markup=False)
+                out.print(f"joined: {printable(joiner.name)}  {fingerprint_words(joiner.key)}", markup=False)
 
 
 async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: str, until: float) -> Device:
@@ -311,7 +311,7 @@ def find(roster: Roster, name: str) -> Device:
     if found:
         words = "; ".join(fingerprint_words(each.key) for each in found)
         raise DeviceError(f"{len(found)} devices are called {name}", hint=f"name one by its words: {words}")
-    known = ", ".join(each.name for each in roster.devices.values())
+    known = ", ".join(printable(each.name) for each in roster.devices.values())
     raise DeviceError(f"no device is called {name}", hint=f"there are {known}")
 
 

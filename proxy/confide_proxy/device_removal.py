@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
+from confide_proxy.answers import printable, records
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.options import err, out
 
@@ -35,7 +36,7 @@ class Exposed:
 
     Attributes:
         kind: what it is, as in `github-token`.
-        at: when it was stored, ISO 8601; "" where the daemon does not say.
+        at: when it was stored, ISO 8601.
         documents: `project: path` of some that name it.
     """
 
@@ -116,17 +117,17 @@ async def remove(here: Here, name: str, ask: Callable[[str], None]) -> Removal:
             raise device_commands.DeviceError("this machine cannot remove itself", hint=hint)
         ask(f"remove {told['name']}  {told['words']}?")
         # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
-        exposed = await _listed(space.connection, None)
+        exposed = await listed(space.connection, None)
         roster = await keyring.extend(space.connection, device_commands.remover(identity, device.key))
         if exposed is not None:
-            exposed |= await _listed(space.connection, roster.epoch) or {}
+            exposed |= await listed(space.connection, roster.epoch) or {}
         resealed = await _reseal(here.paths.rosters, space) if exposed else 0
     if exposed:
         exposed = await _with_documents(here, exposed)
     return Removal(told, roster.epoch, exposed, resealed)
 
 
-async def _listed(link: Asks, below: int | None) -> dict[str, Exposed] | None:
+async def listed(link: Asks, below: int | None) -> dict[str, Exposed] | None:
     """The secrets of the space, or those whose records are of older epochs; None where this machine may not see them all."""
     found: dict[str, Exposed] = {}
     after = ""
@@ -138,11 +139,12 @@ async def _listed(link: Asks, below: int | None) -> dict[str, Exposed] | None:
             if error.code != "denied":
                 raise
             return None
-        try:
-            found |= {str(one["id"]): Exposed(str(one["kind"]), str(one.get("at", ""))) for one in answer["records"]}
-            following = answer["next"]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UnfitAnswerError from error
+        if "next" not in answer:
+            raise UnfitAnswerError
+        found |= {
+            one["id"]: Exposed(one["kind"], one["at"]) for one in records(answer, "records", id=str, kind=str, at=str)
+        }
+        following = answer["next"]
         if not isinstance(following, str) or following <= after:
             break
         after = following
@@ -174,7 +176,9 @@ async def _with_documents(here: Here, exposed: dict[str, Exposed]) -> dict[str, 
                 arguments = {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS}
                 answer = await client.call("memory_search", arguments)
                 places = {
-                    f"{hit['project']}: {hit['path']}": None for hit in answer["results"] if name in hit["snippet"]
+                    printable(f"{hit['project']}: {hit['path']}"): None
+                    for hit in answer["results"]
+                    if name in hit["snippet"]
                 }
                 found[name] = replace(exposed[name], documents=tuple(places))
     return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_crypto.keys import fingerprint_words
+from confide_proxy.answers import printable
 from confide_proxy.device_commands import DeviceError, Yes, ask, facts, find, remover, require_keys
 from confide_proxy.options import AsJson, err, out, print_json
 
@@ -141,13 +142,15 @@ def _lost(roster: Roster, mine: bytes, named: list[str], *, is_sure: bool) -> li
     others = [device for device in roster.devices.values() if device.key != mine and not device.is_paper]
     if is_sure or not sys.stdin.isatty():
         if others:
-            names = ", ".join(device.name for device in others)
+            names = ", ".join(printable(device.name) for device in others)
             err.print(f"is any of these lost? remove it with confide device rm: {names}", markup=False)
         return []
     return [
         device
         for device in others
-        if typer.confirm(f"is {device.name} ({fingerprint_words(device.key)}) lost, to be removed?", err=True)
+        if typer.confirm(
+            f"is {printable(device.name)} ({fingerprint_words(device.key)}) lost, to be removed?", err=True
+        )
     ]
 
 

@@ -1,0 +1,46 @@
+"""What a removed device could open, as the daemon tells it: texts for a terminal, and a list that ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from confide_proxy import device_removal
+from confide_proxy.errors import UnfitAnswerError
+
+
+class Telling:
+    """A daemon that answers each request with the next of these, the last again and again."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self._answers = list(answers)
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        assert (op, timeout_s > 0, body["limit"]) == ("record-list", True, 1000)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+async def test_what_the_daemon_tells_commands_no_terminal() -> None:
+    evil = {"id": "ab" * 16, "kind": "token\x1b]0;owned\x07", "at": "\x1b[2J", "epoch": 1}
+    listed = await device_removal.listed(Telling({"records": [evil], "next": None}), None)
+    assert listed is not None
+    (found,) = listed.values()
+    assert "\x1b" not in repr(found) + found.kind + found.at
+    assert found.kind.startswith("token?")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"records": 7, "next": None}, {"records": [{"id": 7, "kind": "x", "at": ""}], "next": None}, {"records": []}],
+)
+async def test_an_answer_of_another_form_is_said_to_be_one(answer: dict[str, Any]) -> None:
+    with pytest.raises(UnfitAnswerError):
+        await device_removal.listed(Telling(answer), None)
+
+
+async def test_a_list_ends_where_it_does_not_go_on() -> None:
+    one = {"id": "ab" * 16, "kind": "token", "at": "2026-11-21T12:00:00+00:00"}
+    listed = await device_removal.listed(Telling({"records": [one], "next": "cd"}), None)
+    assert listed is not None
+    assert list(listed) == ["ab" * 16]
