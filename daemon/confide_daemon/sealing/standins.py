@@ -20,3 +20,21 @@ def only(text: str) -> bool:
 def in_order(text: str) -> tuple[str, ...]:
     """Those in a text."""
     return tuple(_FOUND.findall(text))
+
+
+def is_sealed_from(after: str, before: str) -> bool:
+    """Whether `after` is `before` with stand-ins in the places of some of its parts, and is the same in all others."""
+    first, *others = _FOUND.split(after)
+    if not others:
+        return after == before
+    *between, last = others
+    if not before.startswith(first):
+        return False
+    at = len(first)
+    for part in between:
+        # The first place is as good as any later one: it leaves the most for those that follow.
+        found = before.find(part, at + 1)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return before.endswith(last) and len(before) - len(last) > at

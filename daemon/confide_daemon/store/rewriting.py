@@ -35,7 +35,7 @@ import apsw
 from confide_daemon.clash import has_clash
 from confide_daemon.documents import source_of, text_hash
 from confide_daemon.errors import InvalidTextError, StorageError
-from confide_daemon.sealing.stand_ins import is_sealed_from
+from confide_daemon.sealing.standins import is_sealed_from
 from confide_daemon.store import rekeying, salvage
 from confide_daemon.store.connection import create_private, storage_errors
 from confide_daemon.store.health import MIRRORS
