@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from hashlib import sha256
+from itertools import product
+
 import pytest
 from tests.support.secret_corpus import positives
 
 from confide_crypto.sealing import placeholders
 from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_daemon.sealing.sensitivity import is_sensitive
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing.sealer import Sealer, Secret
 from confide_proxy.secrets.fingerprints import Fingerprints
@@ -89,6 +94,11 @@ def test_a_sensitive_note_keeps_its_front_matter_alone() -> None:
         ('"sensitive": true', True),
         ("{title: x, sensitive: true}", True),
         ("sensitive: true\nbroken: [", True),
+        ("sensitive: true\nsensitive: false", True),
+        ("sensitive: yes", True),
+        ("Sensitive: 'true'", True),
+        ("sensitive: !x true\nb: *unknown", True),
+        ("metadata:\n  sensitive: true", False),
         ("sensitive: false", False),
         ("title: the sensitive: true question", False),
         ("tags: [sensitive]", False),
@@ -97,6 +107,43 @@ def test_a_sensitive_note_keeps_its_front_matter_alone() -> None:
 def test_what_the_front_matter_says_counts(head: str, is_sealed: bool) -> None:
     text = f"---\n{head}\n---\nbody of it\n"
     assert ("body of it" not in sealer().seal(text, "files").text) is is_sealed
+
+
+@pytest.mark.parametrize(
+    ("opening", "ends"),
+    [("\ufeff---", "\n"), ("---\u00a0", "\n"), ("---", "\r\n"), (f"---\nlong: {'x' * 70_000}", "\n")],
+)
+def test_front_matter_is_found_however_an_editor_writes_it(opening: str, ends: str) -> None:
+    """Notepad puts a byte order mark before a text: a note that says sensitive went out in clear with one."""
+    note = f"{opening}\nsensitive: true\n---\nUnder the third stone.\n".replace("\n", ends)
+    sealed = sealer().seal(note, "files")
+    assert "stone" not in sealed.text
+    assert sealer().restore(sealed.text, sealed.values, "files") == note
+
+
+def test_what_the_daemon_takes_for_sensitive_is_sealed() -> None:
+    """It would refuse what comes in clear, and has had it by then."""
+    heads = (
+        "sensitive: true",
+        "sensitive: !x true\nb: *z",
+        "? sensitive\n: true",
+        "sensitive: true\n...",
+        "sensitive:\n  true",
+    )
+    for mark, fence, ends in product(("", "\ufeff"), ("---", "--- ", "---\t", "---\u00a0"), ("\n", "\r\n")):
+        for head in heads:
+            note = f"{mark}{fence}\n{head}\n---\nstone\n".replace("\n", ends)
+            assert is_sensitive(note)
+            assert "stone" not in sealer().seal(note, "files").text
+
+
+def test_a_file_of_many_credentials_gets_them_back_in_time() -> None:
+    """Ten thousand of them took seconds, and thirty thousand half a minute: each was looked for in all of the text."""
+    text = "".join(f"password: {sha256(str(number).encode()).hexdigest()[:14]}\n" for number in range(20_000))
+    sealed = sealer().seal(text, "files")
+    began = time.process_time()
+    assert sealer().restore(f"{sealed.text}more\n", sealed.values, "files") == f"{text}more\n"
+    assert time.process_time() - began < 6
 
 
 def test_an_agent_may_say_that_a_text_is_sensitive() -> None:

@@ -185,14 +185,15 @@ def _bare(again: str, text: str, values: Mapping[str, str]) -> list[str]:
     bare = []
     for standin, value in values.items():
         words = _WORD.findall(_STANDIN.sub(" ", value))
-        if again.count(value) > text.count(value) or any(word in told for word in words):
+        # Only what has no words is counted: each is a walk over both texts, and there may be tens of thousands.
+        if any(word in told for word in words) or (not words and again.count(value) > text.count(value)):
             bare.append(standin)
     return bare or (list(values) if told else [])
 
 
 def _body_of(text: str, is_sensitive: bool | None) -> int | None:
     """Where what is to be sealed whole begins; None where nothing is."""
-    if is_sensitive is False or (is_sensitive is None and "sensitive" not in text[:_HEAD_CHARS]):
+    if is_sensitive is False or (is_sensitive is None and not _may_say_sensitive(text)):
         return None
     begin = _after_front_matter(text)
     if is_sensitive is None and not (begin and _says_sensitive(text, begin)):
@@ -221,31 +222,37 @@ def _piece(text: str, making: _Making) -> Iterator[str]:
     yield text[start + len(core) :]
 
 
-_HEAD_CHARS: Final = 64 * 1024
-"""Front matter is no larger (`importing.front_matter.MAX_BYTES`)."""
-_FRONT_MATTER: Final = re.compile(r"---[ \t]*\r?\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)")
+_MARK: Final = "\ufeff"
+"""A byte order mark, which editors put before a text without being asked."""
+_FRONT_MATTER: Final = re.compile(rf"{_MARK}?---[^\S\n]*\n(?:.*\n)*?(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)")
+"""As the daemon finds it (`documents.front_matter_lines`)."""
 _SENSITIVE_LINE: Final = re.compile(
-    r"^\s*[\"']?sensitive[\"']?\s*:\s*[\"']?(?:true|yes|on)\b", re.IGNORECASE | re.MULTILINE
+    r"^(\s*)[\"']?sensitive[\"']?\s*:\s*(?:[!&]\S*\s+)*[\"']?(?:true|yes|on)\b", re.IGNORECASE | re.MULTILINE
 )
 
 
 def _after_front_matter(text: str) -> int:
-    found = _FRONT_MATTER.match(text[:_HEAD_CHARS])
+    found = _FRONT_MATTER.match(text)
     return found.end() if found else 0
 
 
 def is_sensitive(text: str) -> bool:
     """Whether the text says in its front matter that it is to be sealed as a whole."""
-    begin = _after_front_matter(text) if "sensitive" in text[:_HEAD_CHARS] else 0
+    begin = _after_front_matter(text) if _may_say_sensitive(text) else 0
     return bool(begin) and _says_sensitive(text, begin)
+
+
+def _may_say_sensitive(text: str) -> bool:
+    return text.startswith(("---", f"{_MARK}---")) and "sensitive" in text.lower()
 
 
 def _says_sensitive(text: str, begin: int) -> bool:
     # Brings YAML, which a text that does not speak of it goes without.
     from confide_proxy.importing.front_matter import split
 
-    fields, _, problem = split(text[:begin])
-    if problem is not None:
-        # What cannot be read as it is meant is sealed rather than sent.
-        return _SENSITIVE_LINE.search(text, 0, begin) is not None
-    return fields.get("sensitive") is True
+    head = text[:begin].removeprefix(_MARK)
+    fields, _, problem = split(head)
+    if fields.get("sensitive") is True:
+        return True
+    # Said twice, or in other words (`yes`, `"true"`), it is meant all the same; what cannot be read is sealed rather than sent.
+    return any(problem is not None or not line[1].strip("\r\n") for line in _SENSITIVE_LINE.finditer(head))
