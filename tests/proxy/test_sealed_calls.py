@@ -257,6 +257,41 @@ def test_what_is_the_protocols_stays(space: Space) -> None:
     assert TOKEN not in told["params"]["reason"]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"method": "tools/call", "params": {"name": TOKEN, "arguments": {"query": "x"}}},
+        {"method": "tools/call", "params": {"name": "memory_search", "arguments": {"query": "x"}, "context": TOKEN}},
+        {"method": "tools/call", "params": {"name": "memory_search", "arguments": {"query": "x"}}, "context": [TOKEN]},
+        {"method": "tools/call", "params": {"name": "memory_search", "arguments": [TOKEN]}},
+        {"method": "prompts/get", "params": {"name": TOKEN}},
+        {"method": "resources/subscribe", "params": {"uri": f"confide://shop/{TOKEN}"}},
+        {"method": "ping", "params": TOKEN},
+        {"result": {"roots": [{"uri": f"file:///{TOKEN}"}]}},
+        {"error": {"code": 1, "message": TOKEN}},
+    ],
+)
+def test_nothing_goes_up_unseen(space: Space, message: dict[str, Any]) -> None:
+    """A tool that is called by a wrong name, a field that no protocol knows: an agent makes such mistakes."""
+    sent = space.up(message)
+    assert TOKEN not in json.dumps(sent)
+    assert json.dumps(sent).count("(sealed:github-token:") == 1
+    assert not space.asked
+
+
+@pytest.mark.parametrize("padding", [0, calls.LARGE_BYTES])
+def test_a_name_that_stands_twice_hides_nothing(space: Space, padding: int) -> None:
+    """Only the last one counts, for us and for the daemon; the first was passed on with it, unseen."""
+    told = f'{{"content":"{TOKEN}","content":"x{" " * padding}","title":"t","metadata":{{"a":"{TOKEN}","a":1}}}}'
+    params = f'{{"name":"memory_store","arguments":{{"content":"{TOKEN}"}},"arguments":{told}}}'
+    line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}'.encode()
+    assert not space.calls.is_plain(line)
+    sent = asyncio.run(space.calls.prepared(space, line, CATALOGUE))
+    assert TOKEN.encode() not in sent
+    given = {"content": "x" + " " * padding, "title": "t", "metadata": {"a": 1}}
+    assert json.loads(sent)["params"] == {"name": "memory_store", "arguments": given}
+
+
 def test_a_sensitive_text_is_one_secret(space: Space) -> None:
     text = "---\ntitle: not front matter here\n---\nUnder the third stone.\n"
     sent = space.call(

@@ -47,6 +47,7 @@ _PROTOCOL: Final = frozenset(
     {"_meta", "protocolVersion", "capabilities", "clientInfo", "requestId", "progressToken", "cursor"}
 )
 """Parameters that are the client's and not its agent's."""
+_ENVELOPE: Final = frozenset({"jsonrpc", "id", "method"})
 _TOOL_CALL: Final = "tools/call"
 
 
@@ -91,11 +92,15 @@ class SealedCalls:
         """Whether a message can go as it is; False also where that would take long to say."""
         if len(line) > LARGE_BYTES:
             return False
-        message = json.loads(line)
+        try:
+            message = json.loads(line, object_pairs_hook=_once)
+        except _TwiceError:
+            return False
         called = self._called(message)
         if called is not None:
             is_told = not _is_whole(called) and _asked_about(called) is None and recognition.is_plain(_query(called))
-            return is_told and not sealed_arguments.gives_reason(called.arguments)
+            if not is_told or sealed_arguments.gives_reason(called.arguments):
+                return False
         return not any(sealed_arguments.gives_reason(part) for _, part in _said(message))
 
     async def prepared(self, link: Requests, line: bytes, catalogue: Catalogue) -> bytes:
@@ -106,14 +111,14 @@ class SealedCalls:
             ToolError, KeyFileError: as `arguments.seal`.
             RequestError, RosterError, ConnectionLost, TimeoutError: as `Deposit.keep`.
         """
-        message = await asyncio.to_thread(json.loads, line)
+        message, line = await asyncio.to_thread(_read, line)
         called = self._called(message)
         if called is not None:
             is_lookup = catalogue.is_read_only(called.tool)
             given = await self.arguments(link, called, is_lookup=is_lookup)
-            if given is called.arguments:
-                return line
-            return _fitting(encoded({**message, "params": {**message["params"], "arguments": given}}))
+            if given is not called.arguments:
+                message = {**message, "params": {**message["params"], "arguments": given}}
+                line = encoded(message)
         return _fitting(await asyncio.to_thread(self._looked_up, message, line))
 
     async def arguments(self, link: Requests, called: Asked, *, is_lookup: bool) -> Mapping[str, Any]:
@@ -152,7 +157,7 @@ class SealedCalls:
         return given if known == query else {**given, QUERY: known}
 
     def _looked_up(self, message: dict[str, Any], line: bytes) -> bytes:
-        """Everything but calls of tools asks, and stores nothing."""
+        """Everything but the arguments of a tool asks, and stores nothing."""
         changed = False
         for name, part in _said(message):
             if sealed_arguments.gives_reason(part):
@@ -234,14 +239,35 @@ def _day(said: str | None) -> str:
 
 
 def _said(message: Any) -> list[tuple[str, Any]]:
-    """The parts of a message that are its agent's words, by the names of its fields."""
+    """The parts of a message that are its agent's words, by the names of its fields; but for the arguments of a tool."""
     if not isinstance(message, dict):
         return []
     parts: list[tuple[str, Any]] = []
-    params = message.get("params")
-    if isinstance(params, dict):
-        own = _PROTOCOL | ({"name"} if message.get("method") in (_TOOL_CALL, "prompts/get") else frozenset())
-        parts.append(("params", {name: value for name, value in params.items() if name not in own}))
-    elif params is not None:
-        parts.append(("params", params))
-    return parts + [(name, message[name]) for name in ("result", "error") if name in message]
+    for name, part in message.items():
+        if name == "params" and isinstance(part, dict):
+            is_call = message.get("method") == _TOOL_CALL and isinstance(part.get("arguments"), dict)
+            own = _PROTOCOL | {"arguments"} if is_call else _PROTOCOL
+            parts.append((name, {key: value for key, value in part.items() if key not in own}))
+        elif name not in _ENVELOPE:
+            parts.append((name, part))
+    return parts
+
+
+class _TwiceError(ValueError):
+    """A name stands twice in an object."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _TwiceError
+    return found
+
+
+def _read(line: bytes) -> tuple[Any, bytes]:
+    """A message, and its line without what nobody reads: of two values under one name the first would go up as it is."""
+    try:
+        return json.loads(line, object_pairs_hook=_once), line
+    except _TwiceError:
+        message = json.loads(line)
+        return message, encoded(message)
