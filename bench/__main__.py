@@ -18,6 +18,7 @@ BENCHES = (
     "hybrid",
     "search_while_indexing",
     "notes_listing",
+    "at_rest",
     "entities",
     "index_size",
     "saved",

@@ -25,7 +25,7 @@ RANKINGS = ("confide", "original")
 # For `fallback`: what is configured besides the first, in the order of the original plan.
 AUTO = "auto"
 # What "auto" is in [at_rest] for a daemon that others than its own machine reach.
-SHARED_CUSTODY: Keeper = "server"
+SHARED_CUSTODY: Keeper = "caller"
 
 
 KEY_HINT = "write the key into a file of mode 0600 and name that file as key_file; if others have seen daemon.toml, make a new key"
