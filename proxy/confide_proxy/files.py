@@ -148,7 +148,8 @@ class Files:
             raise RequestError("not_found", "this machine does not work on that project here")
         from confide_proxy import workplace  # seldom asked
 
-        return await workplace.describe(project)
+        sealer = self.folders[0].sealer
+        return await (workplace.describe(project, sealer.shown) if sealer else workplace.describe(project))
 
     async def _flush(self, body: dict[str, Any]) -> dict[str, Any]:
         replica = self._replicas.get(str(body.get("project")))

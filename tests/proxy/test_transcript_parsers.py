@@ -234,6 +234,23 @@ def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
         )
 
 
+def test_a_branch_goes_up_without_the_token_in_it(tmp_path: Path) -> None:
+    """Whether the line names it or one before did; its record is with the daemon as every other one."""
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    file = tmp_path / "x"
+    file.write_text(
+        json.dumps({"type": "user", "message": {"content": "x"}})
+        + "\n"
+        + json.dumps({"type": "user", "message": {"content": "y"}, "gitBranch": f"fix/{token}"})
+        + "\n"
+    )
+    with opened(tmp_path, file) as fd:
+        batch = collect(fd, CLAUDE, 0, SEALER, branch=f"try/{token}", mtime=0.0)
+    assert [message["branch"].split("(sealed:github-token:")[0] for message in batch.messages] == ["try/", "fix/"]
+    assert token not in json.dumps(batch.messages)
+    assert [secret.value.decode() for secret in batch.secrets] == [token]
+
+
 def test_progress_survives_and_forgives(tmp_path: Path) -> None:
     """The last line of a session counts; damaged ones are as if they were not there; the file does not grow for ever."""
     progress = Progress(tmp_path, "space", tmp_path)

@@ -7,7 +7,14 @@ import subprocess
 from pathlib import Path
 
 from confide_proxy import workplace
+from confide_proxy.config import ProxyConfig
+from confide_proxy.files import Files
+from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.paths import Paths
 from confide_proxy.projects import identify
+from confide_proxy.sealing.space_sealing import Sealing
+
+TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -35,3 +42,16 @@ async def test_a_folder_without_git(tmp_path: Path) -> None:
     told = await workplace.describe(identify(tmp_path))
     assert told["git"] is None
     assert told["directory"] == tmp_path.name
+
+
+async def test_a_branch_is_told_without_the_token_in_it(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", f"try-{TOKEN}")
+    paths, config, project = (
+        Paths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon"),
+        ProxyConfig(),
+        identify(tmp_path),
+    )
+    files = Files(paths, config, project, sealing=Sealing(paths, config, MachineKeys(paths)))
+    told = await files.on_request("workplace", {"project": project.name})
+    assert TOKEN not in json.dumps(told)
+    assert told["git"]["branch"].startswith("try-(redacted:github-token:")

@@ -32,7 +32,7 @@ class Batch:
     Attributes:
         messages: as they are sent (PROTOCOL.md 9.5).
         skipped: lines that were broken, unknown or too long, or that the policy does not let out.
-        branch: the branch that was named last.
+        branch: the branch that was named last, as it is called here.
         is_full: there may be more behind it.
         secrets: the daemon has to have their records before it has the messages.
     """
@@ -61,6 +61,7 @@ def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str,
     batch = Batch(begin, begin, branch)
     time = _iso(mtime)
     size = 0
+    branches: dict[str, str] = {"": ""}
     for end, line in whole_lines(fd, begin):
         batch.end = end
         try:
@@ -78,7 +79,10 @@ def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str,
                 if text is None:
                     batch.skipped += 1
                 else:
-                    batch.messages.append({"role": entry.role, "text": text, "time": time, "branch": batch.branch})
+                    if batch.branch not in branches:
+                        branches[batch.branch] = printable(_sealed(batch.branch, sealer, batch) or "")
+                    said = {"role": entry.role, "text": text, "time": time, "branch": branches[batch.branch]}
+                    batch.messages.append(said)
                     size += len(text.encode())
         if len(batch.messages) >= MOST_MESSAGES or size >= BATCH_BYTES or end - begin >= SCAN_BYTES:
             batch.is_full = True
