@@ -35,12 +35,13 @@ fuzz: $(STAMP)
 	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest tests/crypto/test_tampering.py
 	$(BIN)/python -m fuzz
 
-# An hour: every fault point of a write, kills at every moment of keys, changing models and a growing space, and a thousand schedules
+# An hour: every fault point of a write, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and a thousand schedules
 # of edits, stores, cuts, kills and jumping clocks on two and three machines.
 CHAOS_SEED ?= 0
 chaos: $(STAMP)
 	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/test_write_faults.py tests/e2e/test_key_kills.py
 	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/test_generation_kills.py tests/daemon/test_store_crash.py
+	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/test_rekeying.py
 	CONFIDE_CHAOS=1000 CONFIDE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -n 2 tests/chaos
 
 $(STAMP): pyproject.toml constraints.txt
