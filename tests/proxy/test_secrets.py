@@ -121,6 +121,24 @@ def test_the_place_is_the_value_alone(text: str, value: str) -> None:
     assert [each for _, each in found(text)] == [value]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password:\u00a0hunter22xx",
+        "\ufeffpassword: hunter22xx\n",
+        "password\u3000=\u3000hunter22xx",
+        "password\uff1ahunter22xx",
+        "password=\u200bhunter22xx",
+        "DB_PASSWORD=\u201chunter22xx\u201d",
+        "Das Kennwort lautet \u201ehunter22xx\u201c.",
+    ],
+)
+def test_the_blanks_and_quotes_of_other_keyboards_hide_nothing(text: str) -> None:
+    """As web pages, word processors and Notepad put them there."""
+    (found,) = detector.scan(text, 0.75)
+    assert text[found.start : found.end] == "hunter22xx"
+
+
 def test_what_is_used_again_is_found_again() -> None:
     """The same value where nothing says what it is, as a word of its own."""
     text = "password = 'Fj3kd8Lw'\n\nrun: deploy Fj3kd8Lw now; Fj3kd8Lwx is something else\n"

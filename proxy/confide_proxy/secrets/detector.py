@@ -63,6 +63,7 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
     Args:
         least: the confidence (0 to 1) from which on they count; from 0.5 on, lone random strings are not even looked for.
     """
+    text = plain(text)
     lowered = lower(text)
     if not gives_reason(lowered):
         return []
@@ -115,3 +116,17 @@ def gives_reason(lowered: str) -> bool:
 def lower(text: str) -> str:
     """The text in lower case with every character where it was: the one letter that becomes two, `İ`, is taken for an `I`."""
     return text.replace("\u0130", "I").lower()
+
+
+def plain(text: str) -> str:
+    """The text with the blanks and signs of other keyboards as those of ASCII, every character where it was: web pages and word
+    processors put no-break spaces behind a colon, and some editors a byte order mark before a text."""
+    return text if text.isascii() else text.translate(_PLAIN)
+
+
+_PLAIN = {
+    **dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200C), 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF), " "),
+    **{0xFF1A: ":", 0xFF1D: "=", 0xFF5C: "|", 0x2028: "\n", 0x2029: "\n", 0x85: "\n"},
+    **{0x201C: '"', 0x201D: '"', 0x201E: '"', 0x2018: "'", 0x2019: "'", 0x201A: "'"},
+}
+"""Quotes as well: word processors make them curly, and a password between such is in quotes all the same."""
