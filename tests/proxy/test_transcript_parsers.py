@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.sealers import SEALER
+from tests.support.secret_corpus import positives
 
 from confide_proxy.config import TRANSCRIPT_SOURCES, ProxyConfig
+from confide_proxy.sealing.sealer import Sealer
+from confide_proxy.secrets.fingerprints import Fingerprints
+from confide_proxy.secrets.policy import Policy
 from confide_proxy.transcripts.batches import MAX_TEXT_CHARS, MOST_MESSAGES, collect, place_of
 from confide_proxy.transcripts.parsers import Entry, Parser, UnknownLineError, mention, parser_of
 from confide_proxy.transcripts.progress import Known, Progress
@@ -150,6 +154,26 @@ def test_a_mention_is_one_short_line() -> None:
     assert mention("Write", {"content": "the whole file"}) == "[tool Write]"
     assert mention("mcp__plugin_confide_confide__memory_store", {"content": "x"}) == "[tool confide memory_store]"
     assert mention("", None) == "[tool unnamed]"
+
+
+def test_a_mention_holds_no_part_of_a_credential() -> None:
+    """Where it is cut off, and where several lines have become one, what is left of a credential would not be known for one."""
+    sealer = Sealer(Policy(), lambda: None, lambda: Fingerprints(bytes(32)))
+    seen = 0
+    for sample in positives(3, 2):
+        for words in (0, 30, 46, 50):
+            command = f"echo {'ab ' * words}; {sample.text}"
+            value = command[-len(sample.text) :][sample.start : sample.end]
+            if value not in sealer.seal(command, "transcripts").values.values():
+                continue
+            said = sealer.seal(f"I look.\n\n{mention('Bash', {'command': command})}", "transcripts").text
+            flat = " ".join(value.split())
+            parts = [flat[at : at + 8] for at in range(max(1, len(flat) - 7))]
+            assert not any(part in said for part in parts), (sample.kind, words)
+            seen += 1
+    assert seen > 200
+    for command in ("a  b", "x " * 200):
+        assert mention("Bash", {"command": command}).startswith(f"[tool Bash: {' '.join(command.split())[:150]}")
 
 
 def test_which_files_are_transcripts(tmp_path: Path) -> None:

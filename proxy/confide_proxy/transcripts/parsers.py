@@ -144,11 +144,28 @@ def mention(tool: str, arguments: Any) -> str:
     if isinstance(arguments, dict):
         values = (arguments.get(key) for key in _TELLING)
         said = next((shown for value in values if (shown := _shown(value))), "")
-    line = " ".join(sendable(said).split())
+    line = _line(sendable(said))
     name = " ".join(sendable(tool).split())[:64] or "unnamed"
+    return f"[tool {name}: {line}]" if line else f"[tool {name}]"
+
+
+def _line(said: str) -> str:
+    """One short line. It ends before a credential that would not be known for one in it any more: half of it, or what had several lines."""
+    from confide_proxy.secrets import detector
+
+    line = " ".join(said.split())
     if len(line) > MAX_MENTION_CHARS:
         line = line[: MAX_MENTION_CHARS - 1] + "…"
-    return f"[tool {name}: {line}]" if line else f"[tool {name}]"
+    if line == said:
+        return line
+    known = {(found.start, found.end): found.confidence for found in detector.scan(line)}
+    for found in detector.scan(said):
+        begin = len(" ".join(f"{said[: found.start]}.".split())) - 1
+        if begin >= MAX_MENTION_CHARS - 1:
+            break
+        if known.get((begin, begin + found.end - found.start), -1.0) < found.confidence:
+            return line[:begin] + "…"
+    return line
 
 
 def _shown(value: Any) -> str:
