@@ -135,8 +135,7 @@ def test_the_place_is_the_value_alone(text: str, value: str) -> None:
 )
 def test_the_blanks_and_quotes_of_other_keyboards_hide_nothing(text: str) -> None:
     """As web pages, word processors and Notepad put them there."""
-    (found,) = detector.scan(text, 0.75)
-    assert text[found.start : found.end] == "hunter22xx"
+    assert [value for _, value in found(text)] == ["hunter22xx"]
 
 
 def test_what_is_used_again_is_found_again() -> None:
