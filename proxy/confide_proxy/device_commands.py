@@ -13,6 +13,7 @@ import typer
 from confide_crypto.errors import EXIT_INPUT, ConfideError
 from confide_crypto.keys import fingerprint_words
 from confide_proxy.answers import printable
+from confide_proxy.asking import confirmed
 from confide_proxy.options import AsJson, err, out, print_json
 
 if TYPE_CHECKING:
@@ -167,15 +168,22 @@ def facts(roster: Roster, device: Device) -> dict[str, Any]:
     return {"name": name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
 
 
-def ask(question: str, *, is_sure: bool) -> None:
+async def ask(question: str, *, is_sure: bool) -> None:
     """Go on only if a person says yes. Raises DeviceError."""
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise DeviceError(
-            "nobody is here to be asked", hint="run it in a terminal, or with --yes once you have compared"
-        )
-    if not typer.confirm(question, err=True):
+        raise DeviceError("nobody is here to be asked", hint="run it in a terminal, or with --yes")
+    if not await confirmed(question):
+        raise DeviceError("nothing was changed")
+
+
+async def compare(question: str, *, is_sure: bool) -> None:
+    """Go on only if a person says that the words are the same. Raises DeviceError."""
+    if not is_sure and not sys.stdin.isatty():
+        hint = "run it in a terminal, or with --yes once you have compared"
+        raise DeviceError("nobody is here to compare the words", hint=hint)
+    if not is_sure and not await confirmed(question):
         raise DeviceError("nothing was changed", hint="words that differ mean that somebody else answers: do not go on")
 
 
@@ -262,7 +270,7 @@ async def _approve(here: Here, name: str, *, is_sure: bool) -> tuple[dict[str, A
                 f"{joiner.name} must show these words (confide key show):\n  {fingerprint_words(joiner.key)}",
                 markup=False,
             )
-        ask("does it?", is_sure=is_sure)
+        await compare("does it?", is_sure=is_sure)
 
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
             if card.key in roster.devices:
@@ -285,7 +293,7 @@ async def _confirm(here: Here, *, is_sure: bool) -> tuple[str, ConfideError | No
             words = keyring.unconfirmed.words
             if not is_sure:
                 err.print(f"a machine of the space must show these words (confide device ls):\n  {words}", markup=False)
-            ask("does it?", is_sure=is_sure)
+            await compare("does it?", is_sure=is_sure)
             await keyring.confirm(space.connection, words)
         if keyring.roster is None:
             raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
@@ -323,6 +331,9 @@ def _waiting(keyring: Keyring, name: str) -> Joiner:
     found = [one for one in joiners if name in (one.name, fingerprint_words(one.key))]
     if len(found) == 1:
         return found[0]
+    known = keyring.roster.devices.values() if keyring.roster else ()
+    if any(name in (device.name, fingerprint_words(device.key)) for device in known):
+        raise DeviceError(f"{name} is a device of the space already", hint="confide device ls shows its words")
     names = ", ".join(one.name for one in joiners)
     hint = f"there waits {names}" if names else "it has to join first, and to connect once: confide status, on it"
     raise DeviceError(f"nobody called {name} waits to be a device", hint=hint)

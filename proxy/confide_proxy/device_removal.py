@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,9 +75,11 @@ class Removal:
         """Print it for a person."""
         device = self.device
         out.print(f"removed: {device['name']}  {device['words']}  (epoch {self.epoch} begins)", markup=False)
-        err.print(
-            "its access to the memory is another matter; on the daemon's machine: confided callers revoke", markup=False
-        )
+        if not device["isPaper"]:
+            err.print(
+                f"it still has access to the memory; to end that, on the daemon's machine: confided revoke {device['name']}",
+                markup=False,
+            )
         if self.exposed is None:
             err.print("note: this machine may not list the space's secrets; one with all projects can", markup=False)
             return
@@ -94,7 +96,7 @@ class Removal:
             out.print(f"  and {len(self.exposed) - _SHOWN} more; --json lists all", markup=False)
 
 
-async def remove(here: Here, name: str, ask: Callable[[str], None]) -> Removal:
+async def remove(here: Here, name: str, ask: Callable[[str], Awaitable[None]]) -> Removal:
     """Remove the device of that name or those words, once `ask` has returned.
 
     Raises:
@@ -115,7 +117,7 @@ async def remove(here: Here, name: str, ask: Callable[[str], None]) -> Removal:
         if device.key == identity.public_key:
             hint = "remove it on another one: it would make the key that it must not have"
             raise device_commands.DeviceError("this machine cannot remove itself", hint=hint)
-        ask(f"remove {told['name']}  {told['words']}?")
+        await ask(f"remove {told['name']}  {told['words']}?")
         # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
         exposed = await listed(space.connection, None)
         roster = await keyring.extend(space.connection, device_commands.remover(identity, device.key))

@@ -212,7 +212,7 @@ class NotADeviceError(SpaceKeysError):
             hint = "was that a mistake? give it a new key with confide key rotate, and approve it on another machine"
         elif was_invited:
             problem = "the machine that invited this one has not added it to the devices of the space yet"
-            hint = "it does so when it next connects: run confide status on it"
+            hint = "that machine does it when it next connects: run confide status there"
         else:
             problem = "this machine is not among the devices of its space yet"
             hint = f"on one that is, run confide device approve, and compare these words there: {words}"
@@ -241,7 +241,7 @@ class SpaceLockedError(SpaceKeysError):
     exit_code = 5
 
     def __init__(self, why: ConfideError | None) -> None:
-        hint = f"it is not this machine that can: {why}" if why else "confide device ls shows them"
+        hint = f"connect with one that can; here, {why}" if why else "confide device ls shows them"
         super().__init__("this space is locked until one of its machines connects", hint=hint)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_proxy import projects
+from confide_proxy.asking import confirmed
 from confide_proxy.errors import ExportError
 from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
 
@@ -94,7 +95,7 @@ async def _bring_back(here: Here, this: Project, tree: Path, is_sure: bool | Non
         report = await export_tree.fill(client.connection, client.sealing, tree, is_dry=is_dry, progress=_nobody)
         if is_dry and is_sure is None and may_ask and report.counts.get("new"):
             _tell_counts(_told(report, is_dry=True))
-            if await asyncio.to_thread(typer.confirm, "import them?"):
+            if await confirmed("import them?"):
                 is_dry = False
                 report = await export_tree.fill(client.connection, client.sealing, tree, is_dry=False, progress=_nobody)
         if not is_dry:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_proxy import export_commands, projects
+from confide_proxy.asking import confirmed
 from confide_proxy.errors import UnreadableError
 from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
 
@@ -131,9 +132,7 @@ async def _carry_out(
             may_ask = is_sure is None and sys.stdin.isatty() and not as_json
             if may_ask:
                 out.print(_counts(outcome), markup=False)
-                is_sure = bool(outcome.states["new"]) and await asyncio.to_thread(
-                    typer.confirm, f"import into {this.name}?"
-                )
+                is_sure = bool(outcome.states["new"]) and await confirmed(f"import into {this.name}?")
             if not is_sure:
                 _show(plan, this, outcome, as_json, is_dry=True)
                 if is_sure is None or may_ask:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from confide_crypto.errors import ConfideError
 from confide_crypto.keys import fingerprint_words
 from confide_proxy.answers import printable
-from confide_proxy.device_commands import DeviceError, Yes, ask, facts, find, remover, require_keys
+from confide_proxy.asking import confirmed
+from confide_proxy.device_commands import DeviceError, Yes, compare, facts, find, remover, require_keys
 from confide_proxy.options import AsJson, err, out, print_json
 
 if TYPE_CHECKING:
+    from confide_crypto.sealing.entries import Device
     from confide_crypto.sealing.recovery import RecoveryCode
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
@@ -34,10 +37,16 @@ def recovery_new(
     as_json: AsJson = False,
 ) -> None:
     """Make a recovery code, and print it, once: write it down, and the words of the space beside it."""
-    code, words = asyncio.run(_new(context.obj, replaces=replace))
+    code, words, problem = asyncio.run(_new(context.obj, replaces=replace))
     if as_json:
         print_json({"code": code, "spaceWords": words})
-        return
+    else:
+        _tell(code, words)
+    if problem is not None:
+        raise problem
+
+
+def _tell(code: str, words: str) -> None:
     out.print(code, markup=False)
     err.print(
         f"\nWrite it down, with the words of the space:  {words}\n"
@@ -69,7 +78,8 @@ def recovery_use(
     err.print("The code was used: make another with confide recovery new --replace", markup=False)
 
 
-async def _new(here: Here, *, replaces: bool) -> tuple[str, str]:
+async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | None]:
+    """The code and the words of the space; and what kept the old code from being removed, which is no reason not to show the new one."""
     from confide_crypto.sealing.entries import Card, Device
     from confide_crypto.sealing.recovery import RecoveryCode
     from confide_proxy.sealing.space_connection import SpaceConnection
@@ -92,14 +102,20 @@ async def _new(here: Here, *, replaces: bool) -> tuple[str, str]:
             return roster.add(identity, Device(card, _PAPER, is_paper=True), keys, now=int(time.time()))
 
         roster = await keyring.extend(space.connection, make)
-        for key in old:  # the new one is there before the old one goes
-            roster = await keyring.extend(space.connection, remover(identity, key))
-        return code.to_string(), roster.words
+        problem: ConfideError | None = None
+        try:
+            for key in old:  # the new one is there before the old one goes
+                await keyring.extend(space.connection, remover(identity, key))
+        except (ConfideError, TimeoutError) as error:
+            hint = "this code is good all the same; remove the old one: confide device ls, and confide device rm WORDS"
+            problem = DeviceError(f"the old code is not removed: {error}", hint=hint)
+        return code.to_string(), roster.words, problem
 
 
 async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
     from confide_crypto.sealing.entries import Card, Device
     from confide_crypto.sealing.wraps import WrapKey
+    from confide_proxy import joined
     from confide_proxy.sealing.space_connection import SpaceConnection
 
     paper = code.identity
@@ -109,12 +125,17 @@ async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]
         roster = keyring.roster or keyring.unconfirmed
         if roster is None or paper.public_key not in roster.devices:
             hint = "was it replaced, or is it of another space? a code that was removed opens nothing new"
+            if joined.load(here.paths.link) is None:
+                hint = "this machine has a daemon of its own; join the one of that space first: confide join"
             raise DeviceError("this recovery code is not of the space that the daemon shows", hint=hint)
         identity = await keyring.identity()
+        named = [find(roster, name) for name in lost]
+        if any(device.key == identity.public_key for device in named):
+            raise DeviceError("this machine cannot remove itself", hint="name those that are lost")
         if keyring.roster is None:
             if not is_sure:
                 err.print(f"beside the code must stand these words of the space:\n  {roster.words}", markup=False)
-            ask("do they?", is_sure=is_sure)
+            await compare("do they?", is_sure=is_sure)
             await keyring.confirm(link, roster.words)
 
         def make(roster: Roster, _keys: SpaceKeys | None) -> Roster | None:
@@ -128,17 +149,15 @@ async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]
         await keyring.refresh(link)
         require_keys(keyring)
         removed = []
-        for device in _lost(roster, identity.public_key, lost, is_sure=is_sure):
+        for device in named or await _lost(roster, identity.public_key, is_sure=is_sure):
             roster = await keyring.extend(link, remover(identity, device.key))
             removed.append(device.name)
         mine = facts(roster, roster.devices[identity.public_key])
         return {"spaceWords": roster.words, "device": mine, "removed": removed, "epoch": roster.epoch}
 
 
-def _lost(roster: Roster, mine: bytes, named: list[str], *, is_sure: bool) -> list[Any]:
-    """The devices to remove: those that were named, or, in a terminal, those of which a person says so."""
-    if named:
-        return [find(roster, name) for name in named]
+async def _lost(roster: Roster, mine: bytes, *, is_sure: bool) -> list[Device]:
+    """The devices to remove: in a terminal those of which a person says so."""
     others = [device for device in roster.devices.values() if device.key != mine and not device.is_paper]
     if is_sure or not sys.stdin.isatty():
         if others:
@@ -148,9 +167,7 @@ def _lost(roster: Roster, mine: bytes, named: list[str], *, is_sure: bool) -> li
     return [
         device
         for device in others
-        if typer.confirm(
-            f"is {printable(device.name)} ({fingerprint_words(device.key)}) lost, to be removed?", err=True
-        )
+        if await confirmed(f"is {printable(device.name)} ({fingerprint_words(device.key)}) lost, to be removed?")
     ]
 
 

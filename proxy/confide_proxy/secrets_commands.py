@@ -14,6 +14,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy import projects
 from confide_proxy.answers import local_time, printable
+from confide_proxy.asking import confirmed
 from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ async def _rescan(here: Here, folder: Path, is_sure: bool | None, is_quiet: bool
                 _tell_look(outcome)
             if is_sure is False:
                 return outcome, True
-            if outcome.found and not await asyncio.to_thread(typer.confirm, _question(outcome), err=True):
+            if outcome.found and not await confirmed(_question(outcome)):
                 return outcome, True
         with SyncProgress(err) as bar:
             sealing = rescan(bar)

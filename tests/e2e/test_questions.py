@@ -1,0 +1,90 @@
+"""A person at a terminal who is asked by a command that holds a connection open."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.support.programs import CONFIDE, DEADLINE_S, Machine
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, pid: int, fd: int) -> None:
+        self._pid = pid
+        self._fd = fd
+        self.said = ""
+
+    def wait_for(self, text: str) -> None:
+        """Read until it says that."""
+        end = time.monotonic() + DEADLINE_S
+        while text not in self.said:
+            ready = select.select([self._fd], [], [], max(0.0, end - time.monotonic()))[0]
+            assert ready, f"waited for {text!r}: {self.said}"
+            self.said += os.read(self._fd, 4096).decode()
+
+    def type(self, keys: str) -> None:
+        """As a person does."""
+        os.write(self._fd, keys.encode())
+
+    def ends(self) -> int:
+        """Its exit code, once it is done."""
+        with suppress(OSError):  # what reading a terminal ends with where nobody has it open any more
+            end = time.monotonic() + DEADLINE_S
+            while ready := select.select([self._fd], [], [], max(0.0, end - time.monotonic()))[0]:
+                assert ready
+                if not (data := os.read(self._fd, 4096)):
+                    break
+                self.said += data.decode()
+            else:
+                os.kill(self._pid, signal.SIGKILL)
+        status = os.waitpid(self._pid, 0)[1]
+        return os.waitstatus_to_exitcode(status)
+
+
+@contextmanager
+def terminal(machine: Machine, *arguments: str) -> Iterator[Terminal]:
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(machine.project)
+        os.execve(CONFIDE, [CONFIDE, *arguments], machine.env)
+    try:
+        yield Terminal(pid, fd)
+    finally:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        os.close(fd)
+
+
+def test_a_question_is_answered_or_left_with_one_keypress(tmp_path: Path) -> None:
+    """Ctrl-C ends the command at once, however many connections it has; a no changes nothing, a yes does it."""
+    machine = Machine(tmp_path, "desk")
+    try:
+        machine.run("recovery", "new")
+        with terminal(machine, "device", "rm", "recovery code") as asked:
+            asked.wait_for("[y/N]")
+            asked.type("\x03")
+            assert asked.ends() not in (0, -signal.SIGKILL)
+        assert "Traceback" not in asked.said
+        with terminal(machine, "device", "rm", "recovery code") as asked:
+            asked.wait_for("[y/N]")
+            asked.type("maybe\n")
+            asked.wait_for("y or n")
+            asked.type("n\n")
+            assert asked.ends() == 7
+        assert "nothing was changed" in asked.said
+        assert len(machine.json("device", "ls")["devices"]) == 2
+        with terminal(machine, "device", "rm", "recovery code") as asked:
+            asked.wait_for("[y/N]")
+            asked.type("y\n")
+            assert asked.ends() == 0
+        assert [one["isThis"] for one in machine.json("device", "ls")["devices"]] == [True]
+    finally:
+        machine.stop_local_daemon()
