@@ -8,16 +8,52 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confide_proxy.importing.fields import as_json
 from confide_proxy.importing.record import Record
 from confide_proxy.sealing import arguments
+from confide_proxy.sealing.sealer import STANDIN
 from confide_proxy.secrets import detector
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from confide_proxy.sealing.sealer import Sealer, Secret
 
 SOURCE: Final = "imports"
-_TEXTS: Final = ("content", "title", "type", "category", "entity", "source", "status")
+_CALLED: Final = ("title", "type", "category", "entity", "source", "status")
+_TEXTS: Final = ("content", *_CALLED)
 _LISTS: Final = ("tags", "keywords")
 LEAST: Final = 0.6
 """From which confidence on a word is no name."""
+
+
+_RUN: Final = 8
+"""So many letters and digits of a credential in a row tell of it."""
+
+
+class Tellings:
+    """Parts of credentials. What a note is called is made of its text, cut off and without markup: nothing would know them for one there."""
+
+    def __init__(self, credentials: Iterable[str]) -> None:
+        """`credentials` of the note."""
+        bare = list(map(_bare, credentials))
+        self._runs = {value[at : at + _RUN] for value in bare for at in range(max(1, len(value) - _RUN + 1))} - {""}
+        self._sizes = sorted({len(run) for run in self._runs})
+
+    def without(self, text: str) -> str | None:
+        """The text up to the first of them; None where nothing is left."""
+        masked = STANDIN.sub(lambda found: "\0" * len(found[0]), text)
+        places = [at for at, letter in enumerate(masked) if letter.isalnum() or letter == "\0"]
+        bare = "".join(masked[at].lower()[0] for at in places)
+        for begin, at in enumerate(places):
+            if any(bare[begin : begin + size] in self._runs for size in self._sizes):
+                return f"{text[:at]}…" if text[:at].strip() else None
+        return text
+
+
+def _bare(text: str) -> str:
+    return "".join(letter.lower()[0] for letter in text if letter.isalnum())
+
+
+def _is_of(title: str, text: str) -> bool:
+    return _bare(title) in _bare(text)
 
 
 class SealedRecord(NamedTuple):
@@ -42,8 +78,13 @@ def seal(record: Record, sealer: Sealer) -> SealedRecord:
     if not arguments.gives_reason(said) and record.metadata.get("sensitive") is not True:
         return SealedRecord(record, ())
     whole = "content" if record.metadata.get("sensitive") is True else None
-    sealed, secrets = arguments.seal(said, sealer, SOURCE, whole=whole)
-    sealed |= {name: tuple(sealed[name]) for name in _LISTS}
+    found: set[str] = set()
+    sealed, secrets = arguments.seal(said, sealer, SOURCE, whole=whole, found=found)
+    tellings = Tellings(found)
+    sealed |= {name: tellings.without(sealed[name]) for name in _CALLED if sealed[name]}
+    sealed |= {name: tuple(filter(None, map(tellings.without, sealed[name]))) for name in _LISTS}
+    if whole and _is_of(record.title or "", record.content):
+        sealed["title"] = None
     named = id_of(record, is_told=sealed["entity"] == record.entity)
     return SealedRecord(replace(record, **sealed, id=named), secrets)
 

@@ -48,6 +48,7 @@ def seal(
     whole: str | None = None,
     has_head: bool = False,
     is_lookup: bool = False,
+    found: set[str] | None = None,
 ) -> tuple[Any, tuple[Secret, ...]]:
     """A JSON value as it goes out, and the secrets whose records the daemon must have first.
 
@@ -56,6 +57,7 @@ def seal(
         whole: the field of it that is sealed as a whole, where it is text.
         has_head: but for the front matter that it begins with.
         is_lookup: the call changes nothing, so that what cannot be sealed is redacted.
+        found: gets the credentials that were found, whole texts left out.
 
     Raises:
         BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`.
@@ -63,6 +65,8 @@ def seal(
     """
     sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
     sealed = sealing.value(value, (), 0, whole)
+    if found is not None:
+        found |= sealing.found
     return sealing.repeated(sealed), tuple(sealing.secrets)
 
 
@@ -75,6 +79,7 @@ class _Sealing:
         self._source = source
         self._is_lookup = is_lookup
         self._standins: dict[str, str] = {}
+        self.found: set[str] = set()
         self.secrets: dict[Secret, None] = {}
 
     def value(self, value: Any, names: tuple[str, ...], depth: int, whole: str | None = None) -> Any:
@@ -146,11 +151,9 @@ class _Sealing:
 
         self.secrets.update(dict.fromkeys(sealed.secrets))
         for standin, value in sealed.values.items():
-            is_long = detector.REPEATED_CHARS <= len(value) <= detector.LONGEST_REPEATED
-            if (
-                not standin.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:"))
-                and is_long
-                and is_unmistakable(value)
-            ):
+            if standin.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:")):
+                continue
+            self.found.add(value)
+            if detector.REPEATED_CHARS <= len(value) <= detector.LONGEST_REPEATED and is_unmistakable(value):
                 self._standins[value] = standin
         return sealed.text

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
 _REDACTED: Final = re.compile(rf"\(redacted:({KIND_PATTERN}):([0-9a-f]{{24}})\)")
-_STANDIN: Final = re.compile(rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)")
-_STANDIN_LINE: Final = re.compile(rf"^(?:{_STANDIN.pattern}[ \t]*)+\r?$", re.MULTILINE)
+STANDIN: Final = re.compile(rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)")
+_STANDIN_LINE: Final = re.compile(rf"^(?:{STANDIN.pattern}[ \t]*)+\r?$", re.MULTILINE)
 _WORD: Final = re.compile(r"\w+")
 _MAY_WAIT: Final = frozenset({"files", "transcripts"})
 """Sources whose plaintext stays on this machine, so that what is redacted now can be sealed later. What an agent says is said once."""
@@ -119,7 +119,7 @@ class Sealer:
     def _parts(self, text: str, making: _Making) -> Iterator[str]:
         end = 0
         policy = self._policy
-        standing = [found.span() for found in _STANDIN.finditer(text)]
+        standing = [found.span() for found in STANDIN.finditer(text)]
         ends = [stop for _, stop in standing]
         for found in detector.scan(text, policy.min_confidence):
             first_behind = bisect_right(ends, found.start)
@@ -181,10 +181,10 @@ def _bare(again: str, text: str, values: Mapping[str, str]) -> list[str]:
 
     It may be a part alone: a note that is not to be sealed any more, with a token in it that still is.
     """
-    told = Counter(_WORD.findall(_STANDIN.sub(" ", again))) - Counter(_WORD.findall(_STANDIN.sub(" ", text)))
+    told = Counter(_WORD.findall(STANDIN.sub(" ", again))) - Counter(_WORD.findall(STANDIN.sub(" ", text)))
     bare = []
     for standin, value in values.items():
-        words = _WORD.findall(_STANDIN.sub(" ", value))
+        words = _WORD.findall(STANDIN.sub(" ", value))
         # Only what has no words is counted: each is a walk over both texts, and there may be tens of thousands.
         if any(word in told for word in words) or (not words and again.count(value) > text.count(value)):
             bare.append(standin)
