@@ -29,7 +29,7 @@ _RUN: Final = 8
 
 
 class Tellings:
-    """Parts of credentials. What a note is called is made of its text, cut off and without markup: nothing would know them for one there."""
+    """Parts of credentials. What a note is called is made of its text, cut off and without markup, so that nothing knows them for one."""
 
     def __init__(self, credentials: Iterable[str]) -> None:
         """`credentials` of the note."""
