@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import re
+import time
 from base64 import b64decode, b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,8 @@ from confide_daemon.tools.catalogue import catalogue
 from confide_proxy.absence import Answer
 from confide_proxy.catalogue import PACKAGED, Catalogue
 from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, UnsealableError
+from confide_proxy.journal import Entry, Journal
+from confide_proxy.replay import Replay
 from confide_proxy.sealing import arguments, calls, opening, secret_get
 from confide_proxy.sealing.calls import Asked, SealedCalls
 from confide_proxy.sealing.deposit import Deposit
@@ -67,7 +71,7 @@ class Space:
             return {"sensitive": (body.get("id") or body["path"]) in self.sensitive}
         if self.refusal:
             raise self.refusal
-        return {"stored": len(body["records"])}
+        return {"stored": len(body["records"])} if op == "records" else {}
 
     def up(self, message: dict[str, Any], catalogue: Catalogue = CATALOGUE) -> dict[str, Any]:
         """The message as it goes up."""
@@ -353,6 +357,24 @@ def test_no_call_is_sent_whose_records_the_daemon_does_not_take(space: Space) ->
     space.refusal = RequestError("busy", "the daemon is busy")
     with pytest.raises(RequestError, match="busy"):
         space.call("memory_store", content=f"token {TOKEN}", title="t")
+
+
+async def test_keys_that_change_all_the_time_bury_no_call(space: Space, tmp_path: Path) -> None:
+    """A conflict over records is not about the call: what waits on this machine goes on waiting, and is sent afterwards."""
+    journal = Journal(tmp_path / "journal")
+    given = {"content": f"token {TOKEN}", "title": "t"}
+    said = "2026-11-21T20:00:00+00:00"
+    journal.append(Entry("1" * 32, time.time(), said, "shop", "memory_store", "memory/notes/t.md", "shop", given))
+    replay = Replay(journal, tmp_path / "seats", space.calls)
+    space.refusal = RequestError("conflict", "the records are not of the newest epoch")
+    outcome = await replay.run(space)
+    assert (outcome.sent, outcome.refused) == (0, 0)
+    assert outcome.why
+    assert {op for op, _ in space.asked} == {"records"}
+    space.refusal = None
+    assert (await replay.run(space)).sent == 1
+    assert space.asked[-1][0] == "call"
+    assert TOKEN not in json.dumps(space.asked)
 
 
 def test_an_ordinary_call_gives_no_reason_to_look() -> None:
