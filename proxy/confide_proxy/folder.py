@@ -150,6 +150,9 @@ class Folder:
         if self.sealer is None:
             return Content(text, content_hash(text), size, mtime_ns)
         sealed, mark, is_waiting = self.sealer.seal(path, text)
+        if sealed.values and len(sealed.text.encode("utf-8")) > MAX_TEXT_BYTES:
+            problem = f"would be larger than {MAX_TEXT_BYTES // 1024:,} KiB with placeholders for its {len(sealed.values):,} credentials"
+            raise FolderError(path, problem, hint="split it")
         digest = content_hash(sealed.text)
         return Content(sealed.text, digest, size, mtime_ns, sealed.secrets, sealed.values, mark, is_waiting)
 

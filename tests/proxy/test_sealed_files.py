@@ -282,6 +282,20 @@ async def test_a_name_that_holds_a_credential_does_not_leave(pair: tuple[SealedM
         assert TOKEN not in json.dumps(told)
 
 
+async def test_a_file_that_grows_beyond_the_limit_is_told_of_before_anything_is_sent(
+    pair: tuple[SealedMachine, SealedMachine],
+) -> None:
+    """The daemon was given the records of all its credentials first, and then said something of a body."""
+    ann, _bob = pair
+    ann.write("memory/large.md", "x\n" * (2 * 1024 * 1024 - 20) + "password: Xk29vvQz1\n")
+    ann.write(FILE, TEXT)
+    async with ann.running() as laptop:
+        report = await laptop.sync()
+        assert [item["path"] for item in report.skipped] == ["memory/large.md"]
+        assert "larger than 4,096 KiB with placeholders" in report.skipped[0]["reason"]
+        assert [one["kind"] for one in await laptop.records()] == ["github-token"]
+
+
 async def test_a_file_can_be_given_placeholders_once_the_daemon_has_them(
     pair: tuple[SealedMachine, SealedMachine],
 ) -> None:
