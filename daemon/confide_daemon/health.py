@@ -40,11 +40,18 @@ Follow = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """One thing that was looked at.
+
+    Attributes:
+        name: the same at every look.
+        problem: what is wrong with it, and `hint` what to do; None where nothing is.
+        detail: how it stands.
+    """
 
     name: str
     problem: str | None = None
     hint: str | None = None
+    detail: str | None = None
 
     @property
     def is_ok(self) -> bool:
@@ -149,7 +156,7 @@ def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
         wrong = inspect(found.data.space(space_id), key)
     except LockedError:
         # The daemon looks after it by itself while it is unlocked; nobody else has the key.
-        yield Check(f"{what}: {facts_now}")
+        yield Check(what, detail=str(facts_now))
         return
     except DamagedError as error:
         yield Check(what, str(error), "confided doctor --fix rebuilds it from what can be read; or restore a backup")
@@ -164,7 +171,7 @@ def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
         hint = LOST_HINT if lost else "the daemon puts it right by itself; confided doctor --fix does it now"
         yield Check(what, ", ".join(f"{count} {breach}" for breach, count in sorted(wrong.items())), hint)
     else:
-        yield Check(what)
+        yield Check(what, detail=str(facts_now))
 
 
 def _credentials(found: Paths, name: str, space_id: str) -> Iterator[Check]:

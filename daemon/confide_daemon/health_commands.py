@@ -14,6 +14,7 @@ from confide_daemon.lock import DaemonLock
 from confide_daemon.options import Config, Data, Json, opened, say, show
 
 if TYPE_CHECKING:
+    from confide_daemon.health import Check
     from confide_daemon.jobs import Job, Jobs, Kind
 
 POLL_S = 0.2
@@ -69,14 +70,24 @@ def doctor(
     with Bar(is_quiet=as_json) as bar:
         checks = health.examine(found, must_have_config=config_file is not None, space=space, follow=bar.follow)
     if as_json:
-        show([{"check": one.name, "ok": one.is_ok, "problem": one.problem, "hint": one.hint} for one in checks])
+        show([_shown(check) for check in checks])
     for check in [] if as_json else checks:
-        problem = f": {check.problem}" if check.problem else ""
-        typer.echo(f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{problem}")
+        said = check.problem or check.detail
+        typer.echo(f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{f': {said}' if said else ''}")
         if check.hint:
             say(f"hint: {check.hint}")
     if not all(check.is_ok for check in checks):
         raise typer.Exit(1)
+
+
+def _shown(check: Check) -> dict[str, Any]:
+    return {
+        "check": check.name,
+        "ok": check.is_ok,
+        "detail": check.detail,
+        "problem": check.problem,
+        "hint": check.hint,
+    }
 
 
 def reindex(

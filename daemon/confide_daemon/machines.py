@@ -180,13 +180,21 @@ def revoke(name: Name, config_file: Config = None, data: Data = None, as_json: J
     """Shut a machine out for good; its live connections end within a second."""
     from confide_crypto.keys import fingerprint_words
     from confide_daemon import enrollment
+    from confide_daemon.sealing.rosters import Rosters
 
     with opened(config_file, data) as state:
         gone = enrollment.revoke(state.registry, name)
+        roster = Rosters(state.registry).current(gone.space_id)
+    words = fingerprint_words(gone.public_key)
+    is_device = roster is not None and gone.public_key in roster.devices
     if as_json:
-        show({"revoked": gone.alias, "fingerprint": fingerprint_words(gone.public_key)})
-    else:
-        typer.echo(f"revoked: {gone.alias}  {fingerprint_words(gone.public_key)}")
+        show({"revoked": gone.alias, "fingerprint": words, "isDevice": is_device})
+        return
+    typer.echo(f"revoked: {gone.alias}  {words}")
+    if is_device:
+        say(
+            f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {gone.alias}"
+        )
 
 
 def confirm(caller: Caller) -> None:

@@ -40,7 +40,7 @@ def sealing(keyring: Keyring) -> dict[str, Any]:
     roster, problem = keyring.roster or keyring.unconfirmed, keyring.problem
     return {
         "canSeal": keyring.keys is not None,
-        "space": roster.words if roster else None,
+        "spaceWords": roster.words if roster else None,
         "devices": len(roster.devices) if roster else 0,
         "epoch": roster.epoch if roster else 0,
         "custody": keyring.custody or None,

@@ -159,8 +159,10 @@ async def test_an_operator_sees_who_keeps_a_key_and_gives_it_away(ready: Confide
         await device.unlock(laptop)
         wait_until("its machines to keep it", lambda: ready.json("custody", "laptop")["custody"] == "caller")
         said = ready.run("status").stdout
-        assert "laptop: its machines keep its key (epoch 1); unlocked; 1 devices in epoch 1" in said
-        assert "unlocked" in ready.run("doctor").stdout
+        assert "laptop: its machines keep its key (epoch 1); unlocked; 1 device, epoch 1" in said
+        told = ready.json("doctor")
+        (database,) = [check for check in told if check["check"] == "database of laptop"]
+        assert (database["ok"], "unlocked; 1 device, epoch 1" in database["detail"]) == (True, True)
         refusal = ready.run("rekey", "laptop", code=1).stderr
         assert "the machines of this space keep its key" in refusal
     process.terminate()

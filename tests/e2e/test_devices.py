@@ -56,6 +56,9 @@ def test_a_machine_that_the_daemon_let_in_is_approved_by_words(tmp_path: Path) -
         assert not bob.json("device", "ls")["canSeal"]
         assert bob.json("device", "confirm", "--yes")["spaceWords"] == approved["spaceWords"]
         assert bob.json("device", "ls")["canSeal"]
+        assert "bob is a device of the space already" in ann.run("device", "approve", "bob", "--yes", code=7)
+        assert "cannot remove itself" in ann.run("device", "rm", "ann", "--yes", code=7)
+        assert "confide device rm bob" in daemon.run("revoke", "bob")  # it may not connect, and still has the keys
 
 
 def test_who_waits_in_a_session_hears_of_it(tmp_path: Path) -> None:
@@ -123,7 +126,7 @@ def test_a_machines_new_key_takes_the_place_of_the_old_one(tmp_path: Path) -> No
         assert [(one["name"], one["words"]) for one in after["devices"]] == [(before["devices"][0]["name"], new)]
         assert ann.json("status")["sealing"] == {
             "canSeal": True,
-            "space": before["space"]["words"],
+            "spaceWords": before["space"]["words"],
             "devices": 1,
             "epoch": 2,
             "custody": after["space"]["custody"],

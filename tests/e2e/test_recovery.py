@@ -38,7 +38,13 @@ def test_a_new_machine_comes_back_with_the_code_alone(tmp_path: Path, custody: s
         assert before["space"]["isLocked"] == (custody == "caller")
         wrong = made["code"][:-1] + ("0" if made["code"][-1] != "0" else "1")
         assert "typing error" in new.run("recovery", "use", "--yes", code=7, stdin=f"{wrong}\n")
-        said = new.run("recovery", "use", "--yes", "--remove", before["devices"][0]["words"], stdin=made["code"].lower())
+        assert "no device is called" in new.run(
+            "recovery", "use", "--yes", "--remove", "nobody", code=7, stdin=made["code"]
+        )
+        assert not new.json("device", "ls")["canSeal"]  # a command that is refused has done nothing
+        said = new.run(
+            "recovery", "use", "--yes", "--remove", before["devices"][0]["words"], stdin=made["code"].lower()
+        )
         assert "removed" in said
         after = new.json("device", "ls")
         assert after["canSeal"]

@@ -62,7 +62,7 @@ class KeyChanges:
             JobError: its machines keep the key.
         """
         if place.custodian.custody.key.keeper == "caller":
-            hint = "what changes the devices makes a new one: confide key rotate on one of them, or confide device rm"
+            hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"
             raise JobError("the machines of this space keep its key", hint=hint)
         space = await self._opened(space_id)
         async with place.rekeying:

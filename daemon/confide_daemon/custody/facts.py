@@ -66,9 +66,10 @@ class SpaceFacts:
             said += f" until {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.locks_at))} if nobody connects"
         if self.is_changing:
             said += "; being changed"
-        said += f"; {self.devices} devices in epoch {self.epoch}" if self.epoch else "; no devices yet"
+        devices = "1 device" if self.devices == 1 else f"{self.devices} devices"
+        said += f"; {devices}, epoch {self.epoch}" if self.epoch else "; no devices yet"
         if self.unsealed:
-            said += f"; {self.unsealed} credentials in clear"
+            said += f"; {self.unsealed} {'credential' if self.unsealed == 1 else 'credentials'} in clear"
         return said
 
 

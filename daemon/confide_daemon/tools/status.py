@@ -269,7 +269,8 @@ def _note_lines(notes: dict[str, Any]) -> list[str]:
 def _sealing_lines(sealing: dict[str, Any]) -> list[str]:
     if not sealing["devices"]:
         return []
-    secrets = "" if sealing["secrets"] is None else f"{sealing['secrets']} sealed secrets, "
+    count = sealing["secrets"]
+    secrets = "" if count is None else f"{count} sealed {'secret' if count == 1 else 'secrets'}, "
     devices = "1 device" if sealing["devices"] == 1 else f"{sealing['devices']} devices"
     keeper = "its machines keep" if sealing["custody"] == "caller" else "the daemon keeps"
     return [f"{secrets}{devices}, epoch {sealing['epoch']}; {keeper} the key of the database"]
