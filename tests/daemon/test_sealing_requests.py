@@ -175,6 +175,19 @@ async def test_a_space_is_founded_extended_and_read_by_its_machines(daemon: Serv
     await leave(laptop, desktop)
 
 
+@pytest.mark.parametrize("rights", [{"projects": {"a"}}, {"sources": {"memory"}}])
+async def test_who_reaches_a_part_of_a_space_does_not_begin_its_devices(
+    daemon: Serving, rights: dict[str, Any]
+) -> None:
+    """It would have the say on who opens the secrets of all of it. Where nobody else is there, somebody has to."""
+    narrow, laptop = await member(daemon, "narrow", **rights), await member(daemon)
+    theirs, _ = Roster.found(narrow.identity, "narrow", now=NOW)
+    assert await narrow.refused("extend", {"entry": wire(theirs.entries[0].encode())}) == "denied"
+    daemon.state.registry.revoke("laptop")
+    await narrow.extend(theirs)
+    await leave(narrow, laptop)
+
+
 async def test_a_machine_founds_with_itself_and_with_the_right_to_write(daemon: Serving) -> None:
     laptop, reader = await member(daemon), await member(daemon, "reader", scope="read")
     theirs, _ = Roster.found(reader.identity, "reader", now=NOW)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from confide_daemon.enrolled import Caller
 from confide_daemon.invites import Invites
 from confide_daemon.registry import Registry
 from confide_daemon.sealing.custody import CustodyFacts
@@ -20,6 +21,11 @@ class Follower(Protocol):
     def tell(self) -> None:
         """Something about the roster of its space is new. Never waits."""
         ...
+
+
+def _reaches_all(caller: Caller) -> bool:
+    grants = caller.grants
+    return grants.may_write and grants.projects is None and grants.sources is None
 
 
 class RosterDesk:
@@ -38,6 +44,19 @@ class RosterDesk:
         """Whether this key is a caller's, and was not revoked. Raises StorageError."""
         caller = self._registry.caller(key)
         return caller is not None and caller.revoked_at is None
+
+    def may_begin(self, caller: Caller) -> bool:
+        """Whether a caller may be the first device of its space: it reaches all of it, or nobody who may write does. Raises StorageError.
+
+        The first device has the say on who opens what all others seal.
+        """
+        now = self._registry.clock()
+        owners = [
+            one
+            for one in self._registry.callers()
+            if one.space_id == caller.space_id and _reaches_all(one) and one.closed(now) is None
+        ]
+        return not owners or any(one.public_key == caller.public_key for one in owners)
 
     @contextmanager
     def following(self, space_id: str, follower: Follower) -> Iterator[None]:
