@@ -145,6 +145,17 @@ def test_what_a_password_is_known_by_is_sealed_wherever_it_stands(space: Space) 
     assert len(space.opened()) == 1
 
 
+def test_thousands_of_credentials_take_one_walk(space: Space) -> None:
+    """A paste of ten thousand took half a minute, in one of the two threads that all of a session's calls share."""
+    values = [b64encode(os.urandom(12)).decode() for _ in range(10_000)]
+    text = "".join(f"password: '{value}'\n" for value in values)
+    began = time.process_time()
+    sent, _ = arguments.seal({"content": text, "title": f"{values[-1]} is new", "tags": [values[5]]}, space.sealer)
+    assert time.process_time() - began < 10
+    assert not any(value in json.dumps(sent) for value in (values[-1], values[5]))
+    assert sent["title"].endswith(") is new")
+
+
 def test_the_corpus_is_sealed_in_any_argument(space: Space) -> None:
     samples = list(positives(3, 6))
     sent = space.call("memory_store", content="c", metadata={"all": [sample.text for sample in samples]})

@@ -79,6 +79,7 @@ class _Sealing:
         self._source = source
         self._is_lookup = is_lookup
         self._standins: dict[str, str] = {}
+        self._heads: dict[str, list[str]] = {}
         self.found: set[str] = set()
         self.secrets: dict[Secret, None] = {}
 
@@ -107,14 +108,32 @@ class _Sealing:
         if not self._standins:
             return value
         if isinstance(value, str):
-            for secret, standin in self._standins.items():
-                value = value.replace(secret, standin)
-            return value
+            return self._without(value)
         if isinstance(value, list):
             return [self.repeated(item) for item in value]
         if isinstance(value, dict):
             return {self.repeated(name): self.repeated(item) for name, item in value.items()}
         return value
+
+    def _without(self, text: str) -> str:
+        if len(self._standins) <= detector.MOST_REPEATED:
+            for secret, standin in self._standins.items():
+                text = text.replace(secret, standin)
+            return text
+        # A single walk for all: each of thousands would take one of its own.
+        if not self._heads:
+            for secret in sorted(self._standins, key=len, reverse=True):
+                self._heads.setdefault(secret[: detector.REPEATED_CHARS], []).append(secret)
+        parts: list[str] = []
+        begin = at = 0
+        while at + detector.REPEATED_CHARS <= len(text):
+            here = self._heads.get(text[at : at + detector.REPEATED_CHARS], ())
+            if secret := next((one for one in here if text.startswith(one, at)), ""):
+                parts += (text[begin:at], self._standins[secret])
+                begin = at = at + len(secret)
+            else:
+                at += 1
+        return "".join((*parts, text[begin:]))
 
     def _whole(self, text: str) -> str:
         if self._has_head:
