@@ -29,7 +29,7 @@ def make_private_dir(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.stat()
     except OSError as error:
-        raise _cannot(path, "be made", error) from error
+        raise cannot(path, "be made", error) from error
     _check_dir(path, status)
 
 
@@ -42,7 +42,7 @@ def check_private_file(path: Path) -> None:
     try:
         status = path.lstat()
     except OSError as error:
-        raise _cannot(path, "be read", error) from error
+        raise cannot(path, "be read", error) from error
     _check_file(path, status)
 
 
@@ -59,7 +59,7 @@ def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> byte
             _check_file(path, os.fstat(descriptor))
             data = file.read(most_bytes + 1)
     except OSError as error:
-        raise _cannot(path, "be read", error) from error
+        raise cannot(path, "be read", error) from error
     if len(data) > most_bytes:
         raise KeyFileError(path, "is far too large for what it should hold")
     return data
@@ -91,7 +91,7 @@ def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> Non
     except FileExistsError:
         raise
     except OSError as error:
-        raise _cannot(path, "be written", error) from error
+        raise cannot(path, "be written", error) from error
 
 
 def check_private_dir(path: Path) -> None:
@@ -103,7 +103,7 @@ def check_private_dir(path: Path) -> None:
     try:
         status = path.stat()
     except OSError as error:
-        raise _cannot(path, "be read", error) from error
+        raise cannot(path, "be read", error) from error
     _check_dir(path, status)
 
 
@@ -117,7 +117,7 @@ def rename_private_file(path: Path, target: Path) -> None:
         path.replace(target)
         _sync_dir(target.parent)
     except OSError as error:
-        raise _cannot(path, "be renamed", error) from error
+        raise cannot(path, "be renamed", error) from error
 
 
 def remove_private_file(path: Path) -> None:
@@ -132,7 +132,7 @@ def remove_private_file(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _cannot(path, "be deleted", error) from error
+        raise cannot(path, "be deleted", error) from error
 
 
 def _check_dir(path: Path, status: os.stat_result) -> None:
@@ -166,7 +166,8 @@ def _sync_dir(path: Path) -> None:
         os.close(descriptor)
 
 
-def _cannot(path: Path, verb: str, error: OSError) -> KeyFileError:
+def cannot(path: Path, verb: str, error: OSError) -> KeyFileError:
+    """What to raise where a private file cannot be used; `verb` is as in "be written"."""
     failure = KeyFileError(path, f"cannot {verb}: {(error.strerror or type(error).__name__).lower()}")
     if error.errno in _FULL:
         failure.exit_code = EXIT_STORAGE

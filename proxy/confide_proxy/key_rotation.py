@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, RequestError
 from confide_crypto.keys import Identity
-from confide_crypto.private import make_private_dir, remove_private_file, rename_private_file
+from confide_crypto.private import cannot, make_private_dir, remove_private_file, rename_private_file
 from confide_proxy import identity as identities
 from confide_proxy import ondemand
 from confide_proxy.errors import KeyChangeError
@@ -281,5 +281,6 @@ def exclusive(paths: Paths, *, wait_s: float) -> Iterator[None]:
 
 
 def _no_lock(path: Path, error: OSError) -> KeyFileError:
-    problem = f"cannot be locked: {(error.strerror or type(error).__name__).lower()}"
-    return KeyFileError(path, problem, hint="is the disk full, read-only, or a network's?")
+    failure = cannot(path, "be locked", error)
+    failure.hint = "is the disk full, read-only, or a network's?"
+    return failure

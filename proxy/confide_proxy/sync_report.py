@@ -23,7 +23,7 @@ class SyncReport:
             "sent": self.sent,
             "removed": self.removed,
             "pulled": self.pulled,
-            "skipped": self.skipped,
+            "skipped": list({tuple(item.items()): item for item in self.skipped}.values()),
         }
 
     def add(self, other: SyncReport) -> None:

@@ -286,6 +286,37 @@ async def test_a_daemon_that_lies_about_the_devices_gets_nothing_sealed(
         assert keyring.keys == space.keys
 
 
+async def test_what_one_session_of_a_machine_has_seen_no_other_is_shown_less_of(
+    daemon: Serving, tmp_path: Path
+) -> None:
+    """A daemon that keeps a removal from a session that began before, and has shown it to another: neither seals to who was removed."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    await bob.visit()
+    old = await ann.visit()
+    assert old.roster is not None
+    there = ann.keyring()
+    async with ann.connected() as link:
+        await there.refresh(link)
+        await there.extend(link, remover(ann.identity, bob.identity.public_key))
+        told = await ann.attach(link)
+        told["sealing"] |= {"number": 1, "head": old.roster.head.hex(), "needs": []}
+        await old.open(Lying(link, list(old.roster.entries)), told)
+        assert old.keys in (None, there.keys)
+        assert old.problem is not None or old.keys == there.keys
+
+
+async def test_a_session_without_news_hears_of_what_another_has_seen(daemon: Serving, tmp_path: Path) -> None:
+    ann = Device(tmp_path, daemon, "ann")
+    quiet, there = await ann.visit(), ann.keyring()
+    async with ann.connected() as link:
+        await there.extend(link, rotator(ann.identity))
+    assert quiet.keys != there.keys
+    await quiet.catch_up()
+    assert quiet.keys == there.keys
+
+
 async def test_a_newcomer_is_not_taken_in_by_a_space_of_the_daemons_making(daemon: Serving, tmp_path: Path) -> None:
     """The daemon adds the newcomer's own card to a roster of its own: without the answer of its device there are no keys."""
     ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
@@ -442,6 +473,17 @@ async def test_an_operator_gives_the_key_of_a_space_to_its_devices(daemon: Servi
     async with ann.connected() as link, asyncio.timeout(20):
         while (await ann.attach(link))["sealing"]["custody"] != "caller":  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
+
+
+async def test_a_file_that_cannot_be_used_is_told_of_as_that(daemon: Serving, tmp_path: Path) -> None:
+    """Nothing is wrong with what the daemon shows, so nobody is sent to look for it there."""
+    ann = Device(tmp_path, daemon, "ann")
+    (ann.paths.rosters / "lock").mkdir(parents=True, mode=0o700)
+    ann.paths.rosters.chmod(0o700)
+    problem = (await ann.visit()).problem
+    assert problem is not None
+    assert "lock cannot be opened" in str(problem)
+    assert "until that file can be used" in str(problem.hint)
 
 
 def rotator(identity: Identity) -> Any:

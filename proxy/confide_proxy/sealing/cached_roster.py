@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.private import make_private_dir, read_private_file, remove_private_file, write_private_file
+from confide_crypto.private import cannot, make_private_dir, read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.errors import RosterError, SealingError
 from confide_crypto.sealing.fields import Cursor, u32
 from confide_crypto.sealing.roster import MAX_ENTRIES, MAX_ROSTER_BYTES, Pin, Roster
@@ -61,6 +61,10 @@ class RosterCache:
         """
         return self._read(_name(space))
 
+    def pin(self, space: str) -> Pin | None:
+        """What every roster of a space must contain that is shown; None: nothing is known. Raises as `read`."""
+        return self._pin(_name(space))
+
     def last(self) -> Seen | None:
         """What is known of the space that was used last. Raises as `read`."""
         path = self._folder / _LAST
@@ -98,15 +102,18 @@ class RosterCache:
             write_private_file(path, line, replace=True)
 
     def _read(self, name: str) -> Seen | None:
+        pin = self._pin(name)
+        return None if pin is None else Seen(self._roster(name, pin), pin)
+
+    def _pin(self, name: str) -> Pin | None:
         path = self._folder / f"{name}.pin"
         if not path.exists() and not path.is_symlink():
             return None
         try:
-            pin = Pin.parse(read_private_file(path).decode(errors="replace"))
+            return Pin.parse(read_private_file(path).decode(errors="replace"))
         except ValueError as error:
             hint = f"compare the words of the space with another machine, delete {path}, and confide device confirm"
             raise KeyFileError(path, "is damaged", hint=hint) from error
-        return Seen(self._roster(name, pin), pin)
 
     def _roster(self, name: str, pin: Pin) -> Roster | None:
         path = self._folder / f"{name}.roster"
@@ -159,7 +166,7 @@ class RosterCache:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise KeyFileError(path, f"cannot be opened: {(error.strerror or type(error).__name__).lower()}") from error
+            raise cannot(path, "be opened", error) from error
         try:
             end = time.monotonic() + _LOCK_DEADLINE_S
             while True:

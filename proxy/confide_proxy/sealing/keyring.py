@@ -34,6 +34,7 @@ TRIES: Final = 4
 _UNTIL: Final = (
     "nothing is sealed here until the daemon shows a list of devices that goes on from what this machine has seen"
 )
+_HERE: Final = "nothing is sealed here until that file can be used: is the disk full, or read-only?"
 Make = Callable[["Roster", "SpaceKeys | None"], "Roster | None"]
 """Of the roster and this machine's keys, the roster with one entry more; None if there is nothing to do (any more)."""
 
@@ -100,6 +101,7 @@ class Keyring:
         async with self._turn:
             try:
                 await asyncio.to_thread(self._enter, space)
+                await asyncio.to_thread(self._catch_up)
                 if not await asyncio.to_thread(self._is_current, told):
                     await self._refresh(link)
             except LinkError:
@@ -129,6 +131,14 @@ class Keyring:
             except ConfideError as error:
                 self._refuse(error)
                 raise
+
+    async def catch_up(self) -> None:
+        """Have what another process of this machine has seen since, whether or not the daemon shows it to this one."""
+        async with self._turn:
+            try:
+                await asyncio.to_thread(self._catch_up)
+            except ConfideError as error:
+                self._refuse(error)
 
     async def unlock(self, link: Asks) -> None:
         """Hand over what a locked space needs.
@@ -195,6 +205,18 @@ class Keyring:
         if seen is not None and seen.roster is not None and not cache.is_left(seen.pin.space):
             self._take(seen.roster, self._machine.identity())
 
+    def _catch_up(self) -> None:
+        from confide_proxy.sealing.cached_roster import RosterCache
+
+        cache, known = RosterCache(self._paths.rosters), self.roster
+        pin = cache.pin(self._space) if known is not None else None
+        if known is None or pin is None or pin.number <= known.pin.number:
+            return
+        seen = cache.read(self._space)
+        if seen is not None and seen.roster is not None:
+            seen.roster.check(known.pin)
+            self._take(seen.roster, self._machine.identity())
+
     def _is_current(self, told: dict[str, Any]) -> bool:
         """Whether the daemon has no news, and waits for nothing that this machine has to do."""
         from confide_proxy.sealing import chores
@@ -228,7 +250,7 @@ class Keyring:
         self.keys, self.problem, self._opened_by = None, problem, b""
 
     def _refuse(self, problem: ConfideError) -> None:
-        problem.hint = problem.hint or _UNTIL
+        problem.hint = problem.hint or (_HERE if isinstance(problem, KeyFileError) else _UNTIL)
         self._fail(problem)
 
     async def _believe(self, roster: Roster) -> None:
@@ -281,6 +303,7 @@ class Keyring:
 
         identity, cache = await self.identity(), RosterCache(self._paths.rosters)
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, identity)
+        await asyncio.to_thread(self._catch_up)
         # Before the roster is read, which the answer must not be ahead of.
         answer = await joining.ask(link)
         for _ in range(TRIES):
