@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
 from confide_crypto.keys import MAX_NAME, fingerprint_words
-from confide_proxy.errors import NotADeviceError, SpaceKeysError, SpaceLockedError, UnconfirmedError
+from confide_proxy.errors import KeyLockedError, NotADeviceError, SpaceKeysError, SpaceLockedError, UnconfirmedError
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ class Keyring:
         async with self._turn:
             try:
                 await asyncio.to_thread(self._catch_up)
+            except (KeyFileError, KeyLockedError) as error:  # the next connection tries again, and says so
+                log.info("what another session has seen could not be read: %s", type(error).__name__)
             except ConfideError as error:
                 self._refuse(error)
 

@@ -81,13 +81,17 @@ class Sealing:
             seat.leave()
 
     async def attend(self, look_again: Callable[[], Awaitable[None]]) -> None:
-        """Look again when a person has confirmed the space in another process of this machine: no daemon tells of that."""
+        """Look again when another process of this machine has seen more, or a person has confirmed the space there: no daemon need tell."""
         stamp = self._stamp()
         while True:
             await asyncio.sleep(_POLL_S if self.keyring.keys is None else _POLL_WITH_KEYS_S)
             known, stamp = stamp, self._stamp()
-            if stamp != known and self.keyring.keys is None:
+            if stamp == known:
+                continue
+            if self.keyring.keys is None:
                 await look_again()
+            else:
+                await self.keyring.catch_up()
 
     def _stamp(self) -> int:
         with suppress(OSError):
