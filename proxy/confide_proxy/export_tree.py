@@ -30,6 +30,7 @@ from confide_proxy.answers import printable
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
 from confide_proxy.export_manifest import MANIFEST, NOTES, Part
 from confide_proxy.folder import Folder
+from confide_proxy.sealing.file_sealer import NAME_TELLS
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealed, Secret
@@ -203,9 +204,12 @@ def _batches(
         if content is None:
             continue
         try:
-            made = sealed(content.text)
+            made, named = sealed(content.text), sealed(found.path)
         except (BlockedError, UnsealableError) as error:
             report.skip(folder.project, found.path, str(error))
+            continue
+        if named.text != found.path:
+            report.skip(folder.project, found.path, NAME_TELLS)
             continue
         if batch and (size + content.size > BATCH_BYTES or len(batch) >= BATCH_FILES):
             yield batch, secrets

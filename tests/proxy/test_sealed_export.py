@@ -112,17 +112,20 @@ async def test_what_cannot_be_opened_is_counted_and_the_texts_come_back(
 
 
 async def test_what_was_put_into_a_tree_by_hand_is_sealed(ann: SealedMachine, daemon: Serving, tmp_path: Path) -> None:
-    """And without keys it is left out, while all else comes back."""
+    """And without keys it is left out, while all else comes back; a name cannot be sealed."""
     tree = tmp_path / "tree"
     await exported(ann, tree)
     (tree / "sealed.jsonl").unlink()
     (tree / PROJECT / "memory/new.md").write_text(f"export GITHUB_TOKEN={OTHER}\n")
+    (tree / PROJECT / f"memory/{OTHER}.md").write_text("# Nothing else\n")
     async with SealedMachine(tmp_path, daemon, "bob").running() as keeper:
         assert keeper.sealing.keyring.keys is None
         report = await filled(keeper, tree)
-        assert [item["path"] for item in report.skipped] == ["memory/new.md"]
+        assert [item["path"] for item in report.skipped] == [f"memory/{OTHER}.md", "memory/new.md"]
     async with ann.running() as keeper:
-        assert (await filled(keeper, tree)).counts == {"same": 2, "new": 1}
+        report = await filled(keeper, tree)
+        assert report.counts == {"same": 2, "new": 1}
+        assert [(item["path"], "name" in item["reason"]) for item in report.skipped] == [(f"memory/{OTHER}.md", True)]
         assert await values(keeper, (await keeper.documents())["memory/new.md"]) == [OTHER]
 
 

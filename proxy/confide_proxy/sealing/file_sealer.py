@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
     from confide_proxy.secrets.policy import Policy
 
+NAME_TELLS: Final = "has a name with what looks like a credential in it: give it another one"
 _SOURCE: Final = "files"
 _SEALED: Final = "(sealed:"
 _REDACTED: Final = "(redacted:"
@@ -96,7 +97,7 @@ class FileSealer:
         """
         keys = self._sealing.keyring.keys
         if self.shown(path) != path:
-            raise FolderError(path, "has a name with what looks like a credential in it: give it another one")
+            raise FolderError(path, NAME_TELLS)
         try:
             sealed = self._sealing.sealer.seal(text, _SOURCE)
         except BlockedError as error:
