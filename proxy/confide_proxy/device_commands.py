@@ -163,9 +163,13 @@ def listed(keyring: Keyring, mine: bytes) -> dict[str, Any]:
 def facts(roster: Roster, device: Device) -> dict[str, Any]:
     """A device as --json shows it."""
     entry = next((each for each in roster.entries if each.device is not None and each.device.key == device.key), None)
-    since = datetime.fromtimestamp(entry.time).astimezone().isoformat(timespec="seconds") if entry else ""
+    since = _iso(entry.time) if entry else ""
     name = printable(device.name)  # it was another machine's to choose
     return {"name": name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
+
+
+def _iso(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")
 
 
 async def ask(question: str, *, is_sure: bool) -> None:
@@ -219,7 +223,7 @@ async def _invite(
             await asyncio.to_thread(Invitations(here.paths.rosters).forget, kept)
             raise
         if as_json:
-            print_json({"invite": made.to_string(), "name": name, "scope": scope, "expiresAt": until})
+            print_json({"invite": made.to_string(), "name": name, "scope": scope, "expiresAt": _iso(until)})
         else:
             out.print(made.to_string(), markup=False)
             clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(until))
