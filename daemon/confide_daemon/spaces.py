@@ -135,7 +135,13 @@ class Spaces:
                 await asyncio.shield(place.closing)
             epoch = await asyncio.to_thread(self._epoch, space_id)
             is_open = place.space is not None
-            await asyncio.to_thread(place.custodian.take, keys, epoch, may_change=may_change, is_open=is_open)
+            was_lost = place.custodian.is_lost
+            try:
+                await asyncio.to_thread(place.custodian.take, keys, epoch, may_change=may_change, is_open=is_open)
+            except WrongKeyError:
+                if place.custodian.is_lost and not was_lost:
+                    self.on_news(space_id)  # all of their keys are asked for now
+                raise
             try:
                 await self.get(space_id)
             except LockedError:
@@ -166,7 +172,9 @@ class Spaces:
         for place in self._places.values():
             if place.space is not None:
                 found |= place.space.ailments()
-            elif place.failure is not None and not isinstance(place.failure, LockedError):
+                continue
+            is_broken = place.failure is not None and not isinstance(place.failure, LockedError)
+            if is_broken or (place.custodian.is_lost and place.custodian.custody.key.keeper == "server"):
                 found.add("storage")
         # Whoever wants no model has none that could fail.
         return found - {"embedding"} if self._is_without_model else found
@@ -233,16 +241,19 @@ class Spaces:
         return roster.epoch if roster is not None else 0
 
     async def _open(self, space_id: str, place: Place) -> Space:
-        name, key = await asyncio.to_thread(place.custodian.opening_key)
-        space = await Space.open(
-            self._state.folder.space(space_id),
-            key,
-            space_id=space_id,
-            settings=self._settings,
-            embedder=self._embedder,
-            deleted_days=self._deleted_days,
-            vault=self._vault,
-        )
+        try:
+            try:
+                name, key = await asyncio.to_thread(place.custodian.opening_key)
+                space = await self._opened(space_id, key)
+            except WrongKeyError:
+                epoch = await asyncio.to_thread(self._epoch, space_id)
+                name, key = await asyncio.to_thread(place.custodian.search, epoch)
+                space = await self._opened(space_id, key)
+        except ConfideError as error:
+            # It stays here until the next attempt; the frames that it came through have the key.
+            key = b""
+            error.__traceback__ = error.__context__ = None
+            raise
         if place.custodian.custody.following is not None:
             # Where that cannot be written down, both stay written down.
             with suppress(KeyFileError):
@@ -253,16 +264,27 @@ class Spaces:
             self.on_news(space_id)
         return space
 
+    async def _opened(self, space_id: str, key: bytes) -> Space:
+        return await Space.open(
+            self._state.folder.space(space_id),
+            key,
+            space_id=space_id,
+            settings=self._settings,
+            embedder=self._embedder,
+            deleted_days=self._deleted_days,
+            vault=self._vault,
+        )
+
     # Locking
 
     def _lock_later(self, space_id: str, place: Place) -> None:
-        is_kept_here = place.custodian.custody.key.keeper == "server"
-        if place.users or place.timer is not None or place.space is None or is_kept_here:
+        # Also of a space that could not be opened with them, as on a full disk.
+        if place.users or place.timer is not None or not place.custodian.is_holding:
             return
 
         def lock() -> None:
             place.stop_timer()
-            if not place.users:
+            if not place.users and place.custodian.is_holding:
                 place.closing = asyncio.create_task(self._lock(space_id, place))
 
         place.timer = asyncio.get_running_loop().call_later(self._lock_after_s, lock)
@@ -288,9 +310,11 @@ class Spaces:
         if task is None:
             return
         try:
-            await (await task).close()
-        except LockedError:
-            pass
+            space = await task
+        except ConfideError:
+            return  # it never was open
+        try:
+            await space.close()
         except Exception as error:
             # One space that cannot close must not keep the others from closing.
             log.error("space %s did not close: %s", space_id, type(error).__name__)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from confide_daemon.custody.custody import Custody, Keeper, KeyName
-from confide_daemon.errors import LockedError, WrongKeyError
+from confide_daemon.errors import DamagedError, LockedError, WrongKeyError
 from confide_daemon.master import KEY_BYTES, MasterKey
 from confide_daemon.paths import DataFolder
 from confide_daemon.store.connection import connect
+
+log = logging.getLogger(__name__)
+
+# Generations of the server's that are tried behind the last one that is written down.
+_TRIED: Final = 16
 
 
 class Custodian:
     """One for each space. Keys that its machines have handed over are here, in memory only, until they are forgotten.
 
-    What touches the disk says so; it is called by one at a time.
+    What touches the disk says so. The file beside the database is believed if its key opens that. Where it does not, as after one of the
+    two was restored from an older backup, or the file was lost, every key that there is or was is tried, and what opens is written down.
     """
 
     def __init__(self, space_id: str, folder: DataFolder, master: MasterKey, *, new: Keeper = "server") -> None:
@@ -34,7 +43,10 @@ class Custodian:
         self._file = folder.custody(space_id)
         self._master = master
         self._held: dict[int, bytes] = {}
-        is_new = not self._file.exists() and not self._database.exists()
+        self._turn = threading.RLock()
+        self.is_lost = False
+        """Whether none of the keys that the file names opens the database, so that its machines are asked for all that they have."""
+        is_new = not self._file.exists() and not self._is_there
         # Epochs begin with 1: 0 is one that is not known before there is a roster.
         self._custody = Custody.read(self._file) or Custody(KeyName(new if is_new else "server", 0))
 
@@ -42,6 +54,11 @@ class Custodian:
     def custody(self) -> Custody:
         """Who keeps it."""
         return self._custody
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether there are keys here that machines have handed over."""
+        return bool(self._held)
 
     @property
     def is_locked(self) -> bool:
@@ -56,6 +73,8 @@ class Custodian:
 
     def needs(self, epoch: int) -> list[int]:
         """The epochs whose database keys a machine should hand over now; `epoch` is the roster's newest, 0 where there is no roster."""
+        if self.is_lost:
+            return [number for number in range(1, epoch + 1) if number not in self._held]
         named = {name.number for name in self._custody.names if name.keeper == "caller"}
         return sorted(number for number in {*named, self._following(epoch)} - {0} if number not in self._held)
 
@@ -73,29 +92,34 @@ class Custodian:
             StorageError: the database cannot be looked at.
             KeyFileError: a new space cannot be written down.
         """
-        needed = {number: keys[number] for number in self.needs(epoch) if number in keys}
-        if any(len(key) != KEY_BYTES for key in needed.values()):
-            raise WrongKeyError("a key of a database has 32 bytes")
-        exists = self._database.exists()
-        if not may_change:
-            offered = needed
-            needed = {number: key for number, key in offered.items() if exists and _opens(self._database, key)}
-            if exists and offered and not needed and not is_open:
-                raise _wrong()
-        if is_open or not exists:
-            self._held = {**self._held, **needed}
-            if not exists and epoch in needed and self._custody.key.keeper == "caller":
-                self._write(replace(self._custody, key=KeyName("caller", epoch), following=None))
-            return
-        before, self._held = self._held, {**self._held, **needed}
-        names = self._custody.names
-        known = [key for name in names if (key := self.key(name)) is not None]
-        if any(_opens(self._database, key) for key in known):
-            return
-        # What opens nothing is not held: it would never be asked for again.
-        self._held = before
-        if len(known) == len(names):
-            raise _wrong()
+        with self._turn:
+            needed = {number: keys[number] for number in self.needs(epoch) if number in keys}
+            if any(len(key) != KEY_BYTES for key in needed.values()):
+                raise WrongKeyError("a key of a database has 32 bytes")
+            exists = self._is_there
+            if is_open or not exists:
+                taken = needed if may_change else {n: key for n, key in needed.items() if exists and self._opens(key)}
+                self._held = {**self._held, **taken}
+                if not exists and epoch in taken and self._custody.key.keeper == "caller":
+                    self._write(replace(self._custody, key=KeyName("caller", epoch), following=None))
+                return
+            names = self._custody.names
+            if any((key := self.key(name)) is not None and self._opens(key) for name in names):
+                self._held = {**self._held, **(needed if may_change else {})}
+                return
+            opening = {number for number, key in needed.items() if self._opens(key)}
+            if not opening:
+                # What opens nothing is not held: it would never be asked for again.
+                brought = {name.number for name in names if name.keeper == "caller"} <= {*needed, *self._held}
+                if needed and (brought or not may_change):
+                    self.is_lost = self.is_lost or brought
+                    raise _wrong()
+                return
+            taken = needed if may_change else {number: needed[number] for number in opening}
+            self._held = {**self._held, **taken}
+            if not any(KeyName("caller", number) in names for number in opening):
+                self._found(KeyName("caller", max(opening)))
+            self.is_lost = False
 
     def opening_key(self) -> tuple[KeyName, bytes]:
         """The key that opens the database, or that a new one is made with, and its name. Disk.
@@ -104,17 +128,43 @@ class Custodian:
             LockedError: a machine has to bring it.
             StorageError: the database cannot be looked at.
         """
-        names = self._custody.names
-        known = [(name, key) for name in names if (key := self.key(name)) is not None]
-        if len(names) > 1 and self._database.exists():
-            # A change of the key is under way, or was when the daemon ended.
-            opening = next(((name, key) for name, key in known if _opens(self._database, key)), None)
-            if opening is None and len(known) == len(names):
-                raise WrongKeyError("neither of its two keys opens the space's database", hint="was the file replaced?")
-            known = [opening] if opening is not None else []
-        if not known:
-            raise LockedError
-        return known[0]
+        with self._turn:
+            names = self._custody.names
+            known = [(name, key) for name in names if (key := self.key(name)) is not None]
+            if len(names) > 1 and self._is_there:
+                # A change of the key is under way, or was when the daemon ended.
+                opening = next(((name, key) for name, key in known if self._opens(key)), None)
+                if opening is None and len(known) == len(names):
+                    raise _wrong()
+                known = [opening] if opening is not None else []
+            if not known:
+                raise LockedError
+            return known[0]
+
+    def search(self, epoch: int) -> tuple[KeyName, bytes]:
+        """Another key than those of the names, and its name: for when these do not open the database. Disk.
+
+        Args:
+            epoch: the roster's newest.
+
+        Raises:
+            LockedError: perhaps its machines have it.
+            WrongKeyError: nobody has.
+            StorageError, KeyFileError: as `take`.
+        """
+        with self._turn:
+            names = [KeyName("caller", number) for number in self._held]
+            names += [KeyName("server", number) for number in range(self._custody.generation + _TRIED)]
+            for name in names:
+                key = self.key(name)
+                if key is not None and self._opens(key):
+                    self._found(name)
+                    return name, key
+            self.is_lost = True
+            if epoch:
+                log.error("none of the keys of space %s opens it: its machines are asked for theirs", self._space_id)
+                raise LockedError
+            raise _wrong()
 
     def target(self, epoch: int) -> KeyName | None:
         """What the database is to be encrypted with in place of its present key, if that is at hand; `epoch` is the roster's newest."""
@@ -129,25 +179,28 @@ class Custodian:
 
     def want(self, keeper: Keeper) -> None:
         """Who is to keep it from the next opportunity on. Disk. Raises KeyFileError."""
-        generation = self._custody.generation
-        if not self._database.exists():
-            number = 0 if keeper == "caller" else generation
-            self._write(Custody(KeyName(keeper, number), generation=generation))
-            return
-        wanted = None if keeper == self._custody.key.keeper else keeper
-        self._write(replace(self._custody, wanted=wanted))
+        with self._turn:
+            generation = self._custody.generation
+            if not self._is_there:
+                number = 0 if keeper == "caller" else generation
+                self._write(Custody(KeyName(keeper, number), generation=generation))
+                return
+            wanted = None if keeper == self._custody.key.keeper else keeper
+            self._write(replace(self._custody, wanted=wanted))
 
     def changing(self, name: KeyName) -> None:
         """The database is about to be encrypted with that key. Disk. Raises KeyFileError."""
-        generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
-        self._write(replace(self._custody, following=name, generation=generation))
+        with self._turn:
+            generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
+            self._write(replace(self._custody, following=name, generation=generation))
 
     def changed(self, name: KeyName) -> None:
         """The database is encrypted with that key, and nothing else. Disk. Raises KeyFileError."""
-        wanted = self._custody.wanted if self._custody.wanted != name.keeper else None
-        self._write(replace(self._custody, key=name, following=None, wanted=wanted))
-        kept = self._held.items() if name.keeper == "caller" else ()
-        self._held = {number: key for number, key in kept if number >= name.number}
+        with self._turn:
+            wanted = self._custody.wanted if self._custody.wanted != name.keeper else None
+            self._write(replace(self._custody, key=name, following=None, wanted=wanted))
+            kept = self._held.items() if name.keeper == "caller" else ()
+            self._held = {number: key for number, key in kept if number >= name.number}
 
     def forget(self) -> None:
         """The keys that machines have handed over."""
@@ -160,6 +213,29 @@ class Custodian:
             return 0
         # A registry that was restored from an old copy knows of fewer epochs than there were.
         return epoch if key.keeper == "server" or epoch > key.number else 0
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether there is a database that has a key: a file that was made and never written to has none. Disk."""
+        try:
+            return self._database.stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def _opens(self, key: bytes) -> bool:
+        try:
+            connect(self._database, key, writer=False).close()
+        except WrongKeyError:
+            return False
+        except DamagedError:
+            return True  # its first page is authentic
+        return True
+
+    def _found(self, name: KeyName) -> None:
+        log.warning("space %s has another key than was written down: %s %d", self._space_id, name.keeper, name.number)
+        generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
+        self._write(replace(self._custody, key=name, following=None, generation=generation))
+        self.is_lost = False
 
     def _write(self, custody: Custody) -> None:
         if custody != self._custody:
@@ -174,16 +250,8 @@ def sweep(folder: Path) -> None:
             part.unlink()
 
 
-def _opens(database: Path, key: bytes) -> bool:
-    try:
-        connect(database, key, writer=False).close()
-    except WrongKeyError:
-        return False
-    return True
-
-
 def _wrong() -> WrongKeyError:
     return WrongKeyError(
         "this is not the key of the space's database",
-        hint="another machine of the space may have the right one; or the file was damaged or replaced",
+        hint="another machine of the space may have the right one; or the file was damaged or replaced: restore it from a backup",
     )
