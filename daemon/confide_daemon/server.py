@@ -264,7 +264,8 @@ class Daemon:
             space = await self.spaces.get(caller.space_id)
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
         current = self._callers.current(connection.peer_key)
-        if current is None:
+        if current is None or current.space_id != caller.space_id:
+            # It may have been given another space as well: this one is not its own any more.
             await connection.close(self._callers.why_closed(connection.peer_key))
             return
         if self._stop.is_set():

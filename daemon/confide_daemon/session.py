@@ -267,7 +267,9 @@ class Session:
             answer = await self.tracked(self._custody.handle(op, body))
             if self._space is None and not answer["isLocked"]:
                 # Whoever reads the answer may go on at once.
-                self._use(await self._host.spaces.get(self.caller.space_id))
+                space = await self._host.spaces.get(self.caller.space_id)
+                if self._space is None:
+                    self._use(space)
             return answer
         self._require_unlocked()
         if op == "attach":

@@ -96,11 +96,15 @@ class Rekeying:
         """Puts the finished copy in the place of the file, of which `key` is the old key, and which nobody may have open.
 
         Raises:
-            StorageError: another process has it open.
+            StorageError: another process has it open, or the folder cannot be written to.
         """
-        salvage.empty_log(self._path, key, _DOING)
-        self._copy.replace(self._path)
-        salvage.sync(self._path.parent)
+        try:
+            salvage.empty_log(self._path, key, _DOING)
+            self._copy.replace(self._path)
+            salvage.sync(self._path.parent)
+        except OSError as error:
+            hint = "check the disk, and the permissions of the data folder"
+            raise StorageError(f"cannot {_DOING}: {error.strerror}", hint=hint) from None
 
     @property
     def is_swapped(self) -> bool:
