@@ -169,7 +169,11 @@ def facts(roster: Roster, device: Device) -> dict[str, Any]:
 
 
 def _iso(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")
+    """ "" for a time that no calendar has: in a roster it is whatever its signer wrote."""
+    try:
+        return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 async def ask(question: str, *, is_sure: bool) -> None:

@@ -1,0 +1,27 @@
+"""What `confide device ls` shows of a roster that others have made."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.rosters import STRANGER
+
+from confide_crypto.keys import Identity
+from confide_crypto.sealing.entries import Card, Device
+from confide_crypto.sealing.roster import Roster
+from confide_proxy.device_commands import facts
+
+
+@pytest.mark.parametrize("now", [0, 1_800_000_000, 2**33, 2**63, 2**64 - 1])
+def test_any_time_is_shown(now: int) -> None:
+    """It is the clock of who signs, or whatever a hostile one writes there."""
+    roster, _ = Roster.found(STRANGER, "evil", now=now)
+    since = facts(roster, roster.devices[STRANGER.public_key])["since"]
+    assert since == "" or since[4] == "-"
+    assert since or now > 2**40
+
+
+def test_a_name_commands_no_terminal() -> None:
+    roster, keys = Roster.found(STRANGER, "evil", now=1)
+    other = Identity.generate()
+    roster = roster.add(STRANGER, Device(Card.of(other), "lap\u202etop"), keys, now=2)
+    assert facts(roster, roster.devices[other.public_key])["name"] == "lap?top"
