@@ -16,7 +16,7 @@ from tests.support.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMach
 from tests.support.serving import DEADLINE_S, Serving, serving
 
 from confide_crypto.connection import Connection
-from confide_crypto.errors import ConnectionLost
+from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.sealing.placeholders import Placeholder
 from confide_proxy.folder import content_hash
 
@@ -448,6 +448,34 @@ class Cut:
 
     async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
         return await self._connection.upload(op, body, data, timeout_s=timeout_s)
+
+
+class Unsettled(Overheard):
+    """A connection on which the space's keys change all the time, as far as records tell."""
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        if op == "records":
+            raise RequestError("conflict", "the records are not of the newest epoch")
+        return await super().request(op, body, timeout_s=timeout_s, bulk=bulk)
+
+
+async def test_a_file_that_cannot_be_sealed_for_the_moment_is_tried_again(
+    pair: tuple[SealedMachine, SealedMachine],
+) -> None:
+    """It was skipped, and nobody came back to it before the next connection. Others go up meanwhile."""
+    ann, _bob = pair
+    ann.write(FILE, TEXT)
+    ann.write("memory/plain.md", "# Nothing to hide\n")
+    async with ann.running() as laptop:
+        link = Unsettled(laptop.connection)
+        await laptop.files.open(link, laptop.space)
+        with pytest.raises(RequestError) as raised:  # for which the streamer compares again a little later
+            await laptop.sync()
+        assert raised.value.code == "unavailable"
+        assert set(await laptop.documents()) == {"memory/plain.md"}
+        assert TOKEN not in "".join(link.said)
+        await laptop.files.open(laptop.connection, laptop.space)
+        assert (await laptop.sync()).sent == 1
 
 
 @pytest.mark.parametrize(("op", "is_answered"), [("records", False), ("records", True), ("put", False), ("put", True)])

@@ -127,18 +127,9 @@ class SealedCalls:
         is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
         given, secrets = await asyncio.to_thread(self.seal, called.arguments, is_whole=is_whole, is_lookup=is_lookup)
         if not is_lookup:
-            await self._deposited(link, secrets)
+            await self._sealing.deposit.keep(link, secrets)
             return given
         return await self._recognized(link, given)
-
-    async def _deposited(self, link: Requests, secrets: tuple[Secret, ...]) -> None:
-        try:
-            await self._sealing.deposit.keep(link, secrets)
-        except RequestError as error:
-            if error.code != "conflict":
-                raise
-            # About the keys of the moment. Of a call it would be the last word: what waits would be buried with it.
-            raise RequestError("unavailable", "the keys of this space change just now", "try again") from error
 
     def seal(
         self, given: Mapping[str, Any], *, is_whole: bool = False, is_lookup: bool = False

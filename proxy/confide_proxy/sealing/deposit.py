@@ -59,7 +59,7 @@ class Deposit:
 
         Raises:
             UnsealableError: this machine has no keys (any more).
-            RequestError, ConnectionLost, TimeoutError: from the link.
+            RequestError, ConnectionLost, TimeoutError: from the link; `unavailable` where the daemon takes no record of the newest key.
             RosterError: the daemon shows a roster that is not to be believed.
         """
         wanted = tuple(secrets)
@@ -72,8 +72,11 @@ class Deposit:
             try:
                 await self._send(link, keys, wanted)
             except RequestError as error:
-                if error.code != "conflict" or not tries_left:
+                if error.code != "conflict":
                     raise
+                if not tries_left:
+                    # No last word on what is to be sent, as a conflict would be.
+                    raise RequestError("unavailable", "the keys of this space change just now", "try again") from error
                 await self._keyring.refresh(link)
             else:
                 return

@@ -163,16 +163,12 @@ async def deposit_file(records: Deposit, link: Requests, path: str, secrets: Ite
     """Have the records of what a file's text names with the daemon, before the text is.
 
     Raises:
-        FolderError: they cannot be made now, or are not taken.
-        RequestError, ConnectionLost, TimeoutError: from the link.
+        FolderError: they cannot be made now.
+        RequestError, ConnectionLost, TimeoutError: as `Deposit.keep`.
     """
     try:
         await records.keep(link, secrets)
-    except RequestError as error:
-        if error.code != "conflict":
-            raise
-        raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
-    except LinkError:
+    except (RequestError, LinkError):
         raise
     except ConfideError as error:
         raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
