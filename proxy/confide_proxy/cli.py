@@ -163,6 +163,8 @@ def join(
     from confide_crypto.sealing.pairing import parse_invite
 
     plain, pair = parse_invite(text)
+    if pair is not None:
+        _require_elsewhere(pair.invite_id)
     _run(_join(plain, (pair.invite_id, pair.secret) if pair else None, as_json))
 
 
@@ -171,6 +173,15 @@ def _pasted(as_json: bool) -> str:
     if sys.stdin.isatty():
         return str(typer.prompt("invite", hide_input=True, err=as_json))
     return sys.stdin.readline(_MOST_PASTED)
+
+
+def _require_elsewhere(invite_id: bytes) -> None:
+    """An invite that was made here is for another machine: this one would only change its own name with it."""
+    from confide_proxy.errors import DeviceError
+    from confide_proxy.sealing.invitations import Invitations
+
+    if Invitations(_require_here().paths.rosters).has(invite_id):
+        raise DeviceError("this invite was made on this machine", hint="paste it into confide join on the new one")
 
 
 async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:

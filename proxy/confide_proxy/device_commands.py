@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_crypto.errors import EXIT_INPUT, ConfideError
+from confide_crypto.errors import ConfideError
 from confide_crypto.keys import fingerprint_words
 from confide_proxy.answers import printable
 from confide_proxy.asking import confirmed
+from confide_proxy.device_names import checked
+from confide_proxy.errors import DeviceError
 from confide_proxy.options import AsJson, err, out, print_json
 
 if TYPE_CHECKING:
@@ -30,13 +32,7 @@ _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Name = Annotated[str, typer.Argument(help="The machine's name, or its six words.")]
-
-
-class DeviceError(ConfideError):
-    """No such device, or the question about it was not answered with yes."""
-
-    exit_code = EXIT_INPUT
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, or its six words.")]
 
 
 @device_app.command("ls")
@@ -70,7 +66,7 @@ def device_ls(context: typer.Context, as_json: AsJson = False) -> None:
 @device_app.command("invite")
 def device_invite(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the new machine will be called.")],
     ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is good for.")] = "15m",
     scope: Annotated[str, typer.Option("--scope", help="What the machine may do: read, write or admin.")] = "write",
     url: Annotated[str | None, typer.Option("--url", help="The daemon's address, as the machine reaches it.")] = None,
@@ -82,7 +78,9 @@ def device_invite(
 ) -> None:
     """Print the one string with which a machine joins the space and gets its keys, once; then wait for it."""
     is_waited_for = sys.stdout.isatty() if wait is None else wait
-    asyncio.run(_invite(context.obj, name, _seconds(ttl), scope, url, is_waited_for=is_waited_for, as_json=as_json))
+    asyncio.run(
+        _invite(context.obj, checked(name), _seconds(ttl), scope, url, is_waited_for=is_waited_for, as_json=as_json)
+    )
 
 
 @device_app.command("approve")
@@ -233,9 +231,7 @@ async def _invite(
             clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(until))
             err.print(f"On {name}: run confide join, and paste it   (good once, until {clock})", markup=False)
             if _is_local(url or address):
-                err.print(
-                    f"note: {url or address} can be reached from this machine only; others need --url", markup=False
-                )
+                err.print("note: its address can be reached from this machine only; others need --url", markup=False)
         sys.stdout.flush()
         if is_waited_for:
             joiner = await _joined(space.keyring, space, before, name, until)
@@ -321,6 +317,7 @@ def remover(identity: Any, key: bytes) -> Any:
 
 def find(roster: Roster, name: str) -> Device:
     """The device of that name or those words. Raises DeviceError."""
+    checked(name)
     found = [each for each in roster.devices.values() if name in (each.name, fingerprint_words(each.key))]
     if len(found) == 1:
         return found[0]
@@ -332,6 +329,7 @@ def find(roster: Roster, name: str) -> Device:
 
 
 def _waiting(keyring: Keyring, name: str) -> Joiner:
+    checked(name)
     shown = keyring.shown
     joiners = [
         one for one in (shown.waiting if shown else ()) if keyring.roster and one.key not in keyring.roster.devices

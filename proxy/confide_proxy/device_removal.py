@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_proxy.answers import printable, records
-from confide_proxy.errors import UnfitAnswerError
+from confide_proxy.errors import DeviceError, UnfitAnswerError
 from confide_proxy.options import err, out
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ async def remove(here: Here, name: str, ask: Callable[[str], Awaitable[None]]) -
         told = device_commands.facts(keyring.roster, device)
         if device.key == identity.public_key:
             hint = "remove it on another one: it would make the key that it must not have"
-            raise device_commands.DeviceError("this machine cannot remove itself", hint=hint)
+            raise DeviceError("this machine cannot remove itself", hint=hint)
         await ask(f"remove {told['name']}  {told['words']}?")
         # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
         exposed = await listed(space.connection, None)

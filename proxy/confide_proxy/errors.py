@@ -15,6 +15,7 @@ ConfideError (confide_crypto.errors)
 ├── SetupError           a client's configuration file that cannot be merged into
 ├── BlockedError         a text holds a credential that the policy does not let out
 ├── UnsealableError      a text holds a credential, and this machine has no keys to seal it with
+├── DeviceError          there is no such device, or nobody said yes to the question about it
 ├── SpaceKeysError       this machine has not the keys of its space
 │   ├── NotADeviceError      no machine of the space has added it yet, or one has removed it
 │   ├── UnconfirmedError     no person has compared the space's words on it
@@ -233,6 +234,12 @@ class UnconfirmedError(SpaceKeysError):
             hint="compare its words with those that confide device ls shows on another machine: confide device confirm",
         )
         self.words = words
+
+
+class DeviceError(ConfideError):
+    """No such device, or the question about it was not answered with yes."""
+
+    exit_code = 7
 
 
 class SpaceLockedError(SpaceKeysError):

@@ -14,7 +14,8 @@ from confide_crypto.errors import ConfideError
 from confide_crypto.keys import fingerprint_words
 from confide_proxy.answers import printable
 from confide_proxy.asking import confirmed
-from confide_proxy.device_commands import DeviceError, Yes, compare, facts, find, remover, require_keys
+from confide_proxy.device_commands import Yes, compare, facts, find, remover, require_keys
+from confide_proxy.errors import DeviceError
 from confide_proxy.options import AsJson, err, out, print_json
 
 if TYPE_CHECKING:

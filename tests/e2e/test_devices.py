@@ -31,6 +31,13 @@ def test_a_string_of_a_device_brings_a_machine_and_its_keys(tmp_path: Path) -> N
     """The invite is all that a person passes on; the newcomer is a device once the other machine has connected."""
     with running_daemon(tmp_path) as daemon:
         (ann,) = joined(tmp_path, daemon, "ann")
+        made = ann.json("device", "invite", "eve")["invite"]
+        assert "made on this machine" in ann.run("join", code=7, stdin=made + "\n")
+        for secret in (made, "CRVFH-1ZYXC-3SRW1-NX834-H49DS-PPTXG-P80WK-YXHCM"):
+            for command in ("invite", "approve", "rm"):
+                refusal = ann.run("device", command, secret, code=7)
+                assert "not the name of a machine" in refusal
+                assert secret not in refusal
         bob = invited(tmp_path, ann, "bob")
         waiting = bob.json("device", "ls")
         assert not waiting["canSeal"]

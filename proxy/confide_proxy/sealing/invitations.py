@@ -58,6 +58,10 @@ class Invitations:
         }
         write_private_file(self._path(invitation), json.dumps(record).encode(), replace=True)
 
+    def has(self, invite_id: bytes) -> bool:
+        """Whether this machine has made that invite, and still waits for its device."""
+        return (self._folder / f"{invite_id.hex()}.invite").exists()
+
     def used_for(self, invitation: Invitation, card_key: bytes) -> bytes | None:
         """Note that an invite is used for this card, unless another process of this machine was first: the card that it is used for.
 
