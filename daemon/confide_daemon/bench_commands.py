@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_daemon import config, paths
-from confide_daemon.errors import BadNameError, QuestionsError
+from confide_daemon.errors import BadNameError, LockedError, QuestionsError
 from confide_daemon.options import Config, Data, Json, opened, say, show
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ def bench(
         custodian = Custodian(space_id, found.data, state.master)
     if not path.exists():
         raise QuestionsError(f"the space {name} holds nothing yet", hint="store something with: confide store")
-    _, key = custodian.opening_key()
+    try:
+        _, key = custodian.opening_key()
+    except LockedError:
+        hint = f"its machines give its key to the daemon alone; let the server keep it meanwhile: confided custody {name} server"
+        raise LockedError(hint) from None
     store = SqliteStore.open(path, key, writer=False, now=time.time())
     handles = models.start(settings.embedding)
     try:

@@ -60,10 +60,10 @@ class LockedError(ConfideError):
 
     exit_code = 4
 
-    def __init__(self) -> None:
+    def __init__(self, hint: str | None = None) -> None:
         super().__init__(
             "this space is locked until one of its machines connects",
-            hint="connect with a machine that is among its devices; a new one is approved on one of them first",
+            hint=hint or "connect with a machine that is among its devices; a new one is approved on one of them first",
         )
 
 

@@ -47,13 +47,7 @@ def create(folder: DataFolder) -> bool:
         make_private_dir(place)
     is_new = not folder.identity.exists()
     if not folder.master.exists() and credential() is None:
-        if folder.registry.exists():
-            # A new key here would make what is stored unreadable for good.
-            raise DataFolderError(
-                folder.root,
-                "holds databases but no master.key",
-                hint="restore master.key from a backup, or hand it over as the systemd credential confide-master-key",
-            )
+        _require_empty(folder)
         MasterKey.create(folder.master)
     if is_new:
         Identity.generate().save(folder.identity)
@@ -69,9 +63,21 @@ def open_state(folder: DataFolder) -> State:
         KeyFileError: the folder or a key is open to others, of a foreign owner, or damaged.
         StorageError: the registry cannot be opened.
     """
+    if not (folder.master.exists() or credential()):
+        _require_empty(folder)
     if not folder.identity.exists() or not (folder.master.exists() or credential()):
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
     make_private_dir(folder.root)
     keys = load_keys(folder)
     master = MasterKey.load(folder.master)
     return State(folder, keys, master, Registry.open(folder.registry, master.registry_key()))
+
+
+def _require_empty(folder: DataFolder) -> None:
+    """A new master key would make what is stored unreadable for good. Raises DataFolderError."""
+    if folder.registry.exists() or any(folder.spaces.glob("*.db")):
+        raise DataFolderError(
+            folder.root,
+            "holds databases but no master.key",
+            hint="restore master.key from a backup, or hand it over as the systemd credential confide-master-key",
+        )

@@ -18,6 +18,7 @@ from tests.support.serving import DEADLINE_S, Machine, Serving, serving
 from confide_crypto.errors import RequestError
 from confide_crypto.keys import Identity
 from confide_daemon.custody.custody import Custody, KeyName
+from confide_daemon.custody.facts import facts_of
 from confide_daemon.jobs import Job, Jobs, Kind
 from confide_daemon.state import create
 
@@ -272,8 +273,10 @@ def test_the_master_key_may_come_from_systemd(tmp_path: Path, monkeypatch: pytes
     create(folder)
     key = folder.master.read_bytes()
     folder.master.unlink()
-    with pytest.raises(DataFolderError, match="not set up"):
-        open_state(folder)
+    for use in (open_state, create):
+        with pytest.raises(DataFolderError, match=r"no master\.key") as caught:
+            use(folder)
+        assert "confide-master-key" in str(caught.value.hint)
     credentials.mkdir()
     (credentials / "confide-master-key").write_bytes(key)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
@@ -311,4 +314,7 @@ async def test_one_space_of_which_nobody_can_tell_who_keeps_its_key_stops_no_oth
             await remember(machine)
             assert CANARY in await finds(machine)
         assert daemon.daemon.spaces.ailments() == {"storage"}
+        told = facts_of(daemon.state, is_served=True)
+        assert "cannot tell who keeps the key" in str(told["laptop"])
+        assert told["desktop"].custody == "server"
     assert daemon.state.folder.space(space_id).read_bytes() == before

@@ -17,7 +17,7 @@ from confide_daemon.embed import EmbedderHandle
 from confide_daemon.embed.hashed import HashedEmbedder
 from confide_daemon.errors import StorageError, WrongKeyError
 from confide_daemon.space import IndexSettings, SearchQuery, Space
-from confide_daemon.store import rekeying
+from confide_daemon.store import rekeying, salvage
 from confide_daemon.store.connection import connect
 from confide_daemon.store.rekeying import COPY
 
@@ -145,10 +145,11 @@ async def test_a_change_that_is_given_up_leaves_the_old_key(tmp_path: Path) -> N
 
 async def test_what_a_killed_change_has_left_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    left = path.with_name(path.name + COPY)
-    left.write_bytes(b"half of it")
+    left = [path.with_name(path.name + end) for end in (COPY, salvage.NEW, f"{salvage.NEW}-wal")]
+    for one in left:
+        one.write_bytes(b"half of it")
     space = await open_space(path, OLD)
-    assert not left.exists()
+    assert not [one for one in left if one.exists()]
     await space.close()
 
 

@@ -6,8 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from confide_crypto.errors import KeyFileError
 from confide_daemon.custody import standing
 from confide_daemon.custody.custody import Custody, Keeper, KeyName
+from confide_daemon.errors import StorageError
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.unsealed import UnsealedCounts
 from confide_daemon.state import State
@@ -27,6 +29,7 @@ class SpaceFacts:
         is_changing: whether the key is being changed, or was when the daemon ended.
         unsealed: credentials that a machine has last seen stored in clear; None where nobody has looked.
         locks_at: when the key will be forgotten if nobody comes, seconds since 1970; None while somebody is connected, or nobody has it.
+        problem: why nobody can tell, where nobody can.
     """
 
     custody: Keeper | None
@@ -38,6 +41,7 @@ class SpaceFacts:
     is_changing: bool
     unsealed: int | None
     locks_at: float | None
+    problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As a script reads it."""
@@ -51,9 +55,12 @@ class SpaceFacts:
             "changing": self.is_changing,
             "locksAt": self.locks_at,
             "unsealed": self.unsealed,
+            "problem": self.problem,
         }
 
     def __str__(self) -> str:
+        if self.problem is not None:
+            return self.problem
         if self.custody is None:
             said = "nothing is stored yet"
         elif self.custody == "server":
@@ -80,16 +87,21 @@ def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
         is_served: whether a daemon answers: one that was killed leaves behind what it has told of its spaces.
 
     Raises:
-        StorageError, KeyFileError: what says who keeps a key, or the list of devices, cannot be read.
+        StorageError: the registry cannot be read.
     """
     rosters, counts = Rosters(state.registry), UnsealedCounts(state.registry)
     folder = state.folder
     standings = standing.read(folder.standing) if is_served else {}
     found = {}
     for name, space_id in state.registry.spaces().items():
-        written = Custody.read(folder.custody(space_id))
+        try:
+            written = Custody.read(folder.custody(space_id))
+            roster = rosters.current(space_id)
+        except (StorageError, KeyFileError) as error:
+            # One space of which nobody can tell must not hide the others.
+            found[name] = SpaceFacts(None, None, 0, 0, 0, False, False, None, None, str(error))
+            continue
         custody = written or Custody(KeyName("server", 0))
-        roster = rosters.current(space_id)
         stands = standings.get(space_id)
         counted = counts.of(space_id)
         found[name] = SpaceFacts(

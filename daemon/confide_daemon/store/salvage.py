@@ -79,6 +79,12 @@ def swap(path: Path, key: bytes) -> None:
     sync(path.parent)
 
 
+def sweep(path: Path) -> None:
+    """Removes the copy that was cut off before it was whole: it may hold what was erased since, or be under an older key."""
+    with contextlib.suppress(OSError):
+        _remove(path.with_name(path.name + NEW))
+
+
 def forget_damaged(path: Path, before: float) -> bool:
     """Removes the damaged files that were kept beside this one, if they are from before then; whether any was."""
     # They keep the time of their last change; when each was put aside, its link tells (ctime).

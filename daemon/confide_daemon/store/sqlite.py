@@ -29,6 +29,7 @@ from confide_daemon.store import (
     operations,
     projects,
     rekeying,
+    salvage,
     transcripts,
     usage,
 )
@@ -102,6 +103,7 @@ class SqliteStore(SqliteNotes, SqliteRewriting, SqliteSealedRecords, SqliteUpkee
         """
         if writer:
             rekeying.sweep(path)
+            salvage.sweep(path)
         connection = connect(path, key, writer=writer)
         try:
             if writer:
