@@ -96,6 +96,7 @@ def normalise_remote(remote: str) -> str | None:
     if match is None:
         return None
     host, path = match.groups()
+    path = path.partition("?")[0]  # behind it may be a token
     path = "/".join(part for part in path.split("/") if part).removesuffix(".git").rstrip("/")
     return f"{host.lower()}/{path}" if path else None
 

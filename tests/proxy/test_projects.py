@@ -38,6 +38,7 @@ def git(folder: Path, *arguments: str) -> None:
         ("ssh://git@git.example.org/srv/git/shop.git", "git.example.org/srv/git/shop"),
         ("ssh://git@[2001:DB8::1]:2222/team/shop.git", "[2001:db8::1]/team/shop"),
         ("git@[2001:db8::1]:team/shop.git", "[2001:db8::1]/team/shop"),
+        ("https://git.example.org/team/shop.git?private_token=hunter22-xyz", "git.example.org/team/shop"),
         ("https://github.com/", None),
     ],
 )
