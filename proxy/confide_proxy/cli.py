@@ -372,7 +372,8 @@ def store(
         print_json(result)
     else:
         told = "queued for" if result["queued"] else "stored in"
-        out.print(f"{told} {result['path']} (revision {result['revision']})", markup=False)
+        revision = f" (revision {result['revision']})" if result["revision"] else ""  # none while it waits
+        out.print(f"{told} {result['path']}{revision}", markup=False)
     _note(result["warnings"])
 
 
@@ -539,7 +540,7 @@ def _websocket_url(url: str) -> str:
 
 def _note(warnings: list[str]) -> None:
     for warning in warnings:
-        err.print(f"note: {warning}", markup=False)
+        err.print(warning if warning.startswith("hint: ") else f"note: {warning}", markup=False)
 
 
 def _plain(text: str) -> str:

@@ -261,7 +261,7 @@ def test_a_revoked_machine_is_told_and_keeps_its_own_files(
 def test_the_status_counts_without_the_daemon(machine: Machine, relay: RecordingRelay) -> None:
     relay.cut()
     told = machine.run("store", "- said in a tunnel", "--path", "memory/log.md")
-    assert "queued for memory/log.md" in told
+    assert "queued for memory/log.md\n" in told
     assert "cannot reach" in told
     status = machine.run("status", code=5)
     assert "queuedOffline  1" in status

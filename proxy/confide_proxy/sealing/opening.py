@@ -37,6 +37,9 @@ def secret_id_of(text: str) -> bytes:
     Raises:
         NoSecretError: it is neither.
     """
+    if text.strip().startswith("(redacted:"):
+        hint = "it stands in for a value that was never sent; the machine whose file it is in has that"
+        raise NoSecretError("what was redacted cannot be opened", hint=hint)
     placeholder = Placeholder.parse(text.strip())
     if placeholder is not None:
         return placeholder.secret_id
