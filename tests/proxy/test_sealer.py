@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from hashlib import sha256
 from itertools import product
 
@@ -11,6 +12,7 @@ from tests.support.secret_corpus import positives
 
 from confide_crypto.sealing import placeholders
 from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_daemon.sealing import standins
 from confide_daemon.sealing.sensitivity import is_sensitive
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing.sealer import Sealer, Secret
@@ -135,6 +137,25 @@ def test_what_the_daemon_takes_for_sensitive_is_sealed() -> None:
             note = f"{mark}{fence}\n{head}\n---\nstone\n".replace("\n", ends)
             assert is_sensitive(note)
             assert "stone" not in sealer().seal(note, "files").text
+
+
+def test_a_hostile_front_matter_costs_no_time() -> None:
+    """Sixty thousand blank lines, which another machine may send into a file, took half a minute at each look at it."""
+    text = "---\nsensitive: [\n" + "\n" * 60_000 + "---\nx\n"
+    began = time.process_time()
+    Sealer(Policy(), lambda: SpaceKeys.generate(), lambda: Fingerprints(bytes(32))).seal(text, "files")
+    assert time.process_time() - began < 10
+
+
+def test_a_text_of_blanks_takes_a_daemon_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        assert standins.only(" " * 1_000_000)
+        assert not standins.only(" " * 1_000_000 + "x")
+        assert standins.only(f" (sealed:note:{'0' * 32})\n\t(redacted:token:{'0' * 24}) ")
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_of_many_credentials_gets_them_back_in_time() -> None:

@@ -9,12 +9,11 @@ from confide_crypto.sealing.records import KIND_PATTERN
 
 _STANDIN: Final = rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)"
 _FOUND: Final = re.compile(_STANDIN)
-_ALONE: Final = re.compile(rf"(?:\s|{_STANDIN})*")
 
 
 def only(text: str) -> bool:
     """Whether a text consists of them and blanks alone."""
-    return _ALONE.fullmatch(text) is not None
+    return not _FOUND.sub("", text).strip()
 
 
 def in_order(text: str) -> tuple[str, ...]:

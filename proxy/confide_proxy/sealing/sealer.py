@@ -227,7 +227,7 @@ _MARK: Final = "\ufeff"
 _FRONT_MATTER: Final = re.compile(rf"{_MARK}?---[^\S\n]*\n(?:.*\n)*?(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)")
 """As the daemon finds it (`documents.front_matter_lines`)."""
 _SENSITIVE_LINE: Final = re.compile(
-    r"^(\s*)[\"']?sensitive[\"']?\s*:\s*(?:[!&]\S*\s+)*[\"']?(?:true|yes|on)\b", re.IGNORECASE | re.MULTILINE
+    r"^([^\S\n]*)[\"']?sensitive[\"']?\s*:\s*(?:[!&]\S*\s+)*[\"']?(?:true|yes|on)\b", re.IGNORECASE | re.MULTILINE
 )
 
 
