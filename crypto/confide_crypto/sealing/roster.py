@@ -213,8 +213,8 @@ class Roster:
         return keys
 
     def _check_keys(self, keys: SpaceKeys) -> None:
-        shown = tuple(keys.commitment(epoch) for epoch in range(FIRST_EPOCH, keys.epoch + 1))
-        if keys.space != self.space or shown != self.commitments:
+        shown = b"".join(keys.commitment(epoch) for epoch in range(FIRST_EPOCH, keys.epoch + 1))
+        if keys.space != self.space or not hmac.compare_digest(shown, b"".join(self.commitments)):
             raise errors.WrapError("the keys are not those that the list of devices commits to")
 
     def _made(
