@@ -102,7 +102,7 @@ class Offline:
         if kind == "queue":
             return self._queue(call, trouble)
         if kind == "local" and name == "memory_search":
-            arguments = checked(call.tool, call.arguments)
+            arguments = self._as_kept(checked(call.tool, call.arguments))
             hits = call.tool.get("outputSchema", {}).get("properties", {}).get("results", {}).get("items", {})
             may_tell = "id" in hits.get("properties", {})
             return local_answers.search(self._memory, self._project, arguments, trouble, may_tell_notes=may_tell)
@@ -132,6 +132,13 @@ class Offline:
         from confide_proxy.sealing.calls import Asked
 
         return self._sealed.shown(Asked(entry.tool, entry.arguments, entry.project, entry.said))
+
+    def _as_kept(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A question in the words of the texts that are searched: who asks for a credential finds where it is sealed."""
+        try:
+            return dict(self._sealed.seal(arguments, is_lookup=True)[0])
+        except ConfideError:
+            return arguments  # what the policy blocks may be asked for here: nothing leaves
 
     def _queue(self, call: Said, trouble: Trouble) -> Answer:
         arguments = checked(call.tool, call.arguments)
