@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, KeyFileError, LinkError
 from confide_crypto.keys import fingerprint_words
 from confide_proxy.answers import printable
 from confide_proxy.asking import confirmed
@@ -102,7 +102,11 @@ async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | 
             keys = keys or require_keys(keyring)
             return roster.add(identity, Device(card, _PAPER, is_paper=True), keys, now=int(time.time()))
 
-        roster = await keyring.extend(space.connection, make)
+        try:
+            roster = await keyring.extend(space.connection, make)
+        except (KeyFileError, LinkError) as error:
+            error.hint = "if confide device ls shows a new recovery code, nobody has it: confide recovery new --replace"
+            raise
         problem: ConfideError | None = None
         try:
             for key in old:  # the new one is there before the old one goes
