@@ -138,6 +138,14 @@ def test_a_password_that_its_name_alone_gives_away(space: Space, value: str) -> 
     assert space.opened()[standin] == value.strip()
 
 
+def test_a_password_behind_an_option_of_a_command(space: Space) -> None:
+    """Each word stands by itself in the list with which a program is called."""
+    command = ["mysql", "--password", "Xk29-vvQz1", "--verbose", "shop", ["--port", "5432"]]
+    sent = space.call("memory_store", content="c", title="t", metadata={"command": command})
+    (standin,) = space.opened()
+    assert sent["metadata"]["command"] == [*command[:2], standin, *command[3:]]
+
+
 def test_what_a_password_is_known_by_is_sealed_wherever_it_stands(space: Space) -> None:
     value = "Xk29-vvQz1-pL"
     sent = space.call("memory_store", content=f"db password: {value}", title=f"{value} is new", keywords=[value])

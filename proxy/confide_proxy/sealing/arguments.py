@@ -90,7 +90,9 @@ class _Sealing:
         if isinstance(value, str):
             return self._text(value, names)
         if isinstance(value, list):
-            return [self.value(item, names, depth + 1) for item in value]
+            before = [(one,) if isinstance(one, str) and one.startswith("-") else () for one in ["", *value]]
+            # `["--password", …]`, as a program is called.
+            return [self.value(item, (*option, *names), depth + 1) for option, item in zip(before, value, strict=False)]
         if not isinstance(value, dict):
             return value
         beside = [value[one] for one, other in _PAIRS if isinstance(value.get(one), str) and other in value]
