@@ -16,7 +16,7 @@ from tests.support.rosters import STRANGER
 from tests.support.serving import Serving, serving
 
 from confide_crypto.connection import Connection
-from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.keys import Identity, fingerprint_words
 from confide_crypto.rotation import sign_rotation
 from confide_crypto.sealing import entries
@@ -329,6 +329,27 @@ async def test_a_newcomer_is_not_taken_in_by_a_space_of_the_daemons_making(daemo
         await keyring.open(Lying(link, list(evil.entries)), await bob.attach(link))
     assert keyring.keys is None
     assert isinstance(keyring.problem, UnconfirmedError)
+
+
+@pytest.mark.parametrize("answer", [7, "!", ["AA=="], {}, "AA==", "AAAA" * 100_000])
+async def test_an_answer_to_who_joins_that_is_none_brings_no_keys_and_ends_nothing(
+    daemon: Serving, tmp_path: Path, answer: object
+) -> None:
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    keyring = bob.keyring()
+    async with bob.connected() as link:
+
+        class Answering:
+            async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+                return {"answer": answer} if op == "pair" else await link.request(op, body, timeout_s=timeout_s)
+
+        await keyring.open(Answering(), await bob.attach(link))
+        with pytest.raises(ConfideError):
+            await keyring.refresh(Answering())
+    assert keyring.keys is None
+    assert keyring.problem is not None
 
 
 async def test_a_daemon_restored_from_an_old_copy_is_told_what_it_lost(daemon: Serving, tmp_path: Path) -> None:

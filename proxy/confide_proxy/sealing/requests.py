@@ -98,7 +98,10 @@ async def pair(link: Asks, *, request: bytes | None = None, card: Card | None = 
     """Show this machine to the devices, as one with a pair secret or as one without; the answer, if a device has given one."""
     body = {"request": _text(request)} if request is not None else {"card": _text(card.encode()) if card else ""}
     answer = (await link.request("pair", body, timeout_s=DEADLINE_S)).get("answer")
-    return None if answer is None else _bytes(answer)
+    try:
+        return None if answer is None else _bytes(answer)
+    except (TypeError, ValueError) as error:
+        raise UnfitAnswerError from error
 
 
 async def pair_answer(link: Asks, key: bytes, answer: bytes) -> None:
