@@ -70,6 +70,7 @@ class Machine:
         text = done.stdout + done.stderr
         assert done.returncode == code, f"{arguments[0]} ended with {done.returncode}, not {code}:\n{text}"
         assert "Traceback" not in text, text
+        assert "was destroyed" not in text, text  # a task that nobody ended
         return text
 
     def json(self, *arguments: str) -> Any:

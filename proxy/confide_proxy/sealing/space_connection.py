@@ -56,10 +56,10 @@ class SpaceConnection:
         """Wait until the daemon says that something about the devices is new, or as long as that. Raises ConnectionLost."""
         assert self._serving is not None
         waiting = asyncio.create_task(self._news.wait())
-        await asyncio.wait({waiting, self._serving}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        with suppress(asyncio.CancelledError):
-            await waiting
+        try:
+            await asyncio.wait({waiting, self._serving}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
         self._news.clear()
         if self._serving.done():
             await self._serving
