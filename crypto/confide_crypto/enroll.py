@@ -23,7 +23,7 @@ _PREFIX: Final = "invite"
 _ID_PERSON: Final = b"confide-inv-id-1"
 _PSK_PERSON: Final = b"confide-inv-psk1"
 _SCHEMES: Final = {"confide": False, "ws": False, "confides": True, "wss": True}
-_AGAIN: Final = "copy the whole line that confided invite printed"
+_AGAIN: Final = "copy the whole line that confided invite or confide device invite printed"
 
 
 @dataclass(frozen=True, slots=True)
