@@ -341,7 +341,7 @@ def _waiting(keyring: Keyring, name: str) -> Joiner:
     if any(name in (device.name, fingerprint_words(device.key)) for device in known):
         raise DeviceError(f"{name} is a device of the space already", hint="confide device ls shows its words")
     names = ", ".join(one.name for one in joiners)
-    hint = f"there waits {names}" if names else "it has to join first, and to connect once: confide status, on it"
+    hint = f"there waits {names}" if names else "it has to join first, and to connect once: confide device ls, on it"
     raise DeviceError(f"nobody called {name} waits to be a device", hint=hint)
 
 
