@@ -201,12 +201,14 @@ class Upkeep:
 
     async def _examine(self, *, rest: int) -> Counter[str]:
         found: Counter[str] = Counter()
-        slices: list[Iterator[list[Breach]]] = []
+        slices: list[tuple[Store, Iterator[list[Breach]]]] = []
 
         def look(store: Store) -> list[Breach] | None:
-            if not slices:
-                slices.append(store.examine())
-            return next(slices[0], None)
+            if not slices or slices[0][0] is not store:
+                # From the beginning also where the file was replaced, as by one with another key: the former connection was closed then.
+                slices[:] = [(store, store.examine())]
+                found.clear()
+            return next(slices[0][1], None)
 
         while not self._closing:
             started = time.monotonic()

@@ -8,6 +8,8 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from confide_daemon.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store import rekeying, salvage
 from confide_daemon.store.connection import connect
 from confide_daemon.store.rekeying import COPY
+from confide_daemon.store.rows import Breach
+from confide_daemon.store.sqlite import SqliteStore
 
 KILLS = Path(__file__).parents[1] / "support" / "rekey_kills.py"
 # 1 tries every point; the suite, which runs often, some of them.
@@ -169,3 +173,33 @@ def test_a_kill_at_any_point_loses_nothing(tmp_path: Path, keeper: str) -> None:
     assert not told[-1]["killed"]
     assert any(one["acknowledged"] for one in told)
     assert not [one for one in told if one["wrong"]]
+
+
+async def test_a_check_that_is_under_way_begins_again_with_the_new_file(tmp_path: Path) -> None:
+    """The connection that it reads with is closed for the swap; it was taken for damage."""
+    path = tmp_path / "s.db"
+    space = await open_space(path, OLD)
+    await fill(space, 4)
+    await space.wait_indexed(timeout_s=60)
+    begun, may_go_on, slices = threading.Event(), threading.Event(), 0
+    examine = SqliteStore.examine
+
+    def slowly(store: SqliteStore) -> Iterator[list[Breach]]:
+        nonlocal slices
+        for found in examine(store):
+            slices += 1
+            yield found
+            begun.set()
+            may_go_on.wait(60)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteStore, "examine", slowly)
+        checking = asyncio.create_task(space.upkeep.check())
+        await asyncio.to_thread(begun.wait, 60)
+        changing = asyncio.create_task(space.rekey(NEW))
+        await asyncio.sleep(0.05)
+        may_go_on.set()
+        await changing
+        assert not await checking
+    assert slices > 1
+    await space.close()
