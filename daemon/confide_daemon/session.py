@@ -120,7 +120,7 @@ class Session:
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         self._rosters = RosterRequests(host.desk, self._caller_now, self._ask)
-        self._custody = CustodyRequests(host.spaces, self._caller_now)
+        self._custody = CustodyRequests(host.spaces, self._caller_now, host.desk.may_decide)
         if space is not None:
             self._use(space)
         self._agent = AgentServer(

@@ -240,11 +240,12 @@ async def test_custody_changes_both_ways_while_the_space_is_in_use(tmp_path: Pat
         assert CANARY in await finds(machine)
 
 
-async def test_who_may_only_read_cannot_choose_a_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rights", [{"scope": "read"}, {"projects": {"a"}}, {"sources": {"memory"}}])
+async def test_who_has_a_part_of_the_rights_cannot_choose_a_key(tmp_path: Path, rights: dict[str, Any]) -> None:
     """What it brings for a new epoch nobody could prove to be right; what opens the database proves itself."""
     data = tmp_path / "data"
     async with serving(data, keeper="caller") as daemon:
-        laptop, reader = daemon.enroll("laptop", space="home"), daemon.enroll("reader", space="home", scope="read")
+        laptop, reader = daemon.enroll("laptop", space="home"), daemon.enroll("reader", space="home", **rights)
         device = Device(laptop)
         async with await connected(daemon, laptop) as machine, await connected(daemon, reader) as other:
             await device.found(machine)

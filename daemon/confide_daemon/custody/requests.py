@@ -23,9 +23,10 @@ class CustodyRequests:
         operations: by their names.
     """
 
-    def __init__(self, spaces: Spaces, caller: Callable[[], Caller]) -> None:
-        """`caller` is asked at each step, and raises GrantError once its access has ended."""
+    def __init__(self, spaces: Spaces, caller: Callable[[], Caller], may_decide: Callable[[Caller], bool]) -> None:
+        """`caller` is asked at each step, and raises GrantError once its access has ended; `may_decide` as `RosterDesk.may_decide`."""
         self._spaces = spaces
+        self._may_decide = may_decide
         self._caller = caller
         self.operations: dict[str, Operation] = {"unlock": self._unlock}
 
@@ -49,8 +50,9 @@ class CustodyRequests:
         if roster is None or caller.public_key not in roster.devices:
             hint = "approve it on one of them first: confide device approve"
             raise GrantError("this machine is not among the devices of its space", hint=hint)
+        may_change = await asyncio.to_thread(self._may_decide, self._caller())
         caller = self._caller()
-        await self._spaces.unlock(caller.space_id, keys, may_change=caller.grants.may_write)
+        await self._spaces.unlock(caller.space_id, keys, may_change=may_change and caller.grants.may_write)
         return {"isLocked": self._spaces.is_locked(caller.space_id)}
 
 

@@ -45,10 +45,10 @@ class RosterDesk:
         caller = self._registry.caller(key)
         return caller is not None and caller.revoked_at is None
 
-    def may_begin(self, caller: Caller) -> bool:
-        """Whether a caller may be the first device of its space: it reaches all of it, or nobody who may write does. Raises StorageError.
+    def may_decide(self, caller: Caller) -> bool:
+        """Whether a caller may decide for its whole space: it reaches all of it, or nobody who may write does. Raises StorageError.
 
-        The first device has the say on who opens what all others seal.
+        The first device has the say on who opens what all others seal, and who brings the next key of the database on who opens that.
         """
         now = self._registry.clock()
         owners = [

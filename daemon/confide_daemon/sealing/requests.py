@@ -191,7 +191,7 @@ class RosterRequests:
         caller = self._caller()
         if entry.change is Change.GENESIS:
             caller.grants.require_scope()
-            if not await asyncio.to_thread(self._desk.may_begin, caller):
+            if not await asyncio.to_thread(self._desk.may_decide, caller):
                 hint = "connect with a machine that reaches all of it; it approves this one"
                 raise GrantError("the devices of a space begin with one that reaches all of it", hint=hint)
             if entry.device is None or entry.device.key != caller.public_key:
