@@ -282,6 +282,22 @@ async def test_a_name_that_holds_a_credential_does_not_leave(pair: tuple[SealedM
         assert TOKEN not in json.dumps(told)
 
 
+async def test_a_note_keeps_its_id(pair: tuple[SealedMachine, SealedMachine]) -> None:
+    """One that was named after a token, where the policy lets tools say it, got another id with its file, and was not found by its own."""
+    ann, _bob = pair
+    head = f"---\ntitle: Of {TOKEN}\n"
+    ann.write("memory/one.md", f"{head}id: mem_ci-glpat-a1b2c3d4e5f6a1b2c3d4_1795291200_8a83665f\n---\n\nOne.\n")
+    ann.write("memory/two.md", f"{head}id: mem_two_1795291200_8a83665e\n---\n\nid: mem_ci-{OTHER}\n")
+    async with ann.running() as laptop:
+        report = await laptop.sync()
+        assert [item["path"] for item in report.skipped] == ["memory/one.md"]
+        assert "note's id" in report.skipped[0]["reason"]
+        (document,) = (await laptop.documents()).values()
+        assert "id: mem_two_1795291200_8a83665e\n" in document
+        assert TOKEN not in document
+        assert OTHER not in document
+
+
 async def test_a_file_that_grows_beyond_the_limit_is_told_of_before_anything_is_sent(
     pair: tuple[SealedMachine, SealedMachine],
 ) -> None:

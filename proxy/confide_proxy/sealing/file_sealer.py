@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from confide_proxy.secrets.policy import Policy
 
 NAME_TELLS: Final = "has a name with what looks like a credential in it: give it another one"
+ID_TELLS: Final = "has a note's id with what looks like a credential in it: give it another one"
+_ID_LINE: Final = re.compile(r"\ufeff?---[^\S\n]*\n(?:(?!---|\.\.\.).*\n){0,200}?(id:[ \t]*[\"']?mem_.*)")
+"""The line that names a note, behind the front matter before it."""
 _SOURCE: Final = "files"
 _SEALED: Final = "(sealed:"
 _REDACTED: Final = "(redacted:"
@@ -93,7 +97,7 @@ class FileSealer:
         """The text of a file as it goes out.
 
         Raises:
-            FolderError: it is not let out, or cannot be sealed; or its name holds a credential, and a name cannot be sealed.
+            FolderError: it is not let out, or cannot be sealed; or its name, or its note's id, holds a credential: a name cannot be sealed.
         """
         keys = self._sealing.keyring.keys
         if self.shown(path) != path:
@@ -106,6 +110,8 @@ class FileSealer:
             ) from None
         except ConfideError as error:
             raise FolderError(path, f"cannot be sealed: {error}", hint=error.hint) from None
+        if sealed.values and (own := _ID_LINE.match(text)) and own[1] not in sealed.text:
+            raise FolderError(path, ID_TELLS)
         # They may be gone, or there, since this began.
         has_keys = None not in (keys, self._sealing.keyring.keys)
         is_waiting = not has_keys and any(standin.startswith(_REDACTED) for standin in sealed.values)
