@@ -228,6 +228,8 @@ async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool)
         # A machine that reaches some projects only may well be joined from the folder of none of them.
         result["denied"] = str(error)
         told = f"the link works, but for this folder {error}"
+        if (problem := await space_connection.introduce(here.paths, here.config)) is not None:
+            told += f"\n{problem}\n{problem.hint}"
     if as_json:
         print_json(result)
         return

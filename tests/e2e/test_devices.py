@@ -63,6 +63,11 @@ def test_a_machine_that_the_daemon_let_in_is_approved_by_words(tmp_path: Path) -
         assert not bob.json("device", "ls")["canSeal"]
         assert bob.json("device", "confirm", "--yes")["spaceWords"] == approved["spaceWords"]
         assert bob.json("device", "ls")["canSeal"]
+        carl = Machine(tmp_path, "carl")
+        said = carl.run("join", daemon.invite("carl", "--space", "ann", "--projects", "elsewhere"))
+        assert "no grant for the project" in said
+        assert "confide device approve" in said  # it waits all the same
+        assert [one["name"] for one in ann.json("device", "ls")["waiting"]] == ["carl"]
         assert "bob is a device of the space already" in ann.run("device", "approve", "bob", "--yes", code=7)
         assert "cannot remove itself" in ann.run("device", "rm", "ann", "--yes", code=7)
         assert "confide device rm bob" in daemon.run("revoke", "bob")  # it may not connect, and still has the keys

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from confide_crypto.connection import Connection
-from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.dialing import open_connection
 from confide_proxy.key_rotation import MachineKeys
@@ -69,6 +69,18 @@ class SpaceConnection:
             raise RequestError("unavailable", "this connection is about the devices of the space only")
         self._news.set()
         return {}
+
+
+async def introduce(paths: Paths, config: ProxyConfig) -> ConfideError | None:
+    """Show the devices of the space that this machine is there; why it has no keys of it, if that is known."""
+    try:
+        async with SpaceConnection(paths, config) as space:
+            await space.keyring.refresh(space.connection)
+            return space.keyring.problem
+    except (LinkError, RequestError, TimeoutError):
+        return None
+    except ConfideError as error:
+        return error
 
 
 async def await_keys(paths: Paths, config: ProxyConfig, wait_s: float) -> None:
