@@ -21,7 +21,7 @@ from confide_daemon.errors import StorageError, WrongKeyError
 from confide_daemon.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store import rekeying, salvage
 from confide_daemon.store.connection import connect
-from confide_daemon.store.rekeying import COPY
+from confide_daemon.store.rekeying import COPY, Rekeying
 from confide_daemon.store.rows import Breach
 from confide_daemon.store.sqlite import SqliteStore
 
@@ -202,4 +202,38 @@ async def test_a_check_that_is_under_way_begins_again_with_the_new_file(tmp_path
         await changing
         assert not await checking
     assert slices > 1
+    await space.close()
+
+
+async def test_what_is_written_just_before_the_swap_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's backup is done with its last page, after which no write reaches it; of a small file one slice has all pages."""
+    monkeypatch.setattr(rekeying, "STEP_PAGES", 4096)
+    path = tmp_path / "s.db"
+    space = await open_space(path, OLD)
+    await fill(space, 1)
+    loop, written = asyncio.get_running_loop(), 0
+
+    async def write() -> None:
+        nonlocal written
+        await space.put("p", f"late{written}.md", f"late {written}\n", base=0, author="a")
+        written += 1
+
+    sync = Rekeying.sync
+
+    def late(copying: Rekeying) -> None:
+        if threading.current_thread() is not threading.main_thread() and not threading.current_thread().name.startswith(
+            "confide-write"
+        ):
+            # Beside the writer: the copy is nearly complete, and brought to the disk.
+            asyncio.run_coroutine_threadsafe(write(), loop).result(60)
+        sync(copying)
+
+    monkeypatch.setattr(Rekeying, "sync", late)
+    await space.rekey(NEW)
+    await space.rekey(OLD)
+    assert written == 2
+    assert len(await space.documents(None, sources=None)) == 1 + written
+    assert not await space.upkeep.check()
     await space.close()

@@ -29,14 +29,12 @@ async def change_key(threads: StoreThreads, key: bytes, follow: Callable[[int, i
     """
 
     def is_nearly_done(store: Store) -> bool:
-        left, total = store.step_rekeying()
+        left, total = store.step_rekeying(leave=LAST_PAGES)
         follow(total - left, total)
         return left <= LAST_PAGES
 
     def finish(store: Store) -> None:
         # In one go: what came between the copy and the swap would be lost.
-        while store.step_rekeying()[0]:
-            pass
         store.finish_rekeying()
         threads.alone(store.swap_rekeyed)
 

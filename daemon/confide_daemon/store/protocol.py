@@ -359,11 +359,11 @@ class Store(Protocol):
         What it returns brings to the disk what is copied so far; any thread may call it.
         """
 
-    def step_rekeying(self) -> tuple[int, int]:
-        """Copies some pages, about 1 MiB: how many are left, and of how many. Others may write between two steps."""
+    def step_rekeying(self, *, leave: int) -> tuple[int, int]:
+        """Copies some pages, about 1 MiB: how many are left, at least `leave`, and of how many. Others may write between two steps."""
 
     def finish_rekeying(self) -> None:
-        """Brings the complete copy to the disk. Nothing may be written between this and the swap."""
+        """Copies the rest, and brings the copy to the disk. Nothing may be written between this and the swap."""
 
     def swap_rekeyed(self) -> None:
         """Goes on with the copy, under the new key. No other connection may be open."""

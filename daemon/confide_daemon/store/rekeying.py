@@ -40,6 +40,7 @@ class Rekeying:
             StorageError: there is no room for a copy, or it cannot be written.
         """
         self.key = key
+        self._source = source
         self._path = path
         self._copy = path.with_name(path.name + COPY)
         sweep(path)
@@ -58,23 +59,36 @@ class Rekeying:
             sweep(path)
             raise
 
-    def step(self) -> tuple[int, int]:
-        """Copies some pages: how many are left, and of how many.
+    def step(self, *, leave: int) -> tuple[int, int]:
+        """Copies some pages, but for the last ones: how many are left, and of how many.
+
+        With its last page SQLite's backup is done, and what is written from then on is not in it.
+
+        Args:
+            leave: so many pages are for `finish`, 1 at least.
 
         Raises:
             StorageError: they cannot be read or written; call `abandon` then.
         """
         with storage_errors(_DOING):
-            self._backup.step(STEP_PAGES)
-            return self._backup.remaining, self._backup.page_count
+            if (some := min(STEP_PAGES, self._left()[0] - leave)) > 0:
+                self._backup.step(some)
+            return self._left()
+
+    def _left(self) -> tuple[int, int]:
+        # The backup itself learns how long the file is at each step only, and meanwhile that may have become shorter.
+        total = int(self._source.pragma("page_count"))
+        return max(0, total - (self._backup.page_count - self._backup.remaining)), total
 
     def finish(self) -> None:
-        """Brings the complete copy to the disk; what is written from here on would not be in it.
+        """Copies the rest, and brings the copy to the disk; what is written from here on would not be in it.
 
         Raises:
             StorageError: it cannot be written.
         """
         with storage_errors(_DOING):
+            while not self._backup.done:
+                self._backup.step(STEP_PAGES)
             self._backup.finish()
             self._target.close()
         self.sync()

@@ -93,12 +93,12 @@ class SqliteUpkeep:
         self._rekeying = rekeying.Rekeying(self._db, self._path, key)
         return self._rekeying.sync
 
-    def step_rekeying(self) -> tuple[int, int]:
+    def step_rekeying(self, *, leave: int) -> tuple[int, int]:
         """Copies some pages: how many are left, and of how many."""
-        return self._copying().step()
+        return self._copying().step(leave=leave)
 
     def finish_rekeying(self) -> None:
-        """Brings the complete copy to the disk."""
+        """Copies the rest, and brings the copy to the disk."""
         self._copying().finish()
 
     def swap_rekeyed(self) -> None:
