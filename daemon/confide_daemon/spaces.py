@@ -206,10 +206,9 @@ class Spaces:
     # Who keeps the key
 
     async def give_to(self, space_id: str, keeper: Keeper, follow: Follow) -> Custody:
-        """Has the server or the machines keep the key from now on. As `KeyChanges.give_to`; machines are told if one is to bring a key."""
+        """Has the server or the machines keep the key from now on. As `KeyChanges.give_to`; its machines are told."""
         custody = await self._changes.give_to(space_id, self._place(space_id), keeper, follow)
-        if self.needed_epochs(space_id):
-            self.on_news(space_id)
+        self.on_news(space_id)
         return custody
 
     async def renew(self, space_id: str, follow: Follow) -> Custody:

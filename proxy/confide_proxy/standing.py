@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SHORT: Final = 20
 """Characters of the daemon's key: enough to tell two daemons apart at a glance. What proves a daemon is the pin, never this."""
+TAKEN: Final = "the daemon keeps the key of the database now, as its machines did before: a thief of its disk and its master.key reads it"
 
 
 def up(paths: Paths, client: Client) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def sealing(keyring: Keyring) -> dict[str, Any]:
         "devices": len(roster.devices) if roster else 0,
         "epoch": roster.epoch if roster else 0,
         "custody": keyring.custody or None,
+        **({"warning": TAKEN} if keyring.was_taken else {}),
         **({"problem": str(problem), "hint": problem.hint} if problem else {}),
     }
 

@@ -27,7 +27,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.sealing.wraps import WrapKey
 from confide_daemon.jobs import Jobs
-from confide_proxy import joined
+from confide_proxy import joined, standing
 from confide_proxy.device_commands import remover
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
 from confide_proxy.sealing import succession
@@ -556,3 +556,31 @@ class Lying:
             if self._is_garbage:
                 answer |= {"number": 3, "head": "ab" * 32, "entries": ["AAAA"] * 9}
         return answer
+
+
+async def test_a_machine_tells_that_the_daemon_has_taken_the_key_of_the_database(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once in its log, and in `confide status` until the machines keep it again."""
+
+    def told() -> int:
+        return sum("keeps the key of this space's database now" in record.getMessage() for record in caplog.records)
+
+    async with serving(tmp_path / "daemon", keeper="caller") as daemon:
+        ann = Device(tmp_path, daemon, "ann")
+        jobs, (space_id,) = Jobs(daemon.state.registry), daemon.state.registry.spaces().values()
+        keyring = ann.keyring()
+        async with ann.connected() as link:
+            await keyring.unlock(link)
+            await keyring.open(link, await ann.attach(link))
+            assert "warning" not in standing.sealing(keyring)
+            for kind, custody in (("to-server", "server"), ("to-caller", "caller")):
+                jobs.ask(kind, space_id)  # type: ignore[arg-type]
+                async with asyncio.timeout(30):
+                    while (attached := await ann.attach(link))["sealing"]["custody"] != custody:
+                        await keyring.open(link, attached)
+                for _ in range(2):
+                    keyring = ann.keyring()
+                    await keyring.open(link, await ann.attach(link))
+                    assert ("warning" in standing.sealing(keyring)) == (custody == "server")
+                    assert told() == 1

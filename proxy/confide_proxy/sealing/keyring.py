@@ -49,6 +49,7 @@ class Keyring:
         unconfirmed: what the daemon shows, while nothing says that it is the right space's.
         shown: what the daemon said last.
         custody: who keeps the key of the space's database, "server" or "caller"; "" before the daemon has said so.
+        was_taken: whether it is the server that does, and were the machines before.
     """
 
     def __init__(self, paths: Paths, machine: MachineKeys) -> None:
@@ -63,6 +64,7 @@ class Keyring:
         self.unconfirmed: Roster | None = None
         self.shown: Shown | None = None
         self.custody = ""
+        self.was_taken = False
 
     @property
     def space(self) -> str:
@@ -101,6 +103,7 @@ class Keyring:
         async with self._turn:
             try:
                 await asyncio.to_thread(self._enter, space)
+                await asyncio.to_thread(self._hear_custody)
                 await asyncio.to_thread(self._catch_up)
                 if not await asyncio.to_thread(self._is_current, told):
                     await self._refresh(link)
@@ -219,6 +222,17 @@ class Keyring:
             seen.roster.check(known.pin)
             self._take(seen.roster, self._machine.identity())
 
+    def _hear_custody(self) -> None:
+        from confide_proxy.sealing import heard_custody
+
+        try:
+            self.was_taken, is_new = heard_custody.hear(self._paths.rosters, self._space, self.custody)
+        except KeyFileError as error:  # as on a full disk: it is heard again
+            log.info("who keeps the key of the database is not noted: %s", error)
+            return
+        if is_new:
+            log.warning("the daemon keeps the key of this space's database now; its machines did until then")
+
     def _is_current(self, told: dict[str, Any]) -> bool:
         """Whether the daemon has no news, and waits for nothing that this machine has to do."""
         from confide_proxy.sealing import chores
@@ -333,6 +347,7 @@ class Keyring:
                     continue
                 shown = await requests.roster(link, 1)
             self.shown, self.custody = shown, shown.custody
+            await asyncio.to_thread(self._hear_custody)
             if answer is not None:
                 joining.accept(answer, roster)
                 await self._vouched_for(roster)
