@@ -222,6 +222,12 @@ class Space:
     async def rekey(self, key: bytes, *, follow: Callable[[int, int], None] = lambda _done, _total: None) -> None:
         """Changes the key of the database (32 bytes), while everybody goes on. Raises as `rekeying.change_key`."""
         await change_key(self._threads, key, follow)
+        if kept := await self._threads.read(lambda store: store.damaged_copies()):
+            log.warning(
+                "beside space %s, %d former files with damage are under its old key until they are removed",
+                self.space_id,
+                kept,
+            )
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""

@@ -106,6 +106,7 @@ class Custodian:
             names = self._custody.names
             if any((key := self.key(name)) is not None and self._opens(key) for name in names):
                 self._held = {**self._held, **(needed if may_change else {})}
+                self.is_lost = False
                 return
             opening = {number for number, key in needed.items() if self._opens(key)}
             if not opening:
