@@ -140,7 +140,7 @@ class Session:
         self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
         records = RecordRequests(space, self._caller_now, self._rosters.epoch_for)
         self._exchange.serve(records.operations)
-        rescans = RescanRequests(space, lambda: self.grants, self._host.desk.unsealed).operations
+        rescans = RescanRequests(space, self._caller_now, self._rosters.epoch_for, self._host.desk.unsealed).operations
         self._exchange.serve(rescans)
         sensitivity = SensitivityRequests(space, lambda: self.grants).operations
         self._exchange.serve(sensitivity)

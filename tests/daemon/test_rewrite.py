@@ -6,11 +6,13 @@ import asyncio
 import base64
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import residue
+from tests.support.founder import Device
 from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving, text_hash
 from tests.support.transcripts import batch, said
 
@@ -44,6 +46,15 @@ def unpacked(told: dict[str, Any]) -> str:
 async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
     async with serving(tmp_path / "data") as running:
         yield running
+
+
+@asynccontextmanager
+async def device(daemon: Serving) -> AsyncIterator[Machine]:
+    """The one device of the space, which alone may rewrite what is stored."""
+    identity = daemon.enroll("laptop", space="home")
+    async with Machine(await daemon.connect(identity)) as laptop:
+        await Device(identity).found(laptop)
+        yield laptop
 
 
 async def stored(laptop: Machine) -> list[dict[str, Any]]:
@@ -117,7 +128,7 @@ def test_residue_sees_what_there_is(tmp_path: Path) -> None:
 
 async def test_nothing_of_what_was_sealed_stays_in_the_database(daemon: Serving) -> None:
     """Texts, words, hashes, vectors, free pages, the log: who has the key and the file finds nothing of it, and nothing to try it on."""
-    async with machine(daemon, "laptop", space="home") as laptop:
+    async with device(daemon) as laptop:
         await laptop.attach()
         await plant(laptop)
         async with laptop.mcp() as client:
@@ -175,7 +186,7 @@ async def test_nothing_of_what_was_sealed_stays_in_the_database(daemon: Serving)
 
 async def test_machines_whose_files_were_that_revision_only_say_so(daemon: Serving) -> None:
     """The file in clear is sent once more, sealed, and is what is there: no new revision, nothing to write or merge; edits lose no line."""
-    async with machine(daemon, "laptop", space="home") as laptop, machine(daemon, "desk", space="home") as desk:
+    async with device(daemon) as laptop, machine(daemon, "desk", space="home") as desk:
         await laptop.attach()
         await desk.attach()
         await laptop.put("memory/plan.md", PLAN)
@@ -198,7 +209,7 @@ async def test_machines_whose_files_were_that_revision_only_say_so(daemon: Servi
 
 async def test_a_text_that_changed_meanwhile_is_not_touched(daemon: Serving) -> None:
     """What the machine has not seen is not replaced; what it asks for twice is done once; a session that goes on is met again."""
-    async with machine(daemon, "laptop", space="home") as laptop:
+    async with device(daemon) as laptop:
         await laptop.attach()
         await laptop.put("memory/plan.md", PLAN)
         await laptop.request("transcript", batch(0, 10, said("user", f"first {SECRET}"), version=0))
@@ -227,7 +238,7 @@ async def test_a_text_that_changed_meanwhile_is_not_touched(daemon: Serving) -> 
 
 async def test_others_go_on_while_the_file_is_written_anew(daemon: Serving) -> None:
     """What is stored and asked meanwhile is neither lost nor refused."""
-    async with machine(daemon, "laptop", space="home") as laptop, laptop.mcp() as client:
+    async with device(daemon) as laptop, laptop.mcp() as client:
         await laptop.attach()
         await plant(laptop)
         await seal_all(laptop)
@@ -266,6 +277,20 @@ async def test_only_who_reaches_all_of_a_space_may_rescan_it(daemon: Serving) ->
                 assert refused.value.code == "denied", (narrowed, op)
 
 
+async def test_a_machine_that_is_no_device_changes_no_past(daemon: Serving) -> None:
+    """Nobody has vouched for it: what it writes can be undone, and what it seals could be opened by nobody."""
+    async with device(daemon) as laptop, machine(daemon, "newcomer", space="home") as newcomer:
+        await laptop.attach()
+        await laptop.put("memory/plan.md", PLAN)
+        (plan,) = await stored(newcomer)
+        change = {"id": plan["id"], "hash": plan["hash"], "packed": packed(f"{STAND_IN}\n")}
+        for op, body in {"rewrite": {"changes": [change]}, "erase": {}}.items():
+            with pytest.raises(RequestError) as refused:
+                await newcomer.request(op, body)
+            assert refused.value.code == "denied"
+        assert unpacked((await stored(laptop))[0]) == PLAN
+
+
 @pytest.mark.parametrize(
     ("after", "is_taken"),
     [
@@ -286,7 +311,7 @@ async def test_only_who_reaches_all_of_a_space_may_rescan_it(daemon: Serving) ->
 async def test_the_past_can_be_sealed_and_not_written_anew(daemon: Serving, after: str, is_taken: bool) -> None:
     """A machine that would make a colleague have said something else is refused; whatever is not sealed stays as it was."""
     before = "a one b two c\n"
-    async with machine(daemon, "laptop", space="home") as laptop:
+    async with device(daemon) as laptop:
         await laptop.attach()
         await laptop.put("memory/plan.md", before)
         (plan,) = await stored(laptop)
@@ -304,7 +329,7 @@ async def test_the_past_can_be_sealed_and_not_written_anew(daemon: Serving, afte
 
 async def test_what_is_no_text_is_refused(daemon: Serving) -> None:
     """A packed text that is not one, or unpacks to more than a document may hold, replaces nothing."""
-    async with machine(daemon, "laptop", space="home") as laptop:
+    async with device(daemon) as laptop:
         await laptop.attach()
         await laptop.put("memory/plan.md", PLAN)
         (plan,) = await stored(laptop)
@@ -321,7 +346,7 @@ async def test_what_is_no_text_is_refused(daemon: Serving) -> None:
 
 async def test_the_count_of_what_is_unsealed_is_kept(daemon: Serving) -> None:
     """A machine's last count can be asked for by every machine of the space; until there is one, a space that is older says so."""
-    async with machine(daemon, "laptop", space="home") as laptop:
+    async with device(daemon) as laptop:
         await laptop.attach()
         await laptop.put("memory/plan.md", PLAN)
         nothing = {"findings": None, "seenAt": None, "isDue": False}

@@ -1,7 +1,7 @@
 """The requests by which a machine seals what a space has stored in clear: stored-texts, rewrite, erase, unsealed (PROTOCOL.md 9).
 
 Only for callers that may write in all projects and sources: a narrower one would leave the rest in clear and report a space as sealed
-that is not.
+that is not. What is there is replaced by devices of the roster alone.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import base64
 import binascii
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_daemon.documents import SOURCES, check_text
+from confide_daemon.enrolled import Caller
 from confide_daemon.exchange import HASH_CHARS, Operation
-from confide_daemon.grants import Grants
 from confide_daemon.sealing.unsealed import Unsealed, UnsealedCounts
 from confide_daemon.search import iso
 from confide_daemon.space import Space
@@ -31,11 +31,18 @@ _MOST: Final = 2**53
 class RescanRequests:
     """One connection's. None of them names a project."""
 
-    def __init__(self, space: Space, grants: Callable[[], Grants], counts: UnsealedCounts) -> None:
-        """`grants` is asked at each step; `counts` keeps what machines have counted."""
+    def __init__(
+        self,
+        space: Space,
+        caller: Callable[[], Caller],
+        epoch_for: Callable[[bytes], Awaitable[int | None]],
+        counts: UnsealedCounts,
+    ) -> None:
+        """`caller` is asked at each step; `epoch_for` as for `RecordRequests`; `counts` keeps what machines have counted."""
         self._space = space
+        self._caller = caller
+        self._epoch_for = epoch_for
         self._counts = counts
-        self._grants = grants
         self.operations: dict[str, Operation] = {
             "stored-texts": self._stored_texts,
             "rewrite": self._rewrite,
@@ -44,11 +51,21 @@ class RescanRequests:
         }
 
     def _require_all(self) -> None:
-        grants = self._grants()
+        grants = self._caller().grants
         grants.require_scope()
         grants.require_every_project("a rescan")
         for source in SOURCES:
             grants.require_source(source)
+
+    async def _require_device(self) -> None:
+        self._require_all()
+        # What is replaced here is gone for good, unlike anything else that a caller may do.
+        if await self._epoch_for(self._caller().public_key) is None:
+            raise RequestError(
+                "denied",
+                "this machine is not among the devices of its space",
+                "a device of the space approves this machine",
+            )
 
     async def _stored_texts(self, body: dict[str, Any]) -> dict[str, Any]:
         self._require_all()
@@ -67,6 +84,7 @@ class RescanRequests:
         if not isinstance(items, list) or len(items) > MAX_CHANGES:
             raise RequestError("invalid", f"'changes' must be a list of at most {MAX_CHANGES}")
         changes = [_change(item) for item in items]
+        await self._require_device()
         results: list[str] = []
         for change in changes:
             self._require_all()
@@ -74,12 +92,12 @@ class RescanRequests:
         return {"results": results}
 
     async def _erase(self, _body: dict[str, Any]) -> dict[str, Any]:
-        self._require_all()
+        await self._require_device()
         erased = await self._space.stored_texts.erase()
         return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
 
     async def _unsealed(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._grants().require_every_project("the count of what is not sealed")
+        self._caller().grants.require_every_project("the count of what is not sealed")
         space_id = self._space.space_id
         if body.get("findings") is not None:
             self._require_all()
