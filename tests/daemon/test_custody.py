@@ -136,7 +136,7 @@ async def test_a_restart_locks_and_only_the_right_key_opens(tmp_path: Path) -> N
         await refused(machine, "attach", {"project": "proj"})
         assert not daemon.daemon.spaces.ailments()  # a locked space is well
         wrong = base64.b64encode(secrets.token_bytes(32)).decode()
-        assert "not the key" in str(await refused(machine, "unlock", {"keys": {"1": wrong}}, "invalid"))
+        assert "not its key" in str(await refused(machine, "unlock", {"keys": {"1": wrong}}, "invalid"))
         short = base64.b64encode(b"short").decode()
         for keys in ({}, {"1": short}, {"one": wrong}, {"1": 5}, ["1"], None, {"1": "?" * 44}, {"-1": wrong}):
             await refused(machine, "unlock", {"keys": keys}, "invalid")

@@ -110,7 +110,7 @@ async def test_a_key_that_nobody_has_is_told_of_and_nothing_is_changed(tmp_path:
     async with serving(data) as daemon, await connected(daemon, laptop) as machine:
         await refused(machine, "attach", {"project": "proj"})
         error = await refused(machine, "unlock", {"keys": device.database_keys()}, "invalid")
-        assert "not the key" in str(error)
+        assert "not its key" in str(error)
         assert "backup" in str(error.hint)
         assert daemon.daemon.spaces.ailments() == {"storage"}
     assert database.read_bytes() == before

@@ -253,6 +253,6 @@ def sweep(folder: Path) -> None:
 
 def _wrong() -> WrongKeyError:
     return WrongKeyError(
-        "this is not the key of the space's database",
+        "cannot open the database of the space: this is not its key, or the file is no database",
         hint="another machine of the space may have the right one; or the file was damaged or replaced: restore it from a backup",
     )
