@@ -31,6 +31,12 @@ def read_document(store: Store, project: str, path: str, revision: int | None) -
     return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at, row.id)
 
 
+def newest_text(store: Store, project: str, path: str) -> str | None:
+    """The text that a document has now; None where there is none, and no names like it, which are a walk over all."""
+    row = store.document(project, path)
+    return None if row is None or row.deleted else read_document(store, project, path, None).text
+
+
 def near_names(store: Store, project: str, path: str) -> str | None:
     """A hint with the paths most like the one asked for, of its source: whoever asks may reach no other."""
     present = [row.path for row in store.documents(frozenset((project,))) if not row.deleted]

@@ -30,7 +30,7 @@ from confide_daemon.notes.dedupe import Deduplication
 from confide_daemon.notes.duplicates import Duplicates
 from confide_daemon.notes.shelf import Notes
 from confide_daemon.projects import Projects
-from confide_daemon.reading import read_document
+from confide_daemon.reading import newest_text, read_document
 from confide_daemon.results import (
     Clash,
     Comparison,
@@ -310,6 +310,10 @@ class Space:
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
         """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
         return await self._threads.read(lambda store: read_document(store, project, path, revision))
+
+    async def newest_text(self, project: str, path: str) -> str | None:
+        """The text that a document has now; None where there is none, or it was deleted. Cheaper there than `read`."""
+        return await self._threads.read(lambda store: newest_text(store, project, path))
 
     async def documents(self, projects: frozenset[str] | None, *, sources: frozenset[str] | None) -> list[DocumentRow]:
         """The documents of these projects and sources (None: all), by name."""

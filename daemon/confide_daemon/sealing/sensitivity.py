@@ -37,10 +37,10 @@ class SensitivityRequests:
             else:
                 project, path = project_of(body), text_of(body, "path")
             grants.require_read(project, path)
-            document = await self._space.read(project, path)
+            text = await self._space.newest_text(project, path)
         except (NotFoundError, GrantError):
             return {"sensitive": False}
-        return {"sensitive": is_sensitive(document.text)}
+        return {"sensitive": text is not None and is_sensitive(text)}
 
 
 def is_sensitive(text: str) -> bool:
@@ -81,9 +81,6 @@ async def refuse_plain_onto(space: Space, project: str, path: str, content: str)
     if is_sensitive(content):
         refuse_plain(front_matter.split(content)[1])
         return
-    try:
-        document = await space.read(project, path)
-    except NotFoundError:
-        return
-    if is_sensitive(document.text):
+    text = await space.newest_text(project, path)
+    if text is not None and is_sensitive(text):
         refuse_plain(front_matter.split(content)[1])
