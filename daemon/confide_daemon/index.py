@@ -108,6 +108,7 @@ class Indexer:
         self._task: asyncio.Task[None] | None = None
         self.failure: ConfideError | None = None
         self.idle = False  # nothing left to do that can be done now
+        self.moves = 0  # how often something was indexed, or the work came to rest
 
     def start(self) -> None:
         """Begins the work, and takes it up again when a model is ready."""
@@ -343,6 +344,7 @@ class Indexer:
 
     async def _tell(self) -> None:
         async with self._moved:
+            self.moves += 1
             self._moved.notify_all()
 
     def _recut(self, store: Store) -> int:

@@ -507,23 +507,25 @@ class Space:
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
         """Waits until every piece has its vector; False when that cannot be (no model, a failure) or takes longer than `timeout_s`."""
         deadline = time.monotonic() + timeout_s
-        was_idle = has_retried = False
+        has_retried = False
+        rested_at = -1
         while True:
             state = await self._threads.read(self._progress)
             if progress is not None:
                 progress(state.done, state.total)
             if state.complete:
                 return True
-            # At rest twice in a row: what was committed between the two was heard of by now.
-            is_idle = self._indexer.idle and not self._indexer.is_loading
+            # At rest twice in a row, and in between: what was committed meanwhile was heard of by now, and did not wake it.
+            moves = self._indexer.moves if self.is_at_rest else -1
+            is_stuck = moves == rested_at >= 0
             left = deadline - time.monotonic()
-            if was_idle and is_idle and self._indexer.failure is not None and not has_retried:
+            if is_stuck and self._indexer.failure is not None and not has_retried:
                 # What stopped it may be over by now, as when room was made on the disk.
-                has_retried, is_idle = True, False
+                has_retried, is_stuck, moves = True, False, -1
                 self._indexer.wake()
-            if left <= 0 or (was_idle and is_idle):
+            if left <= 0 or is_stuck:
                 return False
-            was_idle = is_idle
+            rested_at = moves
             # A model that becomes ready wakes the indexer, which tells us; the cap is for a change missed between the two lines above.
             await self._indexer.wait_move(min(left, 0.25))
 

@@ -24,6 +24,8 @@ Follow = Callable[[str, int, int], None]
 
 # A row is written no more often than this: each write wakes whoever watches the registry.
 TOLD_EVERY_S: Final = 0.5
+WAIT_S: Final = 1.0
+"""Until it is asked again whether the job was cancelled."""
 # Whoever asked waits until it is written down how it ended, also where the disk is full just now.
 RETRY_S: Final = 5.0
 # A model may take a day for all vectors; a command that waits can be interrupted.
@@ -105,13 +107,13 @@ async def perform(
     }
     deadline = time.monotonic() + VECTORS_S
     outcome["indexed"] = False
-    while not is_cancelled() and time.monotonic() < deadline:
+    while not is_cancelled() and (began := time.monotonic()) < deadline:
         if await space.wait_indexed(
-            timeout_s=1.0, progress=lambda done, total: follow("computing vectors", done, total)
+            timeout_s=WAIT_S, progress=lambda done, total: follow("computing vectors", done, total)
         ):
             outcome["indexed"] = True
             break
-        if space.is_at_rest:
+        if time.monotonic() - began < WAIT_S:  # it was given up: nothing more can be done now
             break
     return outcome
 
