@@ -64,6 +64,7 @@ class Upkeep:
         """
         self._threads = threads
         self._damage = damage
+        self._is_unfolded = False
         self._is_due = crashed
         self._renew_foreign = renew_foreign
         self._on_mended = on_mended
@@ -317,8 +318,9 @@ class Upkeep:
         if is_quiet and await self._threads.maintain(lambda store: store.is_old()):
             await self._threads.maintain(lambda store: store.compact())
             returned += 1
-        if returned:
-            await self._threads.maintain(lambda store: store.fold_log())
+        if returned or self._is_unfolded:
+            # Whoever reads just then keeps the file as long as it was: then it is tried again, though nothing more was cut off.
+            self._is_unfolded = not await self._threads.maintain(lambda store: store.fold_log())
         return returned
 
 
