@@ -67,7 +67,7 @@ class Secrets:
         self.title = "glpat-" + secrets.token_hex(10)
         self.tag = "npm_" + secrets.token_hex(18)
         self.password = f"Zq81-{secrets.token_hex(4)}!x"
-        self.bare = f"Vx27-{secrets.token_hex(3)}-kT"
+        self.bare = f"Vx27-{secrets.token_hex(3)}!kT"
         self.queried = "ghp_" + secrets.token_hex(18)
         self.note = f"the spare walrus key lies under stone {secrets.token_hex(4)}"
 
