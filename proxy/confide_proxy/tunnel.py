@@ -211,7 +211,10 @@ class Tunnel:
         """One message of the daemon's."""
         message = json.loads(data)
         identifier = message.get("id")
-        if identifier == _REPLAY_ID or (message.get("method") == _ACKNOWLEDGED and self._is_known(message)):
+        if identifier == _REPLAY_ID:
+            return
+        if message.get("method") == _ACKNOWLEDGED and self._is_known(message):
+            self._tell_stream(message["params"]["_meta"][_SUBSCRIPTION])
             return
         if identifier is not None and "method" not in message:
             call = self._settle(key(identifier))
@@ -233,6 +236,15 @@ class Tunnel:
             return False
         was_known, call.is_acknowledged = call.is_acknowledged, True
         return was_known
+
+    def _tell_stream(self, subscription: Any) -> None:
+        """A stream goes on over a fresh connection: nobody told of what changed between the last news of the old one and this."""
+        params = json.loads(self._calls[key(subscription)].line).get("params")
+        wanted = params.get("notifications") if isinstance(params, dict) else None
+        uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
+        for uri in uris if isinstance(uris, list) else ():
+            about = {"uri": uri, "_meta": {_SUBSCRIPTION: subscription}}
+            self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": about})
 
     async def drained(self) -> None:
         """Returns once no call waits for its answer; the caller sets the deadline."""
