@@ -56,6 +56,8 @@ _UNSUBSCRIBE = "resources/unsubscribe"
 _INITIALIZED = "notifications/initialized"
 _CANCELLED = "notifications/cancelled"
 _REPLAY_ID = "confide-replay"
+_REPLAYED = f"{_REPLAY_ID}:"
+"""What a subscription is replayed under, before its URI."""
 
 
 class Tunnel:
@@ -149,10 +151,8 @@ class Tunnel:
     def on_up(self) -> None:
         """A new daemon session: replay what opened the client's, then everything that waited or may be repeated."""
         assert self._standin is not None
-        was_up, self._was_up, self._is_live = self._was_up, True, True
+        self._was_up = self._is_live = True
         self._replay()
-        if was_up:
-            self._tell_subscribed()
         self._standin.on_up()
         if self._standin.has_queue:
             self._standin.send_queue(self._on_queue_sent)
@@ -211,7 +211,10 @@ class Tunnel:
         """One message of the daemon's."""
         message = json.loads(data)
         identifier = message.get("id")
-        if identifier == _REPLAY_ID:
+        if isinstance(identifier, str) and identifier.startswith(_REPLAY_ID):
+            uri = identifier.removeprefix(_REPLAYED)
+            if uri in self._subscribed and "error" not in message:
+                self._tell({"uri": uri})
             return
         if message.get("method") == _ACKNOWLEDGED and self._is_known(message):
             self._tell_stream(message["params"]["_meta"][_SUBSCRIPTION])
@@ -238,13 +241,16 @@ class Tunnel:
         return was_known
 
     def _tell_stream(self, subscription: Any) -> None:
-        """A stream goes on over a fresh connection: nobody told of what changed between the last news of the old one and this."""
+        """The stream's resources, one by one."""
         params = json.loads(self._calls[key(subscription)].line).get("params")
         wanted = params.get("notifications") if isinstance(params, dict) else None
         uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
         for uri in uris if isinstance(uris, list) else ():
-            about = {"uri": uri, "_meta": {_SUBSCRIPTION: subscription}}
-            self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": about})
+            self._tell({"uri": uri, "_meta": {_SUBSCRIPTION: subscription}})
+
+    def _tell(self, about: dict[str, Any]) -> None:
+        """That a resource may have changed: it is subscribed to on a fresh connection now, and nobody told of what came in between."""
+        self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": about})
 
     async def drained(self) -> None:
         """Returns once no call waits for its answer; the caller sets the deadline."""
@@ -406,7 +412,7 @@ class Tunnel:
         if method == _UNSUBSCRIBE:
             self._subscribed.pop(uri, None)
         elif len(self._subscribed) < MAX_SUBSCRIBED:
-            self._subscribed[uri] = encoded({**message, "id": _REPLAY_ID})
+            self._subscribed[uri] = encoded({**message, "id": f"{_REPLAYED}{uri}"})
 
     def _forget_subscription(self, call: Call) -> None:
         """It was refused, and its client told so."""
@@ -416,11 +422,6 @@ class Tunnel:
         uri = params.get("uri") if isinstance(params, dict) else None
         if isinstance(uri, str):
             self._subscribed.pop(uri, None)
-
-    def _tell_subscribed(self) -> None:
-        """While the link was down anything may have changed."""
-        for uri in self._subscribed:
-            self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
 
     def _replay(self) -> None:
         for line in self._opening_lines():

@@ -411,6 +411,30 @@ async def test_an_old_database_is_rewritten_once_when_nobody_uses_it(
     connection.close()
 
 
+async def test_room_that_a_reader_holds_back_is_given_back_when_it_is_done(tmp_path: Path) -> None:
+    """Then there is nothing more to cut off, and the file is as long as it was all the same."""
+    path = tmp_path / "s.db"
+    space = await open_space(path)
+    filler = " ".join(f"filler{number}" for number in range(1200))
+    for number in range(20):
+        await space.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
+    await space.wait_indexed(timeout_s=120)
+    await space.upkeep.give_back()
+    for number in range(20):
+        await space.remove("p", f"big{number}.md", base=1, author="a")
+    await space._threads.write(lambda store: store.forget_deleted(9e12, limit=1000))
+    before = path.stat().st_size
+    reader = damaging.connect(path, damaging.KEY, writer=False)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM document").fetchall()
+    assert await space.upkeep.give_back() > 0
+    assert path.stat().st_size >= before
+    reader.close()
+    assert await space.upkeep.give_back() == 0
+    assert path.stat().st_size < before / 2
+    await space.close()
+
+
 async def test_a_rebuild_that_is_given_up_leaves_everything_as_whole_as_before(path: Path) -> None:
     """Between two documents; others write and search meanwhile, and asked again it goes through."""
     space = await open_space(path)

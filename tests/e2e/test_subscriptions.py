@@ -117,6 +117,20 @@ def test_a_stream_of_news_waits_for_ever_and_keeps_nobody(machine: Machine, rela
     assert time.monotonic() - started < 4  # less than what a session waits for calls that are under way
 
 
+def test_what_changes_while_the_link_is_renewed_is_told(machine: Machine) -> None:
+    """Between the last news of the old connection and the first of the new one nobody tells of a change, so the client is told to look."""
+    (machine.home / "proxy.toml").write_text("renew_s = 1\n")
+    with Wire(machine) as wire:
+        wire.open()
+        assert wire.call("resources/subscribe", {"uri": URI})["result"] == {}
+        assert heard(wire, "notifications/resources/updated") == {"uri": URI}
+    with Wire(machine) as wire:
+        stream = wire.ask("subscriptions/listen", {"_meta": MODERN, "notifications": {"resourceSubscriptions": [URI]}})
+        heard(wire, "notifications/subscriptions/acknowledged")
+        told = heard(wire, "notifications/resources/updated")
+        assert (told["uri"], told["_meta"]["io.modelcontextprotocol/subscriptionId"]) == (URI, stream)
+
+
 def test_a_stream_of_news_goes_on_when_the_link_is_renewed(machine: Machine, daemon: Daemon) -> None:
     """It takes nothing but fresh keys, every hour: no reason to end a stream. Here every second."""
     (machine.home / "proxy.toml").write_text("renew_s = 1\n")
