@@ -19,6 +19,7 @@ BENCHES = (
     "search_while_indexing",
     "notes_listing",
     "at_rest",
+    "rekey",
     "entities",
     "index_size",
     "saved",

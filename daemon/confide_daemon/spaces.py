@@ -162,9 +162,9 @@ class Spaces:
         place = self._place(space_id)
         return isinstance(place.failure, LockedError) or (place.space is None and place.custodian.is_locked)
 
-    def needed_epochs(self, space_id: str, /) -> list[int]:
+    def needed_epochs(self, space_id: str, epoch: int, /) -> list[int]:
         """The epochs whose database keys a machine should bring: to open it, or to change to a new key."""
-        return self._place(space_id).custodian.needs(self._epoch(space_id))
+        return self._place(space_id).custodian.needs(epoch)
 
     def ailments(self) -> set[str]:
         """What does not work as it should in any of them (`Space.ailments`); one that is locked is well."""

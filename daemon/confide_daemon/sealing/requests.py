@@ -93,9 +93,9 @@ class RosterRequests:
         return {
             "number": _number(roster),
             "head": roster.head.hex() if roster else "",
-            "epoch": roster.epoch if roster else 0,
+            "epoch": _epoch(roster),
             "custody": self._desk.custody.custody(space_id),
-            "needs": self._desk.custody.needed_epochs(space_id),
+            "needs": self._desk.custody.needed_epochs(space_id, _epoch(roster)),
         }
 
     async def facts(self) -> SealingFacts:
@@ -151,7 +151,7 @@ class RosterRequests:
             "head": roster.head.hex() if roster else "",
             "custody": custody.custody(caller.space_id),
             "isLocked": custody.is_locked(caller.space_id),
-            "needs": custody.needed_epochs(caller.space_id),
+            "needs": custody.needed_epochs(caller.space_id, _epoch(roster)),
             "waiting": [
                 {
                     "key": one.key.hex(),
@@ -268,6 +268,10 @@ class RosterRequests:
 
 def _number(roster: Roster | None) -> int:
     return roster.pin.number if roster is not None else -1
+
+
+def _epoch(roster: Roster | None) -> int:
+    return roster.epoch if roster is not None else 0
 
 
 def _page(roster: Roster, since: int) -> list[str]:

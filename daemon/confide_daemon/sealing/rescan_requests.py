@@ -1,4 +1,4 @@
-"""The requests by which a machine seals what a space has stored in clear: stored-texts, rewrite, erase, unsealed (PROTOCOL.md 9).
+"""The requests by which a machine seals what a space has stored in clear: stored-texts, rewrite, erase, unsealed (PROTOCOL.md 9.7).
 
 Only for callers that may write in all projects and sources: a narrower one would leave the rest in clear and report a space as sealed
 that is not. What is there is replaced by devices of the roster alone.

@@ -1,6 +1,6 @@
 """Notes that say of themselves that they are sensitive: the daemon has their front matter, and stand-ins in place of their text.
 
-A machine asks before it sends a text for a note that it does not see (`is-sensitive`, PROTOCOL.md 9), and seals it whole. The check here
+A machine asks before it sends a text for a note that it does not see (`is-sensitive`, PROTOCOL.md 9.7), and seals it whole. The check here
 is the second line: it refuses what a machine sends in clear all the same.
 """
 

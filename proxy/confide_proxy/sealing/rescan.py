@@ -1,4 +1,4 @@
-"""Sealing what a space has stored in clear: before a rule existed, or while the policy let it through (PROTOCOL.md 9).
+"""Sealing what a space has stored in clear: before a rule existed, or while the policy let it through (PROTOCOL.md 9.7).
 
 The rules and the keys are here, the texts are with the daemon. So all of them come here, page by page; those in which something is to be
 sealed go back, their records before them, each in the place of the text that was there. A text that came to be meanwhile is met behind
