@@ -130,7 +130,8 @@ class Link:
 
     async def run(self) -> None:
         """Keep the link for as long as the task lives."""
-        backoff_s = FIRST_BACKOFF_S
+        # The back-off is as long again as was waited since the link last held, so that calls which cut it short do not make it long.
+        waited_s = 0.0
         while True:
             started = came_up = time.monotonic()
             try:
@@ -141,13 +142,13 @@ class Link:
             except BaseException as error:
                 reason = self._reason(error)
             if self.is_up and time.monotonic() - came_up > STEADY_S:
-                backoff_s = FIRST_BACKOFF_S
+                waited_s = 0.0
             self._connection = None
             self._enter(LinkState.DOWN, reason)
             self._callbacks.on_down(reason)
             log.info("link down after %.1f s: %s", time.monotonic() - started, type(reason).__name__)
-            await self._pause(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
-            backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+            backoff_s = min(max(waited_s, FIRST_BACKOFF_S), LONGEST_BACKOFF_S)
+            waited_s += await self._pause(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
 
     def poke(self) -> None:
         """Somebody is waiting: try again now rather than when the back-off ends."""
@@ -301,18 +302,20 @@ class Link:
             return ProtocolViolation("the daemon's answer is not of the agreed form; do the versions fit?")
         raise error
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, seconds: float) -> float:
+        """Wait so long, or until somebody is impatient; the seconds that it was."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
                 await self._poked.wait()
         except TimeoutError:
-            return
+            pass
         finally:
             self._poked.clear()
         early = min(seconds, _IMPATIENT_S) - (time.monotonic() - started)
         if early > 0:
             await asyncio.sleep(early)
+        return time.monotonic() - started
 
     def _enter(self, state: LinkState, reason: ConfideError | None) -> None:
         if state is not self.state:

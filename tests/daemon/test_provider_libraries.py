@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -225,20 +226,19 @@ class Llama:
 LIBRARY = SimpleNamespace(Llama=Llama, LLAMA_POOLING_TYPE_NONE=0, LLAMA_POOLING_TYPE_RANK=4)
 
 
-async def test_questions_find_their_turn_while_gguf_embeds_documents(
+def test_questions_find_their_turn_while_gguf_embeds_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A context serves one caller: a question waits for the text that is under way, not for the whole call that it is part of."""
     weights = tmp_path / "model.gguf"
     weights.write_bytes(b"weights")
     embedder = gguf.GgufEmbedder(LIBRARY, weights, Prefixes(), threads=1)
-    async with opened(tmp_path / "s.db", [EmbedderHandle.ready(embedder)]) as space:
-        await fill(space, 1)
-        assert await space.wait_indexed(timeout_s=30)
-        # Four of them take longer than a question may.
-        monkeypatch.setattr(Llama, "text_s", 0.4)
-        await fill(space, 40, start=1)
+    monkeypatch.setattr(Llama, "text_s", 0.05)
+    with ThreadPoolExecutor(1) as pool:
+        documents = pool.submit(embedder.embed_documents, ["a document"] * 400)
         for number in range(3):
-            assert (await space.search(SearchQuery(f"question {number}"))).mode == "hybrid"
-        assert (await space.status(None)).queued
+            embedder.embed_query(f"question {number}")
+        is_over = documents.done()
         monkeypatch.setattr(Llama, "text_s", 0.0)
+        assert not is_over
+        assert len(documents.result(timeout=30)) == 400

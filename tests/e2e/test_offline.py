@@ -87,6 +87,20 @@ def test_stores_wait_and_arrive_once_and_in_order(machine: Machine, relay: Recor
         assert (status["queuedOffline"], status["deadLetters"]) == (0, 0)
 
 
+def test_an_agent_that_goes_on_asking_does_not_put_off_the_return(machine: Machine, relay: RecordingRelay) -> None:
+    """Each call tries the daemon again at once; the next try by itself comes no later for it."""
+    with Wire(machine) as wire:
+        wire.open()
+        relay.cut()
+        assert store(wire, "- on the train", path="memory/log.md")["queued"]
+        for _ in range(14):
+            wire.tool("memory_search", {"query": "heron"})
+            time.sleep(0.25)
+        time.sleep(1)  # the last call's own try is over
+        relay.mend()
+        wait_until("what was queued", lambda: lines_of(machine, "memory/log.md") == ["- on the train"], 8)
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_answers_fit_their_schemas(machine: Machine, relay: RecordingRelay, era: Era) -> None:
     """The official client, both eras: every answer while the daemon is away is of the form that the tool promises."""

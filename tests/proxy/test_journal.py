@@ -107,7 +107,8 @@ def test_damage_in_the_middle_costs_no_other_record(folder: Path, damage: bytes)
     """What cannot be read is counted and set aside, not thrown away, and does not keep the queue from becoming empty."""
     journal = filled(folder, 3)
     first, second, third = (folder / "queue").read_bytes().splitlines(keepends=True)
-    (folder / "queue").write_bytes(first + damage + b"\n" + second[:40] + b"x" + second[41:] + third)
+    other = b"y" if second[40:41] == b"x" else b"x"
+    (folder / "queue").write_bytes(first + damage + b"\n" + second[:40] + other + second[41:] + third)
     fresh = Journal(folder)
     assert said(fresh) == ["- 0", "- 2"]
     assert fresh.counts().damaged == 2
