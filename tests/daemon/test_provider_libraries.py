@@ -226,9 +226,7 @@ class Llama:
 LIBRARY = SimpleNamespace(Llama=Llama, LLAMA_POOLING_TYPE_NONE=0, LLAMA_POOLING_TYPE_RANK=4)
 
 
-def test_questions_find_their_turn_while_gguf_embeds_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_find_their_turn_while_gguf_embeds_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A context serves one caller: a question waits for the text that is under way, not for the whole call that it is part of."""
     weights = tmp_path / "model.gguf"
     weights.write_bytes(b"weights")
