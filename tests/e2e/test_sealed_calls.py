@@ -136,7 +136,11 @@ async def test_a_secret_is_sealed_found_and_opened(
             metadata={"registry": {"password": said.password}},
         )
         log = f"- again {said.token}\n- the new db password: {said.bare}"
-        await told(client, "memory_store", content=log, path="memory/log.md")
+        logged = await told(client, "memory_store", content=log, path="memory/log.md")
+        assert [stored["warnings"][0].split(";")[0] for stored in (note, logged)] == [
+            "4 values are sealed",
+            "2 values are sealed",
+        ]
         got = await told(client, "memory_get", id=note["id"])
         assert not in_clear(said.all, json.dumps(got))
         assert len(set(PLACEHOLDER.findall(json.dumps(got)))) == 4

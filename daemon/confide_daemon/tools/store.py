@@ -15,7 +15,7 @@ from confide_daemon.notes import naming, suggestions
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Looked
 from confide_daemon.notes.neighbours import Near
-from confide_daemon.sealing import sensitivity
+from confide_daemon.sealing import sensitivity, standins
 from confide_daemon.space import Operation, PutResult
 from confide_daemon.store import NoteRow
 from confide_daemon.tools import note_form
@@ -128,9 +128,9 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     result = await change(project, path, content, heading=heading, author=grants.alias, operation=operation)
     if result.repeated and not result.hash:
         gone = WrittenBack(False, result, "it was stored before, and the file has been deleted since")
-        return _answer(project, path, result, gone)
+        return _answer(project, path, result, gone, content)
     written = await context.machine.write_back(project, path, result, result.previous_hash)
-    return _answer(project, path, result, written)
+    return _answer(project, path, result, written, content)
 
 
 async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
@@ -169,6 +169,7 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
         row.path,
         stored.result,
         written,
+        asked,
         note=row,
         looked=looked,
         suggested=_suggested(row, draft, said, looked),
@@ -269,12 +270,14 @@ def _answer(
     path: str,
     stored: PutResult,
     written: WrittenBack,
+    asked: str,
     *,
     note: NoteRow | None = None,
     looked: Looked | None = None,
     suggested: dict[str, Any] | None = None,
 ) -> ToolResult:
     warnings = [written.warning] if written.warning else []
+    warnings += standins.warnings(asked)
     near = looked.near if looked else ()
     warnings += looked.warnings if looked else ()
     if written.result.merged:
