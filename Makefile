@@ -9,11 +9,11 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	./demo/run
 
-# Every branch of the channel is covered by its own tests, or this fails. The others are three at a time, since most of them wait for programs.
+# Every branch of the channel is covered by its own tests, or this fails. The others are four at a time, since most of them wait for programs.
 # The long forms of fuzzing and of tampering are `make fuzz`, those of cuts and kills `make chaos`.
 test: $(STAMP) style types
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term tests/crypto
-	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore tests/crypto
+	$(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/crypto
 
 style: $(STAMP)
 	$(BIN)/ruff check .

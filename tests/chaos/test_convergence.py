@@ -1,6 +1,6 @@
 """Whatever happens to two or three machines and their daemon: in the end all have the same files, and nothing that was kept is lost.
 
-Thirty schedules here; `make chaos` runs a thousand. A schedule is drawn by hypothesis from CONFIDE_CHAOS_SEED (0 if it is not set), so a
+Twenty schedules here; `make chaos` runs a thousand. A schedule is drawn by hypothesis from CONFIDE_CHAOS_SEED (0 if it is not set), so a
 failure prints steps that can be carried out again; how they fall in time is chance.
 """
 
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.chaos.fleet import Fleet, fleet
 from tests.chaos.schedules import MARK, Ledger, Step, perform, steps
 
-SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "30"))
+SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "20"))
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "0"))
 SHORT = settings(
     max_examples=SCHEDULES // 2,
