@@ -110,6 +110,11 @@ def invite(
             typer.echo(text)
             say(f"On {name}: run confide join, and paste it   (good once, until {clock(made.entry.expires_at)})")
             _advise(state, address)
+            if space is None and made.entry.grants.scope == "read":
+                say(
+                    f"note: {name} may only read, and its space is new and stays empty; "
+                    f"--space lets it see one that a machine writes to"
+                )
         if qr:
             _show_code(text)
         sys.stdout.flush()

@@ -30,6 +30,11 @@ def test_an_invite_for_this_machine_only_is_said_to_be(ready: Confided) -> None:
     assert "can be reached from this machine only" in ready.run("invite", "laptop").stderr
 
 
+def test_a_reader_of_a_space_that_nobody_writes_to_is_told_of(ready: Confided) -> None:
+    assert "stays empty" in ready.run("invite", "reader", "--scope", "read").stderr
+    assert "stays empty" not in ready.run("invite", "writer").stderr
+
+
 async def test_an_invite_that_waits_shows_who_joined(ready: Confided) -> None:
     ready.serve()
     waiting = ready.start("invite", "laptop", "--wait", "--json")
