@@ -127,9 +127,11 @@ class Outlet:
     def put(self, line: bytes) -> None:
         """Write a line soon. A client that leaves `_LINES_OUT` lines or `_BYTES_OUT` unread is given up: the process ends."""
         if self._thread is None:
-            # Until the loop runs there is no one to hold up, and a thread would only cost start-up time.
-            self._write(line)
-            return
+            # Until the loop runs a thread would only cost start-up time; but a client that does not read must not stop its own goodbye.
+            line = self._write_at_once(line)
+            if not line:
+                return
+            self.start()
         self._taken += len(line)
         is_full = self._taken - self._written > _BYTES_OUT
         try:
@@ -142,6 +144,8 @@ class Outlet:
 
     def start(self) -> None:
         """From now on write in the background."""
+        if self._thread is not None:
+            return
         self._thread = threading.Thread(target=self._drain, name="stdout", daemon=True)
         self._thread.start()
 
@@ -158,6 +162,18 @@ class Outlet:
         while (line := self._lines.get()) is not None:
             self._write(line)
             self._written += len(line)
+
+    def _write_at_once(self, line: bytes) -> bytes:
+        """What the client has no room for yet."""
+        view = memoryview(line)
+        try:
+            while view and select.select([], [self._fd], [], 0)[1]:
+                # So much goes into a pipe that can be written to at all without waiting.
+                view = view[os.write(self._fd, view[: select.PIPE_BUF]) :]
+        except OSError:
+            self.is_open = False
+            return b""
+        return bytes(view)
 
     def _write(self, line: bytes) -> None:
         view = memoryview(line)

@@ -143,6 +143,24 @@ def test_while_the_client_does_not_read(tmp_path: Path) -> None:
             process.stdout.close()
 
 
+def test_before_the_client_reads_anything(tmp_path: Path) -> None:
+    """All is said at once, and more is answered than the pipe holds before there is a link."""
+    machine = Machine(tmp_path, "ann")
+    asked = tmp_path / "asked"
+    asked.write_bytes(b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}\n' % number for number in range(100)))
+    with asked.open("rb") as lines:
+        process = subprocess.Popen(
+            [CONFIDE, "mcp"], cwd=machine.project, env=machine.env, stdin=lines, stdout=subprocess.PIPE
+        )
+        try:
+            assert process.wait(GONE_S) == 0
+        finally:
+            process.kill()
+            process.wait(5)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
 def test_when_the_client_is_killed(tmp_path: Path) -> None:
     """kill -9 of the client: its session ends, the daemon on this machine stays for the next one."""
     machine = Machine(tmp_path, "ann")
