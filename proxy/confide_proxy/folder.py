@@ -12,11 +12,12 @@ import fnmatch
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy.errors import FolderError
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Secret
 
 _PART = "confide-part"
+_SAVING_S = 0.1
+_LOOK_S = 0.01
 MAX_FILES = 50_000
 """More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
 
@@ -177,7 +180,7 @@ class Folder:
                 return None  # a folder has taken its name: there surely is no such file
             raise FolderError(path, "is not a regular file")
         with open(fd, "rb") as file:
-            data = file.read(self.max_bytes + 1)
+            data, mtime_ns = _whole(file, self.max_bytes + 1)
         if len(data) > self.max_bytes:
             raise FolderError(
                 path, f"is larger than {self.max_bytes // 1024:,} KiB", hint="split it, or raise max_file_kib"
@@ -188,7 +191,7 @@ class Folder:
             raise FolderError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
         if "\0" in text:
             raise FolderError(path, "holds NUL bytes, so it is not markdown")
-        return text, len(data), status.st_mtime_ns
+        return text, len(data), mtime_ns
 
     def is_missing(self, path: str) -> bool:
         """Whether there surely is no such file: its folder can be looked into, down from a root that is there, and it is not in it."""
@@ -306,6 +309,22 @@ class Folder:
     def could_hold(self, path: str) -> bool:
         """Whether `path` is watched, as a file or as a folder."""
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
+
+
+def _whole(file: BinaryIO, most: int) -> tuple[bytes, int]:
+    """What a file holds, and its time; where somebody is just saving it, once that is done, or goes on for too long."""
+    until = time.monotonic() + _SAVING_S
+    while True:
+        before = os.fstat(file.fileno())
+        file.seek(0)
+        data = file.read(most)
+        after = os.fstat(file.fileno())
+        is_same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+        # Most programs cut a file to nothing before they write it anew.
+        is_emptied = not data and 0 <= time.time() - after.st_mtime < _SAVING_S
+        if (is_same and not is_emptied) or time.monotonic() > until:
+            return data, before.st_mtime_ns
+        time.sleep(_LOOK_S)
 
 
 def _explained(path: str, error: OSError) -> FolderError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,23 @@ def test_reads_text_with_its_hash(folder: Folder) -> None:
     assert content is not None
     assert content.text == "\ufeffcaf\u00e9\r\n"
     assert content.hash == content_hash(content.text)
+
+
+def test_a_file_that_is_just_being_saved_is_read_as_it_will_be(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others would lose for an instant what an editor has cut off and not written yet; a file that is empty stays so."""
+    monkeypatch.setattr("confide_proxy.folder._SAVING_S", 10.0)
+    file = folder.root / "memory/a.md"
+    file.write_text("")
+    with ThreadPoolExecutor(1) as reader:
+        content = reader.submit(folder.read, "memory/a.md")
+        time.sleep(0.03)
+        file.write_text("The heron fishes.")
+        assert content.result(15) == folder.read("memory/a.md")
+    monkeypatch.setattr("confide_proxy.folder._SAVING_S", 0.1)
+    file.write_text("")
+    empty = folder.read("memory/a.md")
+    assert empty
+    assert empty.text == ""
 
 
 def test_a_missing_file_is_none(folder: Folder) -> None:
