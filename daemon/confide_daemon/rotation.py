@@ -152,7 +152,7 @@ class LiveKeys:
         return keys != before
 
     def _stamp(self) -> Stamp:
-        return tuple(map(_stamp, (self._folder.identity, self._folder.rotation)))
+        return _stamp(self._folder.identity), _stamp(self._folder.rotation)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -31,6 +31,7 @@ from confide_proxy.survey import (
     gone_of,
     held_by,
     is_in_clear,
+    is_less,
     is_of,
     note_touched,
     readable,
@@ -223,7 +224,7 @@ class Replica:
         progress: Callable[[int, int], None] | None,
     ) -> None:
         steps: list[tuple[str, Step]] = []
-        steps += [(str(path), self._send) for path in answer["send"]]
+        steps += [(str(path), partial(self._send, is_asked=True)) for path in answer["send"]]
         steps += [(str(path), partial(self._pull, before=confirmed.get(str(path)))) for path, *_ in answer["pull"]]
         steps += [(str(path), partial(self._drop, revision=int(revision))) for path, revision in answer["drop"]]
         if len(steps) > 2 * MAX_FILES:
@@ -239,12 +240,13 @@ class Replica:
             elif content and known and known.hash == hashes[path] and known.is_of(content.hash):
                 self._ledger.set(path, replace(known, revision=int(revision)))
 
-    async def _send(self, path: str, report: SyncReport) -> None:
+    async def _send(self, path: str, report: SyncReport, *, is_asked: bool = False) -> None:
+        """Send a file if it has changed, or if the daemon has not what it had: restored from an old copy, or damaged."""
         async with self._paths.held(path):
             known = await asyncio.to_thread(self._ledger.get, path)
             skipped = len(report.skipped)
             content = await asyncio.to_thread(readable, self.folder, path, report)
-            if content is not None and not is_of(known, content):
+            if content is not None and (not is_of(known, content) or (is_asked and not is_less(known, content))):
                 check_sendable(self.folder, path, known, content)
                 await self._put(path, content, known.revision if known else 0)
                 report.sent += 1

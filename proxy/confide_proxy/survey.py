@@ -88,6 +88,11 @@ def is_of(known: Confirmed | None, content: Content) -> bool:
     return known is not None and known.is_of(content.hash)
 
 
+def is_less(known: Confirmed | None, content: Content) -> bool:
+    """Whether what can go out of a file now, without keys, is less than what was confirmed of it."""
+    return known is not None and content.is_waiting and known.hash != content.hash
+
+
 def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
     """What is known of a file once the daemon has a text with the hash `digest` for it."""
     if content.is_to_be_sent:

@@ -132,3 +132,35 @@ def test_a_stale_address_does_not_lock_a_machine_out(tmp_path: Path) -> None:
             assert machine.json("status")["link"]["state"] == "up"
     finally:
         machine.stop_local_daemon()
+
+
+def test_a_daemon_that_has_lost_texts_gets_them_again(tmp_path: Path) -> None:
+    """Restored from an old copy, or without its database: the working copies bring back what they had sent, and lose nothing."""
+    ann = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon:
+        ann.run("join", daemon.invite("ann"))
+        ann.write("memory/a.md", "The heron fishes at dawn.\n")
+        ann.run("sync")
+        daemon.stop()
+        shutil.copytree(daemon.data, tmp_path / "copy")
+        daemon.start()
+        ann.write("memory/a.md", "The heron fishes at dusk.\n")
+        ann.write("memory/b.md", "The ibis waits.\n")
+        ann.run("sync")
+        daemon.stop()
+        shutil.rmtree(daemon.data)
+        shutil.copytree(tmp_path / "copy", daemon.data)
+        daemon.start()
+        ann.run("sync")
+        assert "memory/b.md" in ann.run("search", "ibis waits")
+        edited = (ann.project / "memory/a.md").read_text()
+        assert "fishes at dusk" in edited
+        daemon.stop()
+        for file in (daemon.data / "spaces").glob("*.db*"):
+            file.unlink()
+        daemon.start()
+        ann.run("sync")
+        assert "memory/b.md" in ann.run("search", "ibis waits")
+        assert "memory/a.md" in ann.run("search", "heron fishes")
+        assert (ann.project / "memory/a.md").read_text() == edited
+        assert (ann.project / "memory/b.md").read_text() == "The ibis waits.\n"
