@@ -190,6 +190,7 @@ async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool)
     from confide_proxy.sealing import space_connection
 
     here = _require_here()
+    await _require_leave(here.paths)
     identity = await asyncio.to_thread(identities.identity, here.paths.identity)
     try:
         connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
@@ -235,6 +236,21 @@ async def _join(invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool)
         return
     out.print(told, markup=False)
     out.print("\nnow let your agent start it:  confide setup claude-code --write", markup=False)
+
+
+async def _require_leave(paths: Paths) -> None:
+    """Have a person agree to leave a space whose secrets this machine opens; where nobody can be asked, say so."""
+    from confide_proxy.asking import confirmed
+    from confide_proxy.errors import DeviceError
+    from confide_proxy.leaving import left_behind
+
+    told = await asyncio.to_thread(left_behind, paths)
+    if told is None:
+        return
+    if not sys.stdin.isatty():
+        err.print(f"note: {told}", markup=False)
+    elif not await confirmed(f"{told}. Join?"):
+        raise DeviceError("nothing was changed")
 
 
 def _join_instead(here: Here, daemon: Joined) -> None:

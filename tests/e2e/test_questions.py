@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.programs import CONFIDE, DEADLINE_S, Machine
+from tests.support.programs import CONFIDE, DEADLINE_S, Machine, running_daemon
 
 
 class Terminal:
@@ -88,3 +88,26 @@ def test_a_question_is_answered_or_left_with_one_keypress(tmp_path: Path) -> Non
         assert [one["isThis"] for one in machine.json("device", "ls")["devices"]] == [True]
     finally:
         machine.stop_local_daemon()
+
+
+def test_who_leaves_a_space_is_asked_first(tmp_path: Path) -> None:
+    """What is sealed in a space opens on its devices alone: a no spends no invite, and leaves the machine where it is."""
+    machine = Machine(tmp_path, "desk")
+    with running_daemon(tmp_path) as daemon:
+        try:
+            space = machine.json("device", "ls")["space"]["words"]
+            invite = daemon.invite("desk")
+            with terminal(machine, "join", invite) as asked:
+                asked.wait_for("[y/N]")
+                asked.type("n\n")
+                assert asked.ends() == 7
+            assert space in asked.said
+            assert "no other device does" in " ".join(asked.said.split())
+            assert machine.json("device", "ls")["space"]["words"] == space
+            with terminal(machine, "join", invite) as asked:
+                asked.wait_for("[y/N]")
+                asked.type("y\n")
+                assert asked.ends() == 0
+            assert machine.json("device", "ls")["space"]["words"] != space
+        finally:
+            machine.stop_local_daemon()
