@@ -43,7 +43,7 @@ PROBE_AFTER_S = 1.0
 PROBE_S = 1.0
 HELD_DEADLINE_S = 5.0
 """How long a store waits for what was queued before it; then it is queued too."""
-READ_HELD_S = 0.5
+READ_HELD_S = 1.0
 """How long a search waits for that, so that it finds what its own agent has said; then it goes without."""
 
 MAX_SUBSCRIBED = 256
