@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_crypto.errors import ConfideError, KeyFileError, LinkError
+from confide_crypto.errors import EXIT_STORAGE, ConfideError, KeyFileError, LinkError
 from confide_crypto.keys import fingerprint_words
 from confide_proxy.answers import printable
 from confide_proxy.asking import confirmed
@@ -29,6 +29,7 @@ recovery_app = typer.Typer(help="A recovery code: a device on paper.", no_args_i
 
 _PAPER: str = "recovery code"
 _MOST_TYPED = 4096
+_UNSEEN = "if confide device ls shows a new recovery code, nobody has it: confide recovery new --replace"
 
 
 @recovery_app.command("new")
@@ -39,16 +40,25 @@ def recovery_new(
 ) -> None:
     """Make a recovery code, and print it, once: write it down, and the words of the space beside it."""
     code, words, problem = asyncio.run(_new(context.obj, replaces=replace))
-    if as_json:
-        print_json({"code": code, "spaceWords": words})
-    else:
-        _tell(code, words)
+    try:
+        # Not by the console, which ends the command by itself where nobody reads any more.
+        if as_json:
+            print_json({"code": code, "spaceWords": words})
+        else:
+            sys.stdout.write(f"{code}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        unseen = ConfideError(f"the new recovery code could not be shown: {why}", hint=_UNSEEN)
+        unseen.exit_code = EXIT_STORAGE
+        raise unseen from error
+    if not as_json:
+        _tell(words)
     if problem is not None:
         raise problem
 
 
-def _tell(code: str, words: str) -> None:
-    out.print(code, markup=False)
+def _tell(words: str) -> None:
     err.print(
         f"\nWrite it down, with the words of the space:  {words}\n"
         "Whoever has this code can open everything that is sealed; it is not shown again.",
@@ -105,7 +115,7 @@ async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | 
         try:
             roster = await keyring.extend(space.connection, make)
         except (KeyFileError, LinkError) as error:
-            error.hint = "if confide device ls shows a new recovery code, nobody has it: confide recovery new --replace"
+            error.hint = _UNSEEN
             raise
         problem: ConfideError | None = None
         try:

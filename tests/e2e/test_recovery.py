@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.forked import Program
 from tests.support.pair import joined
-from tests.support.programs import Machine, running_daemon
+from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, Machine, running_daemon
 
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 
@@ -55,6 +58,29 @@ def test_a_new_machine_comes_back_with_the_code_alone(tmp_path: Path, custody: s
         again = new.json("recovery", "new", "--replace")
         assert "not of the space" in new.run("recovery", "use", "--yes", code=7, stdin=made["code"])
         assert again["code"] != made["code"]
+
+        # One that nobody has seen is said to be unseen: the old one is void already.
+        for told in (unseen(new, is_pipe=False), unseen(new, is_pipe=True), unseen(new, "--json", is_pipe=True)):
+            assert "the new recovery code could not be shown" in told
+            assert "nobody has it: confide recovery new --replace" in told
+
+
+def unseen(machine: Machine, *options: str, is_pipe: bool) -> str:
+    """What `recovery new` says where its stdout is a full disk, or a pipe that nobody reads."""
+    reading, writing = os.pipe() if is_pipe else (-1, os.open("/dev/full", os.O_WRONLY))
+    try:
+        if is_pipe:
+            os.close(reading)
+        command = [CONFIDE, "recovery", "new", "--replace", *options]
+        with Program(
+            command, cwd=machine.project, env=machine.env, stdout=writing, stderr=subprocess.PIPE, text=True
+        ) as process:
+            told = str(process.communicate(timeout=COMMAND_DEADLINE_S)[1])
+    finally:
+        os.close(writing)
+    assert process.returncode == 8, told
+    assert "Traceback" not in told
+    return told
 
 
 def sealed_in(machine: Machine) -> str:
