@@ -144,6 +144,15 @@ def test_what_is_used_again_is_found_again() -> None:
     assert found(text) == [("password", "Fj3kd8Lw")] * 2
 
 
+def test_however_many_are_used_again_all_are_found() -> None:
+    """From the 65th on they were not; one that another begins with is told from it."""
+    values = [f"Fj{number:03}kd8Lw" for number in range(80)]
+    values.append(f"{values[0]}-x9")
+    said = "".join(f"password = '{value}'\n" for value in values)
+    again = "".join(f"run: deploy {value} now\n" for value in values)
+    assert [value for _, value in found(said + again)] == values * 2
+
+
 def test_a_key_that_is_cut_off_is_found_as_far_as_it_goes() -> None:
     """A message may end, or go on with other text, in the middle of a key."""
     key = next(sample for sample in SAMPLES if sample.kind == "private-key" and sample.context == "shell")
@@ -210,6 +219,13 @@ HOSTILE = (
 def test_hostile_text_costs_no_more_than_its_length(part: str) -> None:
     """An eighth of a megabyte of beginnings that lead nowhere. What went back over the text for each would run into the time limit."""
     scan(part * (128 * 1024 // len(part)))
+
+
+def test_many_values_that_begin_alike_cost_no_more_than_their_length() -> None:
+    values = "".join(f"password: Xk29vvQz{number:06}a\n" for number in range(4_000))
+    assert len(scan(values + values.replace("password: ", "then ").replace("a\n", "b\n"))) == 4_000
+    nested = "".join(f"password: {'a1B2c3D4-' * count}\n" for count in range(1, 100))
+    scan(nested + "a1B2c3D4-" * 10_000)
 
 
 def test_every_pattern_has_a_bound_and_a_name() -> None:

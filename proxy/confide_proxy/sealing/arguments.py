@@ -12,6 +12,7 @@ from confide_proxy.secrets import detector
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
+    from confide_proxy.secrets.repeats import Repeats
 
 MAX_DEPTH: Final = 64
 """Of arguments; the daemon takes less."""
@@ -79,7 +80,7 @@ class _Sealing:
         self._source = source
         self._is_lookup = is_lookup
         self._standins: dict[str, str] = {}
-        self._heads: dict[str, list[str]] = {}
+        self._repeats: Repeats | None = None
         self.found: set[str] = set()
         self.secrets: dict[Secret, None] = {}
 
@@ -118,24 +119,15 @@ class _Sealing:
         return value
 
     def _without(self, text: str) -> str:
-        if len(self._standins) <= detector.MOST_REPEATED:
-            for secret, standin in self._standins.items():
-                text = text.replace(secret, standin)
-            return text
-        # A single walk for all: each of thousands would take one of its own.
-        if not self._heads:
-            for secret in sorted(self._standins, key=len, reverse=True):
-                self._heads.setdefault(secret[: detector.REPEATED_CHARS], []).append(secret)
+        from confide_proxy.secrets.repeats import Repeats
+
+        self._repeats = self._repeats or Repeats(self._standins)
         parts: list[str] = []
-        begin = at = 0
-        while at + detector.REPEATED_CHARS <= len(text):
-            here = self._heads.get(text[at : at + detector.REPEATED_CHARS], ())
-            if secret := next((one for one in here if text.startswith(one, at)), ""):
-                parts += (text[begin:at], self._standins[secret])
-                begin = at = at + len(secret)
-            else:
-                at += 1
-        return "".join((*parts, text[begin:]))
+        behind = 0
+        for start, end in self._repeats.find(text):
+            parts += (text[behind:start], self._standins[text[start:end]])
+            behind = end
+        return "".join((*parts, text[behind:]))
 
     def _whole(self, text: str) -> str:
         if self._has_head:

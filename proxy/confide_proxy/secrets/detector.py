@@ -17,7 +17,6 @@ REPEATED_FROM = 0.75
 REPEATED_CHARS = 8
 """A shorter password may be a word that stands elsewhere for something else."""
 LONGEST_REPEATED = 4096
-MOST_REPEATED = 64
 SHORTEST_TOKEN = 20
 """An AWS access key id; no other token of a known form is shorter."""
 REASONS = (
@@ -89,23 +88,21 @@ def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
     """The same values where nothing says what they are: a password that is set in one line and used in another."""
     from confide_proxy.secrets.finding import Finding
     from confide_proxy.secrets.plausibility import is_unmistakable
+    from confide_proxy.secrets.repeats import Repeats
     from confide_proxy.secrets.tokens import starts_word
 
     values: dict[str, Finding] = {}
     for each in found:
         value = text[each.start : each.end]
         is_long = REPEATED_CHARS <= each.length <= LONGEST_REPEATED
-        if each.confidence >= REPEATED_FROM and is_long and is_unmistakable(value):
-            values.setdefault(value, each)
-        if len(values) == MOST_REPEATED:
-            break  # each is one more walk over the text
-    for value, first in values.items():
-        at = text.find(value)
-        while at >= 0:
-            end = at + len(value)
-            if starts_word(text, at) and not text[end : end + 1].isalnum():
-                yield Finding(first.kind, at, end, first.confidence, "repeated", first.prefix)
-            at = text.find(value, end)
+        if each.confidence >= REPEATED_FROM and is_long and value not in values and is_unmistakable(value):
+            values[value] = each
+    if not values:
+        return
+    places = Repeats(values).find(text, lambda at: starts_word(text, at), lambda at: not text[at : at + 1].isalnum())
+    for start, end in places:
+        first = values[text[start:end]]
+        yield Finding(first.kind, start, end, first.confidence, "repeated", first.prefix)
 
 
 def gives_reason(lowered: str) -> bool:
