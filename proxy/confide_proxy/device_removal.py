@@ -76,8 +76,10 @@ class Removal:
         device = self.device
         out.print(f"removed: {device['name']}  {device['words']}  (epoch {self.epoch} begins)", markup=False)
         if not device["isPaper"]:
+            # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
             err.print(
-                f"it still has access to the memory; to end that, on the daemon's machine: confided revoke {device['name']}",
+                "unless it was revoked already, it still has access to the memory; to end that, on the daemon's machine: "
+                "confided revoke, with the name that confided callers shows beside these words",
                 markup=False,
             )
         if self.exposed is None:

@@ -44,3 +44,14 @@ async def test_a_list_ends_where_it_does_not_go_on() -> None:
     listed = await device_removal.listed(Telling({"records": [one], "next": "cd"}), None)
     assert listed is not None
     assert list(listed) == ["ab" * 16]
+
+
+def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """The daemon's name for the machine may have been changed, and this one be another's."""
+    device = {"name": "laptop", "words": "one two three four five six", "isPaper": False}
+    device_removal.Removal(device, 2, {}, 0).tell()
+    told = capsys.readouterr()
+    assert "removed: laptop  one two three four five six" in told.out
+    assert "unless it was revoked already" in told.err
+    assert "the name that confided callers shows beside these words" in told.err
+    assert "revoke laptop" not in told.err
