@@ -78,7 +78,7 @@ def _explain(url: str, error: Exception) -> tuple[str, str | None]:
         return "no such name", "check the address and the network"
     # A name with two addresses, as localhost is: asyncio puts both refusals into one text.
     if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error):
-        return "connection refused", "is confided running? try confide status"
+        return "connection refused", "is confided running? on its machine: confided status"
     if isinstance(error, ConnectionError):
         if is_tls:
             return "tls failed: the connection was cut", _WANTS_NO_TLS

@@ -126,3 +126,11 @@ def test_a_proxy_that_the_environment_names(monkeypatch: pytest.MonkeyPatch, err
 def test_the_idle_limit_follows_the_keepalive() -> None:
     assert Timers.every(25) == Timers()
     assert Timers.every(10).idle_s == 36
+
+
+def test_a_refusal_sends_nobody_to_the_command_that_tells_it() -> None:
+    """`confide status` itself ends with this hint."""
+    assert told(PLAIN, ConnectionRefusedError(111, "refused")) == (
+        "connection refused",
+        "is confided running? on its machine: confided status",
+    )
