@@ -426,12 +426,14 @@ class Session:
         return await self._copies.workplace(project)
 
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
-        """Let the machine compare its files; None if it keeps none here."""
+        """Let the machine compare its files; None if it keeps none here. Raises RequestError where it could not."""
         try:
             return await self._copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)
         except (ConnectionLost, RequestError, TimeoutError) as error:
             log.info("session %s: the scan ended early: %s", self.connection.session_id, type(error).__name__)
-            return None
+            if isinstance(error, RequestError):
+                raise
+            raise RequestError("unavailable", "the machine did not answer in time") from None
 
 
 class _CallMachine:

@@ -466,9 +466,10 @@ def sync(
 ) -> None:
     """Compare this project's files with the daemon and wait until they are indexed."""
     result = _run(_sync(project, force))
+    code = RequestError(result["notCompared"], "").exit_code if "notCompared" in result else 0
     if as_json:
         print_json(result)
-        return
+        raise typer.Exit(code)
     out.print(
         f"files: {result['filesScanned']} compared, {result['filesSent']} sent, {result['filesPulled']} received, "
         f"{result['filesRemoved']} removed; pieces embedded: {result['chunksUpdated']}; {result['duration']:.1f} s",
@@ -481,6 +482,7 @@ def sync(
     for item in result["skipped"]:
         err.print(f"skipped {item['path']}: {item['reason']}", markup=False)
     _note(result["warnings"])
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -312,6 +312,19 @@ async def test_sync_asks_the_machine_to_scan_and_reports_progress(laptop: Machin
     assert told[-1][0] == told[-1][1]
 
 
+async def test_sync_says_why_the_machine_could_not_compare_its_files_and_what_to_do(laptop: Machine) -> None:
+    laptop.scan_refusal = RequestError("unavailable", "the vault is sealed", "unseal it")
+    async with laptop.mcp() as client:
+        result = await client.call_tool("memory_sync", {})
+        assert result.structured_content["notCompared"] == "unavailable"
+        assert result.structured_content["warnings"] == [
+            "the files on this machine could not all be compared: the vault is sealed",
+            "hint: unseal it",
+        ]
+        laptop.scan_refusal = None
+        assert "notCompared" not in (await client.call_tool("memory_sync", {})).structured_content
+
+
 async def test_a_search_without_a_model_says_so_and_finds_by_keyword(tmp_path: Path) -> None:
     async with (
         serving(tmp_path / "d", embedder=EmbedderHandle.none()) as daemon,

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from confide_crypto.connection import Connection, connect
 from confide_crypto.enroll import Invite
-from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.keys import Identity
 from confide_crypto.limits import DEFAULT_TIMERS, Timers
 from confide_daemon.config import DaemonConfig
@@ -152,6 +152,7 @@ class Machine:
         self.files: dict[tuple[str, str], str] = {}
         self.applied: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.scans: list[dict[str, Any]] = []
+        self.scan_refusal: RequestError | None = None
         self.is_deaf = False  # leaves `apply` and `roster` unanswered, as a machine that sleeps does
         self.roster_news: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.ended: BaseException | None = None
@@ -226,6 +227,8 @@ class Machine:
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         if op == "scan":
             self.scans.append(body)
+            if self.scan_refusal is not None:
+                raise self.scan_refusal
             return {"filesScanned": len(self.files), "sent": 0, "removed": 0, "pulled": 0, "skipped": []}
         if op == "flush":
             return {}  # this machine has sent all that it holds

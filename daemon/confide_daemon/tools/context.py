@@ -37,7 +37,7 @@ class Machine(Protocol):
         ...
 
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
-        """Let the machine compare its files with the daemon's; None if it keeps none."""
+        """Let the machine compare its files with the daemon's; None if it keeps none. Raises RequestError where it could not."""
         ...
 
     async def progress(self, done: float, total: float | None, message: str) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from confide_crypto.errors import RequestError
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.search import SOURCES
@@ -14,6 +15,9 @@ from confide_daemon.tools.search import SOURCES
 # A whole corpus can take long on a small server; a client that waits this long has usually given up, and the work goes on without it.
 MAX_WAIT_S = 600.0
 MAX_SKIPPED = 50
+# Of what a machine tells.
+MAX_CODE = 32
+MAX_REASON = 300
 
 DEFINITION = Definition(
     name="memory_sync",
@@ -37,8 +41,9 @@ DEFINITION = Definition(
             "skipped": {"type": "array", "items": record({"path": TEXT, "reason": TEXT})},
             "reembedding": record({"generation": COUNT, "done": COUNT, "total": COUNT}),
             "warnings": TEXTS,
+            "notCompared": {**TEXT, "description": "Code of why not all files could be compared; warnings tell more"},
         },
-        optional=("reembedding",),
+        optional=("reembedding", "notCompared"),
     ),
     idempotent=True,
     is_long=True,
@@ -61,12 +66,19 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         context.grants.require_source(source)
     before = await context.space.status(context.grants.projects)
     scanned: Mapping[str, Any] = {}
+    not_compared: str | None = None
     if source != "sessions":
         await context.machine.progress(0, None, "comparing files")
-        answer = await context.machine.scan(force=arguments["force"])
-        if answer is None:
-            warnings.append("the files on this machine could not be compared; only the index was brought up to date")
-        scanned = answer or {}
+        try:
+            answer = await context.machine.scan(force=arguments["force"])
+            if answer is None:
+                warnings.append("this machine keeps no files here; only the index was brought up to date")
+            scanned = answer or {}
+        except RequestError as error:
+            not_compared = error.code[:MAX_CODE]
+            warnings.append(f"the files on this machine could not all be compared: {str(error)[:MAX_REASON]}")
+            if error.hint:
+                warnings.append(f"hint: {error.hint[:MAX_REASON]}")
     if arguments["reembed"]:
         await context.space.rebuild(reembed=True)
     embedded, is_complete = await _wait_indexed(context)
@@ -87,6 +99,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         "skipped": _skipped(scanned),
         "warnings": warnings + [warning for warning in after.warnings if warning not in warnings],
     }
+    if not_compared is not None:
+        structured["notCompared"] = not_compared
     if after.reembedding is not None:
         structured["reembedding"] = dict(zip(("generation", "done", "total"), after.reembedding, strict=True))
     return ToolResult(structured, _text(structured))
