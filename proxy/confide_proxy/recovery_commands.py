@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,6 +49,8 @@ def recovery_new(
             sys.stdout.write(f"{code}\n")
         sys.stdout.flush()
     except OSError as error:
+        # Nor is it tried again when the interpreter ends, which would add its own words and exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         why = error.strerror or type(error).__name__
         unseen = ConfideError(f"the new recovery code could not be shown: {why}", hint=_UNSEEN)
         unseen.exit_code = EXIT_STORAGE
