@@ -7,6 +7,7 @@ in the commands that need them.
 from __future__ import annotations
 
 import os
+import sys
 
 # On a busy machine two BLAS threads turn a quarter of a millisecond into ten (measured), so the small products of a search stay on one.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -18,9 +19,12 @@ def main() -> None:
         os.environ.setdefault(variable, "1")
     # Files made before their mode is set must not be open to others for a moment either.
     os.umask(0o077)
-    from confide_daemon import cli
+    try:
+        from confide_daemon import cli
 
-    cli.main()
+        cli.main()
+    except KeyboardInterrupt:  # also while it loads, which takes some tenths of a second
+        sys.exit(130)
 
 
 if __name__ == "__main__":

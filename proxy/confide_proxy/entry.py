@@ -15,10 +15,13 @@ def main() -> None:
     # A process that crashes would leave on the disk what it holds in memory, the keys of its space among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     arguments = sys.argv[1:]
-    if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
-        from confide_proxy import stdio
+    try:
+        if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
+            from confide_proxy import stdio
 
-        sys.exit(stdio.run(arguments[1:]))
-    from confide_proxy import cli
+            sys.exit(stdio.run(arguments[1:]))
+        from confide_proxy import cli
 
-    cli.main()
+        cli.main()
+    except KeyboardInterrupt:  # also while it loads, which takes some tenths of a second
+        sys.exit(130)
