@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from typing import Annotated, Any
 
 import typer
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import EXIT_STORAGE, ConfideError
 from confide_daemon import (
     __version__,
     auditing,
@@ -60,6 +61,13 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        if error.filename is None:
+            # Most often what stdout goes to. It is not tried again when the interpreter ends, which would add its own words and exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say(f"confided: {error.filename or 'the output'} cannot be used: {why}")
+        sys.exit(EXIT_STORAGE)
 
 
 def _version(wanted: bool) -> None:

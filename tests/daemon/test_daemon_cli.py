@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 
 import pytest
 from tests.support.confided import Confided
+from tests.support.forked import Program
+from tests.support.programs import COMMAND_DEADLINE_S, CONFIDED
 
 from confide_daemon.tools.catalogue import catalogue
 
@@ -16,6 +19,20 @@ COMMANDS = ["init", "serve", "invite", "callers", "revoke", "audit", "key", "rei
 
 
 # Help and mistakes
+
+
+@pytest.mark.parametrize(("is_pipe", "code"), [(False, 8), (True, 1)])
+def test_an_output_that_cannot_be_written(ready: Confided, is_pipe: bool, code: int) -> None:
+    """A full disk is told in one sentence; of a pipe that nobody reads nothing is said."""
+    reading, writing = os.pipe() if is_pipe else (-1, os.open("/dev/full", os.O_WRONLY))
+    if is_pipe:
+        os.close(reading)
+    env = {name: value for name, value in ready.env.items() if name != "PYTHONUNBUFFERED"}
+    with Program([CONFIDED, "status"], env=env, stdout=writing, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writing)
+        told = process.communicate(timeout=COMMAND_DEADLINE_S)[1]
+    assert process.returncode == code, told
+    assert told == ("" if is_pipe else "confided: the output cannot be used: No space left on device\n")
 
 
 @pytest.mark.parametrize(
