@@ -32,7 +32,9 @@ from confide_proxy.replay import Replay
 from confide_proxy.sealing import arguments, calls, opening, secret_get
 from confide_proxy.sealing.calls import Asked, SealedCalls
 from confide_proxy.sealing.deposit import Deposit
+from confide_proxy.sealing.recognition import KINDS
 from confide_proxy.sealing.sealer import Sealer
+from confide_proxy.secrets import detector
 from confide_proxy.secrets.fingerprints import Fingerprints
 from confide_proxy.secrets.policy import Policy
 
@@ -216,6 +218,25 @@ def test_a_password_alone_in_a_question_is_known_by_its_name(space: Space, how: 
     space.refusal = RequestError("busy", "the daemon is busy")
     with pytest.raises(RequestError, match="busy"):
         space.call("memory_search", query=asked)
+
+
+def test_what_is_sealed_as_several_kinds_is_asked_for_as_each(space: Space) -> None:
+    """A password that is set in one place stands in a connection string in another."""
+    for text in ("db password: Xk29-vvQz1!\n", "postgres://shop:Xk29-vvQz1!@db.internal:5432/shop\n"):
+        space.call("memory_store", content=text, title="t")
+    standins = " ".join(space.opened())
+    assert {standin.split(":")[1] for standin in standins.split()} == {"password", "connection-string"}
+    assert space.call("memory_search", query="where is Xk29-vvQz1! used") == {"query": f"where is {standins} used"}
+
+
+def test_every_kind_that_is_known_by_what_stands_before_it_is_asked_for() -> None:
+    kinds = {
+        each.kind
+        for sample in positives(17, 10)
+        for each in detector.scan(sample.text)
+        if each.detector in ("address", "assignment", "header", "login")
+    }
+    assert kinds == set(KINDS)
 
 
 @pytest.mark.parametrize(

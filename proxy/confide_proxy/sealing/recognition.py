@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.deposit import Requests
 
 KINDS: Final = (
-    *("password", "url-password", "api-key", "token"),
-    *("secret-key", "aws-secret-key", "basic-auth", "bearer-token"),
+    *("password", "url-password", "connection-string", "api-key", "token"),
+    *("secret-key", "aws-secret-key", "basic-auth", "bearer-token", "secret", "key"),
 )
 """Those that are known by what stands before them alone; tokens of a known form are found without it."""
 MOST_WORDS: Final = 4
@@ -38,7 +38,7 @@ def is_plain(query: str) -> bool:
 
 
 async def recognized(link: Requests, keys: SpaceKeys, query: str) -> str:
-    """The question with a placeholder for each word of it that is sealed in the space.
+    """The question with placeholders for each word of it that is sealed in the space: one for each kind that it is sealed as.
 
     Raises:
         RequestError: the daemon cannot say now.
@@ -59,9 +59,12 @@ async def recognized(link: Requests, keys: SpaceKeys, query: str) -> str:
         return True
 
     found = await asyncio.gather(*(is_sealed(secret_id) for _, _, secret_id in wanted))
+    standins: dict[str, list[str]] = {}
     for (word, standin, _), is_there in zip(wanted, found, strict=True):
         if is_there:
-            query = query.replace(word, standin)
+            standins.setdefault(word, []).append(standin)
+    for word, names in standins.items():
+        query = query.replace(word, " ".join(names))
     return query
 
 
