@@ -258,6 +258,22 @@ def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("before", [1, 30, 53, 54, 55])
+def test_a_long_message_is_not_cut_within_a_placeholder(tmp_path: Path, before: int) -> None:
+    """Half of one stands for nothing: no machine opens it, and no search finds it."""
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    standin = SEALER.seal(token, "transcripts").text
+    file = tmp_path / "x"
+    said = f"{'y' * (MAX_TEXT_CHARS - before - 1)} {token} and so on, at length {'z' * 100}"
+    file.write_text(json.dumps({"type": "user", "message": {"content": said}}) + "\n")
+    with opened(tmp_path, file) as fd:
+        text = collect(fd, CLAUDE, 0, SEALER, branch="", mtime=0.0).messages[0]["text"]
+    kept = text.split("\n\n[… ")[0].lstrip("y")
+    assert kept == (f" {standin} and so on"[: before + 1] if before >= len(standin) else " ")
+    whole = len(SEALER.seal(said, "transcripts").text)
+    assert text.endswith(f"[… {whole - (text.index(kept) + len(kept))} more characters]")
+
+
 def test_a_branch_goes_up_without_the_token_in_it(tmp_path: Path) -> None:
     """Whether the line names it or one before did; its record is with the daemon as every other one."""
     token = "ghp_" + "a1B2c3D4e5F6" * 3

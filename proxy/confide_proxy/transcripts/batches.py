@@ -23,6 +23,7 @@ SCAN_BYTES: Final = 1024 * 1024
 """Of a transcript's bytes most are outputs of tools. So much is read for one batch, however little comes of it."""
 MAX_TEXT_CHARS: Final = 64 * 1024
 """A longer message is a pasted file: its beginning says what it is."""
+_LONGEST_STANDIN: Final = 128
 
 
 @dataclass(slots=True)
@@ -124,7 +125,14 @@ def _sealed(text: str, sealer: Sealer, batch: Batch) -> str | None:
 def _shortened(text: str) -> str:
     if len(text) <= MAX_TEXT_CHARS:
         return text
-    return f"{text[:MAX_TEXT_CHARS]}\n\n[… {len(text) - MAX_TEXT_CHARS} more characters]"
+    from confide_proxy.sealing.sealer import STANDIN
+
+    end = MAX_TEXT_CHARS
+    # A part of a stand-in stands for nothing, and no search finds it.
+    for found in STANDIN.finditer(text, max(0, end - _LONGEST_STANDIN)):
+        if found.start() < end < found.end():
+            end = found.start()
+    return f"{text[:end]}\n\n[… {len(text) - end} more characters]"
 
 
 def _iso(moment: float) -> str:
