@@ -78,7 +78,7 @@ def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Pass
 
 
 def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Outgoing]:
-    from confide_proxy.transcripts.batches import MAX_TEXT_CHARS, place_of
+    from confide_proxy.transcripts.batches import place_of
     from confide_proxy.transcripts.parsers import UnknownLineError, parser_of
     from confide_proxy.transcripts.reading import found_below, opened, whole_lines
     from confide_proxy.transcripts.source import AS_EXCLUDED
@@ -101,8 +101,8 @@ def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Ou
                     except UnknownLineError:
                         continue
                     if entry is not None and entry.role and entry.text:
-                        text = entry.text[:MAX_TEXT_CHARS]
-                        yield Outgoing("transcripts", str(file.path), text, number, is_one_line=True)
+                        # All of it, though its beginning alone is sent: what stands behind says what is a credential there.
+                        yield Outgoing("transcripts", str(file.path), entry.text, number, is_one_line=True)
         except OSError as error:
             passed.add(str(file.path), f"cannot be read: {error.strerror or type(error).__name__}")
 

@@ -96,7 +96,12 @@ def test_the_policy_of_each_source_is_what_it_says(machine: Machine, tmp_path: P
         '[secrets]\nfiles = "redact"\ntranscripts = "block"\nmin_confidence = 0.9\n'
     )
     record = {"type": "user", "sessionId": SESSION, "cwd": str(machine.project), "timestamp": "2026-11-20T14:03:00Z"}
-    lines = [{"role": "user", "content": "hello"}, {"role": "user", "content": f"use {TOKEN}\nplease"}]
+    lines = [
+        {"role": "user", "content": "hello"},
+        {"role": "user", "content": f"use {TOKEN}\nplease"},
+        # Where long messages are cut off, which they are behind the sealing.
+        {"role": "user", "content": f"{'x' * (64 * 1024 - 20)} {TOKEN}"},
+    ]
     session = folder / "-project" / f"{SESSION}.jsonl"
     session.parent.mkdir(parents=True)
     session.write_text("".join(json.dumps(record | {"message": message}) + "\n" for message in lines))
@@ -106,6 +111,7 @@ def test_the_policy_of_each_source_is_what_it_says(machine: Machine, tmp_path: P
             ("docs/setup.md", 2, "github-token", "redact"),
             ("memory/deploy.md", 3, "github-token", "redact"),
             (str(session), 2, "github-token", "block"),
+            (str(session), 3, "github-token", "block"),
         ]
     )
     machine.write(".confide.toml", 'exclude = ["sessions", "docs"]\n')
