@@ -14,8 +14,16 @@ from tests.support.serving import Machine, Serving, serving
 
 from confide_crypto.errors import RequestError
 from confide_crypto.keys import Identity
+from confide_daemon import health
 from confide_daemon.custody.custody import Custody, KeyName
+from confide_daemon.paths import Paths
 from confide_daemon.store.connection import connect
+
+
+def spaces_of(daemon: Serving) -> tuple[str, str]:
+    """The only space: its name and its id."""
+    ((name, space_id),) = daemon.state.registry.spaces().items()
+    return name, space_id
 
 
 def files_of(daemon: Serving) -> tuple[Path, Path]:
@@ -74,6 +82,12 @@ async def test_the_key_is_found_again(tmp_path: Path, of_database: int, of_custo
         custody.chmod(0o600)
     async with serving(data) as daemon, await connected(daemon, laptop) as machine:
         await refused(machine, "attach", {"project": "proj"})
+        # Not even for the moment before they have brought it does the daemon claim to keep it.
+        assert (await machine.request("roster", {"from": 0}))["custody"] == "caller"
+        assert not daemon.daemon.spaces.ailments()
+        (check,) = health._database(Paths(data / "confided.toml", daemon.state.folder), *spaces_of(daemon))
+        assert check.is_ok
+        assert ("waits for one of its machines" if of_custody is None else "its machines keep its key") in str(check)
         assert await hand_over(machine, device) is False
         assert CANARY in await finds(machine)
         await until("the newest key", lambda: custody_of(daemon) == Custody(KeyName("caller", 2)))
@@ -93,6 +107,7 @@ async def test_a_key_of_the_server_is_found_again(tmp_path: Path) -> None:
         newest = custody_of(daemon)
     custody.unlink()
     async with serving(data) as daemon, await connected(daemon, laptop) as machine:
+        assert (await machine.request("roster", {"from": 0}))["custody"] == "server"
         assert CANARY in await finds(machine)
         assert custody_of(daemon) == newest == Custody(KeyName("server", 2), generation=2)
 
@@ -108,11 +123,15 @@ async def test_a_key_that_nobody_has_is_told_of_and_nothing_is_changed(tmp_path:
     connection.close()
     before = database.read_bytes()
     async with serving(data) as daemon, await connected(daemon, laptop) as machine:
+        other = daemon.enroll("desktop", space="laptop")
         await refused(machine, "attach", {"project": "proj"})
         error = await refused(machine, "unlock", {"keys": device.database_keys()}, "invalid")
         assert "not its key" in str(error)
         assert "backup" in str(error.hint)
         assert daemon.daemon.spaces.ailments() == {"storage"}
+        async with await connected(daemon, other) as second:
+            await refused(second, "attach", {"project": "proj"})
+            assert daemon.daemon.spaces.ailments() == {"storage"}
     assert database.read_bytes() == before
     assert not custody.exists()
 

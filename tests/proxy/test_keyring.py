@@ -584,3 +584,29 @@ async def test_a_machine_tells_that_the_daemon_has_taken_the_key_of_the_database
                     await keyring.open(link, await ann.attach(link))
                     assert ("warning" in standing.sealing(keyring)) == (custody == "server")
                     assert told() == 1
+
+
+class Supposing:
+    """A daemon whose own database is damaged, and so looks like one whose machines keep the key."""
+
+    def __init__(self, link: Connection) -> None:
+        self._link = link
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        answer: dict[str, Any] = await self._link.request(op, body, timeout_s=timeout_s)
+        return answer | ({"custody": "caller", "isLocked": True} if op == "roster" else {})
+
+
+async def test_what_a_daemon_supposes_of_a_locked_space_is_not_noted(
+    daemon: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once its database is put back, nobody has taken a key from anybody."""
+    ann = Device(tmp_path, daemon, "ann")
+    async with ann.connected() as link:
+        keyring = ann.keyring()
+        await keyring.refresh(Supposing(link))
+        assert keyring.custody == "caller"
+        await keyring.open(link, await ann.attach(link))
+        assert keyring.custody == "server"
+        assert "warning" not in standing.sealing(keyring)
+        assert "its machines did" not in caplog.text

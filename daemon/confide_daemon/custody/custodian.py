@@ -48,12 +48,16 @@ class Custodian:
         """Whether none of the keys that the file names opens the database, so that its machines are asked for all that they have."""
         is_new = not self._file.exists() and not self._is_there
         # Epochs begin with 1: 0 is one that is not known before there is a roster.
-        self._custody = Custody.read(self._file) or Custody(KeyName(new if is_new else "server", 0))
+        written = Custody.read(self._file)
+        self._custody = written or Custody(KeyName(new if is_new else "server", 0))
+        self._is_written = written is not None
+        self._may_be_theirs = False
 
     @property
     def custody(self) -> Custody:
-        """Who keeps it."""
-        return self._custody
+        """Who keeps it. Where nothing says so and no key of the server's opens the database, its machines, until theirs do not either."""
+        is_theirs = self.is_lost and self._may_be_theirs
+        return replace(self._custody, key=KeyName("caller", 0)) if is_theirs else self._custody
 
     @property
     def is_holding(self) -> bool:
@@ -114,6 +118,7 @@ class Custodian:
                 brought = {name.number for name in names if name.keeper == "caller"} <= {*needed, *self._held}
                 if needed and (brought or not may_change):
                     self.is_lost = self.is_lost or brought
+                    self._may_be_theirs = self._may_be_theirs and not brought
                     raise _wrong()
                 return
             taken = needed if may_change else {number: needed[number] for number in opening}
@@ -154,18 +159,33 @@ class Custodian:
             StorageError, KeyFileError: as `take`.
         """
         with self._turn:
-            names = [KeyName("caller", number) for number in self._held]
-            names += [KeyName("server", number) for number in range(self._custody.generation + _TRIED)]
-            for name in names:
+            for name in (*(KeyName("caller", number) for number in self._held), *self._generations):
                 key = self.key(name)
                 if key is not None and self._opens(key):
                     self._found(name)
                     return name, key
+            if not self.is_lost:
+                self._may_be_theirs = epoch > 0 and not self._is_written
             self.is_lost = True
             if epoch:
                 log.error("none of the keys of space %s opens it: its machines are asked for theirs", self._space_id)
                 raise LockedError
             raise _wrong()
+
+    def is_of_machines(self, epoch: int) -> bool:
+        """Whether it is its machines' by all that can be told without them: nothing says who keeps it, and no key of the server's opens it.
+
+        Disk. Nothing is written down.
+
+        Args:
+            epoch: the roster's newest, 0 where there is none.
+
+        Raises:
+            StorageError: the database cannot be looked at.
+        """
+        if self._is_written or not epoch or not self._is_there:
+            return False
+        return not any(self._opens(self._master.space_key(self._space_id, name.number)) for name in self._generations)
 
     def target(self, epoch: int) -> KeyName | None:
         """What the database is to be encrypted with in place of its present key, if that is at hand; `epoch` is the roster's newest."""
@@ -232,6 +252,11 @@ class Custodian:
             return True  # its first page is authentic
         return True
 
+    @property
+    def _generations(self) -> list[KeyName]:
+        """The keys of the server's that it could have."""
+        return [KeyName("server", number) for number in range(self._custody.generation + _TRIED)]
+
     def _found(self, name: KeyName) -> None:
         log.warning("space %s has another key than was written down: %s %d", self._space_id, name.keeper, name.number)
         generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
@@ -241,7 +266,7 @@ class Custodian:
     def _write(self, custody: Custody) -> None:
         if custody != self._custody:
             custody.write(self._file)
-            self._custody = custody
+            self._custody, self._is_written = custody, True
 
 
 def sweep(folder: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from confide_crypto.errors import KeyFileError
 from confide_daemon.custody import standing
+from confide_daemon.custody.custodian import Custodian
 from confide_daemon.custody.custody import Custody, Keeper, KeyName
 from confide_daemon.errors import StorageError
 from confide_daemon.sealing.rosters import Rosters
@@ -67,6 +68,8 @@ class SpaceFacts:
             said = f"this server keeps its key (generation {self.number})"
         elif not self.number:
             said = "its machines will keep its key; none has connected yet"
+            if self.epoch:
+                said = "it waits for one of its machines: they keep its key"
         else:
             said = f"its machines keep its key (epoch {self.number}); {'locked' if self.is_locked else 'unlocked'}"
         if self.locks_at is not None:
@@ -97,18 +100,20 @@ def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
         try:
             written = Custody.read(folder.custody(space_id))
             roster = rosters.current(space_id)
+            epoch = roster.epoch if roster is not None else 0
+            is_theirs = written is None and Custodian(space_id, folder, state.master).is_of_machines(epoch)
         except (StorageError, KeyFileError) as error:
             # One space of which nobody can tell must not hide the others.
             found[name] = SpaceFacts(None, None, 0, 0, 0, False, False, None, None, str(error))
             continue
-        custody = written or Custody(KeyName("server", 0))
+        custody = written or Custody(KeyName("caller" if is_theirs else "server", 0))
         stands = standings.get(space_id)
         counted = counts.of(space_id)
         found[name] = SpaceFacts(
             custody=custody.key.keeper if written or folder.space(space_id).exists() else None,
             wanted=custody.wanted,
             number=custody.key.number,
-            epoch=roster.epoch if roster is not None else 0,
+            epoch=epoch,
             devices=len(roster.devices) if roster is not None else 0,
             is_locked=custody.key.keeper == "caller" and (stands is None or stands.is_locked),
             is_changing=custody.following is not None,

@@ -347,7 +347,9 @@ class Keyring:
                     continue
                 shown = await requests.roster(link, 1)
             self.shown, self.custody = shown, shown.custody
-            await asyncio.to_thread(self._hear_custody)
+            # While nothing opens the database, nobody can tell: a daemon that has lost its file about that can only suppose.
+            if not shown.is_locked:
+                await asyncio.to_thread(self._hear_custody)
             if answer is not None:
                 joining.accept(answer, roster)
                 await self._vouched_for(roster)
