@@ -284,7 +284,7 @@ def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, Any]:
         "sealedTexts": outcome.sealed,
         "outgrown": outcome.outgrown,
         "unreadable": outcome.unreadable,
-        "isClean": outcome.is_clean,
+        "isClean": outcome.is_clean and not _left(outcome, is_dry=is_dry),
         "damagedCopies": outcome.damaged_copies,
         "documents": [
             {
