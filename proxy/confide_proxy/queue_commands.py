@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from confide_crypto.errors import ConfideError
 from confide_proxy.errors import ToolError
 from confide_proxy.journal import Entry, Journal
 from confide_proxy.options import AsJson, out, print_json
@@ -23,7 +25,7 @@ DAMAGED = "damaged"
 @queue_app.callback(invoke_without_command=True)
 def queue(
     context: typer.Context,
-    show: Annotated[bool, typer.Option("--show", help="What is in them, too.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="What is in them, too, with no credential in clear.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List them, in the order in which they are sent."""
@@ -31,7 +33,9 @@ def queue(
         return
     journal = _journal(context)
     counts = journal.counts()
-    entries = [(journal.get(head.id) if show else head) or head for head in journal.heads()]
+    entries = journal.heads()
+    if show:
+        entries = _as_sent(context.obj, [journal.get(head.id) or head for head in entries])
     if as_json:
         listed = [_as_json(entry, show=show) for entry in entries]
         print_json(
@@ -98,6 +102,31 @@ def drop(context: typer.Context, identity: Id, as_json: AsJson = False) -> None:
         print_json({"dropped": dropped})
     else:
         out.print(told, markup=False)
+
+
+def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
+    """The calls with their arguments as the daemon will get them, as far as that can be said without it.
+
+    What cannot be sealed here yet, or is not let out, is redacted: this goes into logs, and before the eyes of agents.
+    """
+    from confide_proxy.key_rotation import MachineKeys
+    from confide_proxy.sealing.calls import Asked, SealedCalls
+    from confide_proxy.sealing.space_sealing import Sealing
+
+    policy = here.config.secrets
+    if policy.tools == "block":
+        policy = policy._replace(tools="redact")
+    sealing = Sealing(here.paths, replace(here.config, secrets=policy), MachineKeys(here.paths))
+    sealing.keyring.load()
+    sealed = SealedCalls(sealing, "")
+    shown = []
+    for entry in entries:
+        try:
+            given = dict(sealed.shown(Asked(entry.tool, entry.arguments, entry.project, entry.said)))
+        except ConfideError as error:
+            given = {"content": f"… (not shown: {error})"}
+        shown.append(replace(entry, arguments=given))
+    return shown
 
 
 def _shown(entry: Entry) -> list[str]:

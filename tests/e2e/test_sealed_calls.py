@@ -259,6 +259,9 @@ def test_what_waits_is_sealed_when_it_is_sent(ann: Machine, daemon: Daemon, rela
         assert found["results"]
         assert not in_clear(said.all, json.dumps([note, hidden, found]))
         assert "only the keys" in str(wire.tool("secret_get", {"id": "0" * 32}))
+        listed = ann.run("queue", "--show")
+        assert "(sealed:github-token:" in listed
+        assert not in_clear(said.all, listed)
         assert not in_clear(said.all, below(ann.home))
         daemon.start()
         wait_until("the queue to be sent", lambda: ann.json("queue")["queuedOffline"] == 0)

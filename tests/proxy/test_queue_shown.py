@@ -1,0 +1,64 @@
+"""`confide queue --show`: what waits is shown as the daemon will get it, with no credential in clear, whatever this machine lacks."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.journal_writer import call
+from typer.testing import CliRunner
+
+from confide_crypto.private import make_private_dir
+from confide_proxy import paths
+from confide_proxy.cli import Here
+from confide_proxy.config import ProxyConfig
+from confide_proxy.journal import Journal
+from confide_proxy.queue_commands import queue_app
+from confide_proxy.secrets.policy import Policy
+
+TOKEN = f"ghp_{secrets.token_hex(18)}"
+PASSWORD = f"Zq7{secrets.token_hex(8)}"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+    """A machine that has never met a daemon, with a call that waits."""
+    monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
+    found = Here(paths.find(), ProxyConfig())
+    make_private_dir(found.paths.state)
+    given = {"content": f"push with {TOKEN}\nto the mirror", "metadata": {"password": PASSWORD}}
+    Journal(found.paths.journal).append(replace(call(0), tool="memory_store", arguments=given))
+    return found
+
+
+def shown(here: Here, *options: str) -> str:
+    done = CliRunner().invoke(queue_app, ["--show", *options], obj=here)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("action", ["seal", "redact", "block"])
+def test_no_credential_is_shown_in_clear(here: Here, action: str) -> None:
+    here = Here(here.paths, ProxyConfig(secrets=Policy(tools=action)))
+    for text in (shown(here), shown(here, "--json")):
+        assert TOKEN not in text
+        assert PASSWORD not in text
+        assert "push with (redacted:github-token:" in text
+        assert "to the mirror" in text
+
+
+def test_what_the_user_lets_out_is_shown(here: Here) -> None:
+    assert TOKEN in shown(Here(here.paths, ProxyConfig(secrets=Policy(tools="allow"))))
+
+
+def test_nothing_is_shown_where_that_cannot_be_told(here: Here) -> None:
+    """The key of this machine's fingerprints is damaged."""
+    here.paths.fingerprint_key.write_bytes(b"short")
+    here.paths.fingerprint_key.chmod(0o600)
+    assert "not shown: " in shown(here)
+    (told,) = json.loads(shown(here, "--json"))["calls"]
+    assert list(told["arguments"]) == ["content"]
+    assert "is damaged" in told["arguments"]["content"]
