@@ -42,6 +42,21 @@ async def test_its_text_is_taken_sealed_alone(agent: Agent, laptop: Machine) -> 
     assert (await agent.call("memory_update", id=stored["id"], tags=["keys"]))["tags"] == ["keys"]
 
 
+@pytest.mark.parametrize("said", ["sensitive: yes", 'Sensitive: "true"', "title: Merger: plan\n'sensitive': true"])
+async def test_what_says_so_in_other_words_is_as_sensitive(agent: Agent, laptop: Machine, said: str) -> None:
+    """A machine seals such a file whole; what an agent added to it went out in clear."""
+    note = "mem_hand_1795307975_be7cc0a4"
+    at: dict[str, Any] = {"path": "memory/notes/hand.md"}
+    text = f"---\nid: {note}\n{said}\n---\n\n"
+    assert IN_CLEAR in await agent.refused("memory_store", content=f"{text}open\n", mode="replace", **at)
+    await agent.call("memory_store", content=f"{text}{sealed()}\n", mode="replace", **at)
+    assert await is_sensitive(laptop, **at)
+    assert await is_sensitive(laptop, id=note)
+    assert (await agent.call("memory_get", id=note))["sensitive"]
+    assert IN_CLEAR in await agent.refused("memory_store", content="and the other one", **at)
+    assert await agent.refused("memory_update", id=note, content="all of it")
+
+
 async def test_what_is_open_becomes_sensitive_with_its_text_alone(agent: Agent, laptop: Machine) -> None:
     note = await agent.note("under the stone")
     assert "give the content too" in await agent.refused("memory_update", id=note, sensitive=True)

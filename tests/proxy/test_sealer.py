@@ -12,8 +12,9 @@ from tests.support.secret_corpus import positives
 
 from confide_crypto.sealing import placeholders
 from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_daemon.errors import ToolError
 from confide_daemon.sealing import standins
-from confide_daemon.sealing.sensitivity import is_sensitive
+from confide_daemon.sealing.sensitivity import sealed_only
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing.sealer import Sealer, Secret
 from confide_proxy.secrets.fingerprints import Fingerprints
@@ -123,20 +124,62 @@ def test_front_matter_is_found_however_an_editor_writes_it(opening: str, ends: s
     assert sealer().restore(sealed.text, sealed.values, "files") == note
 
 
-def test_what_the_daemon_takes_for_sensitive_is_sealed() -> None:
-    """It would refuse what comes in clear, and has had it by then."""
-    heads = (
-        "sensitive: true",
-        "sensitive: !x true\nb: *z",
-        "? sensitive\n: true",
-        "sensitive: true\n...",
-        "sensitive:\n  true",
-    )
-    for mark, fence, ends in product(("", "\ufeff"), ("---", "--- ", "---\t", "---\u00a0"), ("\n", "\r\n")):
-        for head in heads:
-            note = f"{mark}{fence}\n{head}\n---\nstone\n".replace("\n", ends)
-            assert is_sensitive(note)
-            assert "stone" not in sealer().seal(note, "files").text
+@pytest.mark.parametrize(
+    "head",
+    [
+        *(
+            "sensitive: true",
+            "sensitive: yes",
+            "sensitive: on",
+            "sensitive: 'true'",
+            '"sensitive": "Yes"',
+            "Sensitive: TRUE",
+        ),
+        *(
+            "title: a: b\nsensitive: true",
+            "title: a: b\n'sensitive': true",
+            "tags: [a\nsensitive: true",
+            "sensitive: true,",
+        ),
+        *(
+            "sensitive: false\nsensitive: true",
+            "sensitive: !x true\nb: *z",
+            "? sensitive\n: true",
+            "sensitive:\n  true",
+        ),
+        *(
+            "title: a: b\nsensitive: # so\n  true",
+            "title: x\n  sensitive: true",
+            "sensitive: true\n...",
+            "sensitive: true\n----",
+        ),
+        *(
+            "k: v\n" * 300 + "sensitive: true",
+            f"k: {'v' * 70_000}\nsensitive: true",
+            "sensitive: |\n  true",
+            "---x\nsensitive: on",
+        ),
+        *(
+            "x:\n  sensitive: true",
+            "sensitive: false",
+            "title: sensitive",
+            "- sensitive",
+            "sensitive: truer",
+            "x: 'sensitive: true'",
+        ),
+    ],
+)
+def test_machine_and_daemon_agree_on_what_is_sensitive(head: str) -> None:
+    """The daemon tells other machines, and refuses what comes in clear: what one sealed by itself, an agent added to in clear."""
+    for mark, fence, ends in product(("", "\ufeff"), ("---", "---\u00a0"), ("\n", "\r\n")):
+        note = f"{mark}{fence}\n{head}\n---\nstone\n".replace("\n", ends)
+        is_sealed = "stone" not in sealer().seal(note, "files").text
+        try:
+            sealed_only(lambda text: text, "stone")(note)
+        except ToolError:
+            assert is_sealed
+        else:
+            assert not is_sealed
 
 
 def test_a_hostile_front_matter_costs_no_time() -> None:

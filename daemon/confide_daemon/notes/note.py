@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from confide_crypto.sealing.sensitivity import is_sensitive
 from confide_daemon.notes import front_matter, naming
 from confide_daemon.notes.front_matter import FrontMatter
 from confide_daemon.projects import GLOBAL_PROJECT
@@ -204,7 +205,7 @@ class _Reading:
             importance=self._importance(),
             status=self._word("status"),
             source=self._word("source"),
-            sensitive=self._fields.get("sensitive") is True,
+            sensitive=is_sensitive(self._parts.head),
             relations=self._relations(),
             metadata=self._metadata(),
             created=self._take("created", moment_of, "'created' is not an ISO date"),

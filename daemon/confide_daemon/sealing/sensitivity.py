@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from confide_crypto.sealing.sensitivity import is_sensitive
 from confide_daemon.errors import GrantError, NotFoundError, ToolError
 from confide_daemon.exchange import Operation, project_of, text_of
 from confide_daemon.grants import Grants
@@ -41,11 +42,6 @@ class SensitivityRequests:
         except (NotFoundError, GrantError):
             return {"sensitive": False}
         return {"sensitive": text is not None and is_sensitive(text)}
-
-
-def is_sensitive(text: str) -> bool:
-    """Whether the front matter of a document says so."""
-    return "sensitive" in text and front_matter.parse(text).fields.get("sensitive") is True
 
 
 def refuse_plain(text: str) -> None:

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError
+from confide_crypto.sealing.sensitivity import is_sensitive
 from confide_crypto.texts import MAX_TEXT_BYTES
 from confide_proxy.answers import printable, value
 from confide_proxy.errors import UnfitAnswerError
-from confide_proxy.sealing.sealer import is_sensitive
 
 if TYPE_CHECKING:
     from confide_crypto.texts import Asks

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from confide_crypto.sealing import placeholders
+from confide_crypto.sealing import placeholders, sensitivity
 from confide_crypto.sealing.placeholders import Placeholder
 from confide_crypto.sealing.records import KIND_PATTERN, MAX_VALUE
 from confide_proxy.errors import BlockedError, UnsealableError
@@ -193,12 +193,9 @@ def _bare(again: str, text: str, values: Mapping[str, str]) -> list[str]:
 
 def _body_of(text: str, is_sensitive: bool | None) -> int | None:
     """Where what is to be sealed whole begins; None where nothing is."""
-    if is_sensitive is False or (is_sensitive is None and not _may_say_sensitive(text)):
+    if not (sensitivity.is_sensitive(text) if is_sensitive is None else is_sensitive):
         return None
-    begin = _after_front_matter(text)
-    if is_sensitive is None and not (begin and _says_sensitive(text, begin)):
-        return None
-    return begin
+    return sensitivity.end_of_front_matter(text)
 
 
 def _whole(text: str, begin: int, making: _Making) -> Iterator[str]:
@@ -220,39 +217,3 @@ def _piece(text: str, making: _Making) -> Iterator[str]:
     yield text[:start]
     yield making.put("seal", NOTE, core)
     yield text[start + len(core) :]
-
-
-_MARK: Final = "\ufeff"
-"""A byte order mark, which editors put before a text without being asked."""
-_FRONT_MATTER: Final = re.compile(rf"{_MARK}?---[^\S\n]*\n(?:.*\n)*?(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)")
-"""As the daemon finds it (`documents.front_matter_lines`)."""
-_SENSITIVE_LINE: Final = re.compile(
-    r"^([^\S\n]*)[\"']?sensitive[\"']?\s*:\s*(?:[!&]\S*\s+)*[\"']?(?:true|yes|on)\b", re.IGNORECASE | re.MULTILINE
-)
-
-
-def _after_front_matter(text: str) -> int:
-    found = _FRONT_MATTER.match(text)
-    return found.end() if found else 0
-
-
-def is_sensitive(text: str) -> bool:
-    """Whether the text says in its front matter that it is to be sealed as a whole."""
-    begin = _after_front_matter(text) if _may_say_sensitive(text) else 0
-    return bool(begin) and _says_sensitive(text, begin)
-
-
-def _may_say_sensitive(text: str) -> bool:
-    return text.startswith(("---", f"{_MARK}---")) and "sensitive" in text.lower()
-
-
-def _says_sensitive(text: str, begin: int) -> bool:
-    # Brings YAML, which a text that does not speak of it goes without.
-    from confide_proxy.importing.front_matter import split
-
-    head = text[:begin].removeprefix(_MARK)
-    fields, _, problem = split(head)
-    if fields.get("sensitive") is True:
-        return True
-    # Said twice, or in other words (`yes`, `"true"`), it is meant all the same; what cannot be read is sealed rather than sent.
-    return any(problem is not None or not line[1].strip("\r\n") for line in _SENSITIVE_LINE.finditer(head))
