@@ -19,6 +19,7 @@ from confide_daemon.errors import DamagedError, LockedError, WrongKeyError
 from confide_daemon.paths import Paths
 from confide_daemon.sealing.unsealed import UnsealedCounts
 from confide_daemon.sealing.vault import try_out
+from confide_daemon.sealing.vault_left import stranded
 from confide_daemon.search import iso
 from confide_daemon.state import State, open_state
 from confide_daemon.store.connection import migrations
@@ -32,6 +33,9 @@ BREACHES = 1000
 LOST_HINT = (
     "machines that have the files send them again when they next compare (confide sync); the rest is in a backup, or in the damaged file "
     "beside the database; then confided doctor --fix"
+)
+STRANDED_HINT = (
+    "set url of [vault] again, restart the daemon, say confided vault move --back beside it, then take url out"
 )
 UNSEALED_HINT = "on one of the space's machines: confide secrets rescan"
 
@@ -130,6 +134,8 @@ def examine(
             follow(f"{name}: checking", 0, 0)
             checks += _database(found, name, space_id)
             checks += _credentials(found, name, space_id)
+            if checks[0].is_ok and not config.load(found.config).vault.url:
+                checks += _stranded(found, name, space_id)
     if checks[0].is_ok:
         follow("trying the embedding model", 0, 0)
         checks += _models(found)
@@ -189,6 +195,13 @@ def _credentials(found: Paths, name: str, space_id: str) -> Iterator[Check]:
     if counted is not None:
         problem = f"{counted.findings} stored in clear, seen {iso(counted.seen_at)}" if counted.findings else None
         yield Check(f"credentials of {name}", problem, UNSEALED_HINT if problem else None)
+
+
+def _stranded(found: Paths, name: str, space_id: str) -> Iterator[Check]:
+    """Sealed records that nobody can open, since they are elsewhere. Nothing where there are none."""
+    if count := stranded(found.data, space_id):
+        said = f"{count} {'is' if count == 1 else 'are'} in a vault that daemon.toml does not name"
+        yield Check(f"sealed records of {name}", said, STRANDED_HINT)
 
 
 def inspect(path: Path, key: bytes) -> Counter[str]:

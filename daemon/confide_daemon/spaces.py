@@ -257,6 +257,9 @@ class Spaces:
             # Where that cannot be written down, both stay written down.
             with suppress(KeyFileError):
                 await asyncio.to_thread(place.custodian.changed, name)
+        if self._vault is None:
+            with suppress(ConfideError):
+                place.stranded, _ = await space.records.places()
         place.is_unlocked.set()
         self._standing.changed()
         if name.keeper == "caller":
@@ -320,7 +323,7 @@ class Spaces:
 
     def _standings(self) -> dict[str, Standing]:
         return {
-            space_id: Standing(self.is_locked(space_id), place.locks_at)
+            space_id: Standing(self.is_locked(space_id), place.locks_at, place.stranded)
             for space_id, place in self._places.items()
             if place.custodian.custody.key.keeper == "caller"
         }

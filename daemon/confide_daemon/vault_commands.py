@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confide_daemon import paths
-from confide_daemon.health_commands import Space, work
+from confide_daemon.health_commands import Space, spaces_of, work
 from confide_daemon.options import Config, Data, Json, say, show
 
 if TYPE_CHECKING:
@@ -41,8 +41,14 @@ def move(
     for row in [] if as_json else rows:
         places = f"{row['inVault']} in the vault, {row['inDatabase']} in the database"
         typer.echo(f"{row['space']}: {row['moved']} moved; {places}")
+    is_incomplete = bool(spaces_of(found, space).keys() - done.keys())
+    if is_incomplete:
+        say(
+            "hint: start the daemon, let a machine of each space that was left out connect (confide status), and say it again"
+        )
     lost = sum(row["lost"] for row in rows)
     if lost:
         say(f"{lost} of those that should be in the vault are not there any more; they stay listed.")
         say("hint: they come back with the vault's own backup")
+    if lost or is_incomplete:
         raise typer.Exit(1)

@@ -155,12 +155,12 @@ async def test_a_key_is_forgotten_when_nobody_has_come_for_a_while(tmp_path: Pat
             await device.found(machine)
             await device.unlock(machine)
             await remember(machine)
-            await until("it to be told", lambda: standing.exists() and "[false, null]" in standing.read_text())
+            await until("it to be told", lambda: standing.exists() and "[false, null, 0]" in standing.read_text())
         # Whoever comes back in time finds it open.
         async with await connected(daemon, laptop) as machine:
             await machine.attach("proj")
         await until("the lock", lambda: spaces.is_locked(space_id))
-        await until("it to be told", lambda: "[true, null]" in standing.read_text())
+        await until("it to be told", lambda: "[true, null, 0]" in standing.read_text())
         async with await connected(daemon, laptop) as machine:
             assert (await machine.request("roster", {"from": 0}))["needs"] == [1]
             await device.unlock(machine)

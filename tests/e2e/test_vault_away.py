@@ -1,10 +1,11 @@
-"""What a person at `confide` is told while the vault that keeps the sealed records is away."""
+"""What a person at `confide` is told while the vault that keeps the sealed records is away, and an operator who leaves one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.support.fronts import free_port
+from tests.support.openbao import openbao
 from tests.support.programs import NO_MODEL, Machine, running_daemon
 from tests.support.sealed_files import TOKEN
 
@@ -27,3 +28,46 @@ def test_sync_says_why_files_had_to_stay_and_ends_with_5(tmp_path: Path) -> None
         machine.run("sync", "--json", code=5)
         machine.write("MEMORY.md", "no secret any more\n")
         machine.run("sync")
+
+
+def test_a_vault_is_left_while_a_machine_is_connected_and_doctor_tells_of_what_is_still_in_it(tmp_path: Path) -> None:
+    """With the custody that is the default: without the daemon nobody here has the space's key."""
+    folder = tmp_path / "bao"
+    folder.mkdir()
+    with openbao(folder) as bao:
+        token = tmp_path / "vault.token"
+        token.write_text(bao.token("confide"))
+        token.chmod(0o600)
+        home = tmp_path / "server-home"
+        home.mkdir()
+        with_vault = f'{NO_MODEL}[vault]\nurl = "{bao.url}"\ntoken_file = "{token}"\n'
+        (home / "daemon.toml").write_text(with_vault)
+        with running_daemon(tmp_path) as daemon:
+            machine = Machine(tmp_path, "laptop")
+            machine.run("join", daemon.invite("laptop"))
+            machine.write("MEMORY.md", f"the deploy token is {TOKEN}\n")
+            machine.run("sync")
+            name = machine.run("secrets", "ls").split()[0]
+
+            daemon.stop()
+            said = daemon.run("vault", "move", "--back", code=1)
+            assert "left out" in said
+            assert "hint: " in said
+            # Taken out too early.
+            (home / "daemon.toml").write_text(NO_MODEL)
+            daemon.start()
+            machine.run("secrets", "show", "--raw", name, code=5)
+            said = daemon.run("doctor", code=1)
+            assert "problem  sealed records of laptop: 1 is in a vault that daemon.toml does not name" in said
+
+            daemon.stop()
+            (home / "daemon.toml").write_text(with_vault)
+            daemon.start()
+            machine.run("secrets", "ls")
+            daemon.run("vault", "move", "--back")
+            assert bao.paths() == []
+            daemon.stop()
+            (home / "daemon.toml").write_text(NO_MODEL)
+            daemon.start()
+            assert TOKEN in machine.run("secrets", "show", "--raw", name)
+            daemon.run("doctor")

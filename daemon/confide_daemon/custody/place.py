@@ -21,6 +21,7 @@ class Place:
         users: how many connections and jobs need it, or wait for it.
         timer: until its key is forgotten, while nobody does.
         locks_at: when that will be, seconds since 1970.
+        stranded: how many of its sealed records are in a vault that is not configured any more, counted when it was opened.
     """
 
     def __init__(self, custodian: Custodian) -> None:
@@ -34,6 +35,7 @@ class Place:
         self.users = 0
         self.timer: asyncio.TimerHandle | None = None
         self.locks_at: float | None = None
+        self.stranded = 0
 
     @property
     def failure(self) -> BaseException | None:

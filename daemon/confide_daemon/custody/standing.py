@@ -23,10 +23,12 @@ class Standing:
     Attributes:
         is_locked: none of them has brought it.
         locks_at: when it will be forgotten if nobody comes, seconds since 1970; None while somebody is connected.
+        stranded: how many of its sealed records are in a vault that is not configured any more, as far as the daemon has seen.
     """
 
     is_locked: bool
     locks_at: float | None
+    stranded: int = 0
 
 
 class StandingFile:
@@ -59,7 +61,7 @@ class StandingFile:
             standings = dict(self._standings())
             if standings == self._written:
                 continue
-            said = {space_id: [one.is_locked, one.locks_at] for space_id, one in standings.items()}
+            said = {space_id: [one.is_locked, one.locks_at, one.stranded] for space_id, one in standings.items()}
             try:
                 await asyncio.to_thread(write_private_file, self._path, json.dumps(said).encode(), replace=True)
                 self._written = standings
@@ -71,6 +73,6 @@ def read(path: Path) -> dict[str, Standing]:
     """What the running daemon has written, by the ids of the spaces; nothing where it cannot be read, or none serves."""
     try:
         found = json.loads(read_private_file(path))
-        return {str(space_id): Standing(bool(said[0]), said[1]) for space_id, said in found.items()}
+        return {str(space_id): Standing(bool(said[0]), said[1], *said[2:3]) for space_id, said in found.items()}
     except (KeyFileError, ValueError, TypeError, LookupError, AttributeError):
         return {}
