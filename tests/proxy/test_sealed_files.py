@@ -204,6 +204,37 @@ async def test_what_is_redacted_while_a_machine_waits_is_sealed_once_it_may(daem
         assert bob.read(FILE) == TEXT.replace("Then wait.", "Then wait for it.")
 
 
+@pytest.mark.parametrize("is_waiting", [False, True], ids=["redact", "waiting"])
+async def test_a_credential_that_is_in_one_file_alone_outlives_an_edit_of_another_machine_that_removes_it(
+    daemon: Serving, tmp_path: Path, is_waiting: bool
+) -> None:
+    """Its own machine says so until its person has removed it there as well."""
+    ann, bob = SealedMachine(tmp_path, daemon, "ann"), SealedMachine(tmp_path, daemon, "bob")
+    await ann.visit()
+    if not is_waiting:
+        await approve(ann, bob)
+        bob.policy = bob.policy._replace(files="redact")
+    bob.write(FILE, TEXT)
+    async with AsyncExitStack() as stack:
+        laptop, desk = await both(stack, (ann, bob))
+        await settled(desk, laptop)
+        assert "(redacted:github-token:" in ann.read(FILE)
+        ann.write(FILE, "# Deploy\n\nThen wait.\n")
+        await laptop.sync()
+        for _ in range(2):
+            report = await desk.sync(force=True)
+            assert [item["path"] for item in report.skipped] == [FILE]
+            assert "removed a credential that is here alone" in report.skipped[0]["reason"]
+            assert bob.read(FILE) == TEXT
+        # An edit beside it is sent, and what comes back of it does not take the credential either.
+        bob.write(FILE, f"{TEXT}\nThen go.\n")
+        assert (await desk.sync()).skipped
+        assert bob.read(FILE) == f"{TEXT}\nThen go.\n"
+        bob.write(FILE, "# Deploy\n\nThen wait.\n\nThen go.\n")
+        await settled(desk, laptop)
+        assert ann.read(FILE) == bob.read(FILE) == "# Deploy\n\nThen wait.\n\nThen go.\n"
+
+
 async def test_keys_that_come_during_a_session_seal_what_it_has_sent(daemon: Serving, tmp_path: Path) -> None:
     ann, bob = SealedMachine(tmp_path, daemon, "ann"), SealedMachine(tmp_path, daemon, "bob")
     await ann.visit()

@@ -140,10 +140,14 @@ class FileSealer:
             restored = self._sealing.sealer.restore(text, values, _SOURCE)
         except ConfideError as error:
             raise FolderError(path, f"cannot be sealed: {error}", hint=error.hint) from None
-        if any(standin.startswith(_REDACTED) and standin in restored for standin in values):
+        here_alone = {standin: value for standin, value in values.items() if standin.startswith(_REDACTED)}
+        if any(standin in restored for standin in here_alone):
             problem = (
                 "stays as it is: another machine has put a credential that is here alone where no rule would know it"
             )
+            raise FolderError(path, problem)
+        if any(standin not in text and value not in text for standin, value in here_alone.items()):
+            problem = "stays as it is: another machine has removed a credential that is here alone; remove it here too"
             raise FolderError(path, problem)
         return restored
 
