@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -32,7 +33,7 @@ from confide_daemon.errors import VaultError
 from confide_daemon.paths import DataFolder
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_settings import VaultConfig
-from confide_daemon.sealing.vaulted import STRAY_AFTER_S, MoveResult, move
+from confide_daemon.sealing.vaulted import REPLACED_AFTER_S, STRAY_AFTER_S, MoveResult, VaultRecords, move
 from confide_daemon.space import IndexSettings, Space
 from confide_daemon.state import open_state
 from confide_daemon.store import health, salvage
@@ -97,6 +98,12 @@ async def until_paths(bao: OpenBao, count: int) -> None:
             await asyncio.sleep(0.05)
 
 
+async def swept(space: Space) -> None:
+    """Empties the places that are due, as is done in the background."""
+    assert isinstance(space.records, VaultRecords)
+    await space.records._sweep()
+
+
 async def brought(space: Space, *, back: bool) -> MoveResult:
     """Moves all records."""
     return await move(space.records, back=back, follow=lambda _done, _total: None, is_cancelled=lambda: False)
@@ -126,7 +133,9 @@ async def test_the_bytes_are_in_the_vault_and_the_list_is_here(
         assert await space.records.get(kept[0].secret_id) == kept[0]
 
 
-async def test_a_newer_epoch_leaves_nothing_of_the_old_one(bao: OpenBao, settings: VaultConfig, tmp_path: Path) -> None:
+async def test_a_newer_epoch_leaves_nothing_of_the_old_one_after_30_days(
+    bao: OpenBao, settings: VaultConfig, tmp_path: Path
+) -> None:
     old = [sealed(number) for number in range(3)]
     new = [one.reseal(NEXT) for one in old]
     async with opened(tmp_path, settings) as space:
@@ -134,9 +143,34 @@ async def test_a_newer_epoch_leaves_nothing_of_the_old_one(bao: OpenBao, setting
         before = set(bao.paths())
         assert await space.records.put(new) == 3
         assert await space.records.put(old) == 0
+        assert before < set(bao.paths())
+        assert [await space.records.get(one.secret_id) for one in old] == new
+    async with opened(tmp_path, settings, ahead_s=REPLACED_AFTER_S + 60) as space:
         await until_paths(bao, 3)
         assert not before & set(bao.paths())
         assert [await space.records.get(one.secret_id) for one in old] == new
+
+
+async def test_an_older_copy_of_the_folder_finds_its_records_in_the_vault_for_30_days(
+    bao: OpenBao, settings: VaultConfig, tmp_path: Path
+) -> None:
+    old = [sealed(number) for number in range(3)]
+    async with opened(tmp_path, settings) as space:
+        await space.records.put(old)
+    (tmp_path / "copy").mkdir()
+    for path in tmp_path.glob("s.db*"):
+        shutil.copy(path, tmp_path / "copy")
+    async with opened(tmp_path, settings) as space:
+        await space.records.put([one.reseal(NEXT) for one in old])
+        await swept(space)
+    async with opened(tmp_path, settings, ahead_s=REPLACED_AFTER_S - 60) as space:
+        await swept(space)
+    async with opened(tmp_path / "copy", settings, ahead_s=REPLACED_AFTER_S - 60) as space:
+        assert [await space.records.get(one.secret_id) for one in old] == old
+    # Who leaves the vault leaves nothing in it.
+    async with opened(tmp_path, settings) as space:
+        assert await brought(space, back=True) == MoveResult(3, 0, 0, 3)
+        assert bao.paths() == []
 
 
 async def test_what_fails_in_the_middle_is_told_and_what_was_kept_is_kept(

@@ -34,6 +34,8 @@ MAX_PIECES: Final = -(-MAX_RECORD // PIECE)
 RANDOM: Final = 16
 CHECK: Final = "check"
 """In place of a space's id, for trying it out."""
+KEPT_DAYS: Final = 30
+"""How long what was replaced stays, for a daemon whose folder is restored from an older copy."""
 RETRY_S: Final = 30.0
 # A thread gives up by itself; this is for one that does not.
 GRACE_S: Final = 2.0
@@ -166,7 +168,9 @@ class Vault:
         said = self._client.read(path, deadline)
         if said is None:
             raise LostError(
-                "a sealed record is not in the vault any more", hint="it comes back with the vault's own backup"
+                "a sealed record is not in the vault any more",
+                hint="restore the vault from a backup of the time of the daemon's folder: a record that was replaced, as when a device was "
+                f"removed, is in the vault for {KEPT_DAYS} days only; a file that holds the secret has it still",
             )
         text, count = said.get("record"), said.get("pieces")
         if not isinstance(text, str) or not isinstance(count, int) or not 1 <= count <= MAX_PIECES:

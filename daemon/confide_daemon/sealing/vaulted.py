@@ -3,13 +3,15 @@
 A record is acknowledged when the vault has it and its row is on the disk. Before something is kept in the vault, its place is noted
 as a stray one, and stops to be one in the transaction that makes it the place of a record; the place that a record had becomes
 stray in the one that gives it another. So a daemon that is killed at any moment loses no record, and forgets nothing in the vault:
-stray places are emptied in the background, when the space is opened and after every change.
+stray places are emptied in the background, when the space is opened and after every change. One whose record was replaced is kept for
+`KEPT_DAYS` before: an older copy of the database, when it is restored, says that the record is there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -22,7 +24,7 @@ from confide_crypto.sealing.errors import RecordError
 from confide_crypto.sealing.records import Record
 from confide_daemon.errors import VaultError
 from confide_daemon.sealing.records import SealedRecords, parsed, without_vault
-from confide_daemon.sealing.vault import THREADS, LostError, Vault, changed, place_for
+from confide_daemon.sealing.vault import KEPT_DAYS, THREADS, LostError, Vault, changed, place_for
 from confide_daemon.store import SealedEntry, SealedPlace, SealedRow, Store
 from confide_daemon.store.health import record_in
 from confide_daemon.threads import StoreThreads
@@ -35,8 +37,10 @@ Follow = Callable[[int, int], None]
 SLICE: Final = 16
 # What was to be kept and is not a record's place after so long never becomes one: a request of theirs has ended long ago.
 STRAY_AFTER_S: Final = 3600.0
+REPLACED_AFTER_S: Final = KEPT_DAYS * 86_400.0
 SWEEP_EVERY_S: Final = 3600.0
 STRAYS: Final = 256
+ALL: Final = 2**62
 # A record that gets a new place whenever it is looked for is replaced all the time.
 LOOKS: Final = 3
 
@@ -105,7 +109,7 @@ class VaultRecords(SealedRecords):
                 for one, place in zip(batch, kept, strict=True)
                 if place is not None
             ]
-            stored += await self._threads.write(lambda store, rows=rows: _store(store, rows))  # type: ignore[misc]
+            stored += await self._threads.write(lambda store, rows=rows: self._store(store, rows))  # type: ignore[misc]
             self._changed.set()
             if failure is not None:
                 raise failure
@@ -155,8 +159,30 @@ class VaultRecords(SealedRecords):
             if failure is not None:
                 raise failure
         if not is_cancelled():
+            if back:
+                # After it there may be no vault in daemon.toml any more, so nobody would come for what was replaced.
+                await self._threads.write(self._hasten)
             await self._sweep()
         return MoveResult(moved, lost, *await self.places())
+
+    def _store(self, store: Store, rows: Sequence[tuple[SealedRow, SealedPlace]]) -> int:
+        stored = 0
+        with store.writing():
+            for row, place in rows:
+                before = store.sealed(row.id)
+                if store.put_sealed(row, place):
+                    stored += 1
+                    if isinstance(before, SealedPlace):
+                        store.add_strays([(before, row.id)], due_at=self._clock() + REPLACED_AFTER_S)
+        return stored
+
+    def _hasten(self, store: Store) -> None:
+        """What was replaced is due now; what may be about to become a record's place is not, even if the clock was an hour ahead."""
+        now = self._clock()
+        with store.writing():
+            soon = {place for place, _ in store.strays(now=now + 2 * STRAY_AFTER_S, limit=ALL)}
+            later = [stray for stray in store.strays(now=math.inf, limit=ALL) if stray[0] not in soon]
+            store.add_strays(later, due_at=now)
 
     def _move(self, store: Store, moves: Sequence[tuple[SealedEntry, bytes | SealedPlace]]) -> int:
         with store.writing():
@@ -239,11 +265,6 @@ class VaultRecords(SealedRecords):
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_EVERY_S):
                     await self._changed.wait()
-
-
-def _store(store: Store, rows: Sequence[tuple[SealedRow, SealedPlace]]) -> int:
-    with store.writing():
-        return sum(store.put_sealed(row, place) for row, place in rows)
 
 
 def _left(store: Store, entries: Sequence[SealedEntry], found: Sequence[object]) -> int:
