@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confide_crypto.errors import ConfideError, RequestError
 from confide_proxy import catalogue as catalogues
 from confide_proxy.catalogue import META_OPERATION, META_SAID
-from confide_proxy.errors import BlockedError, FolderError, ToolError, UnsealableError
+from confide_proxy.errors import BlockedError, FolderError, StateError, ToolError, UnsealableError
 from confide_proxy.journal import Counts, Journal, is_empty, new_id
 from confide_proxy.projects import Project
 from confide_proxy.tunnel import RELINK_DEADLINE_S
@@ -57,8 +57,12 @@ async def call(
                 # Unchanged files cost one small comparison.
                 try:
                     await client.sync()
-                except (RequestError, FolderError) as error:
+                except TimeoutError:
+                    raise
+                except (RequestError, FolderError, StateError) as error:
                     note([f"the files here could not be compared: {error}"])
+                except OSError as error:  # this machine's state, and the daemon answers all the same
+                    note([f"the files here could not be compared: {error.strerror or type(error).__name__}"])
             return await client.call(tool, arguments, more_meta=meta)
     except (RequestError, ToolError, BlockedError, UnsealableError):
         raise

@@ -151,6 +151,21 @@ def test_a_store_that_cannot_reach_the_disk_says_so(daemon: Daemon, machine: Mac
     assert "newt is in" in machine.run("search", "where is the newt")
 
 
+def test_the_daemon_answers_a_machine_that_cannot_write_its_state(daemon: Daemon, machine: Machine) -> None:
+    """What both ends have agreed on cannot be written down, as on a full disk; searches and stores need none of that."""
+    machine.write("memory/newt.md", "The newt is in the pond.\n")
+    machine.run("join", daemon.invite("nodisk"))
+    machine.run("sync")
+    for ledger in (machine.home / "proxy" / "confirmed").glob("*.jsonl"):
+        ledger.unlink()
+        ledger.symlink_to("nowhere/ledger")
+    for command in (["search", "where is the newt"], ["store", "- and the heron", "--path", "memory/heron.md"]):
+        told = machine.run(*command)
+        assert "note: the files here could not be compared: No such file" in told
+    assert "newt is in" in machine.run("search", "where is the newt")
+    assert "and the heron" in machine.run("read", "memory/heron.md")
+
+
 def test_plausible_mistakes_get_a_hint(machine: Machine) -> None:
     """A mistyped command names the near one; a bad option its usage."""
     assert "search" in machine.run("serach", "x", code=2)
