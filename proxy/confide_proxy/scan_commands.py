@@ -122,9 +122,10 @@ def _allow(here: Here, given: list[str], as_json: bool) -> None:
 
 def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[Sight]:
     from confide_proxy.secrets.detector import scan as find
+    from confide_proxy.secrets.standins import outside
 
     line, behind = text.line, 0
-    for finding in find(text.text):
+    for finding in outside(text.text, find(text.text)):
         if not text.is_one_line:
             line += text.text.count("\n", behind, finding.start)
             behind = finding.start

@@ -65,6 +65,14 @@ def test_what_would_be_sent_is_shown_without_its_values(machine: Machine) -> Non
     assert ("memory/ids.md", 1, "high-entropy", "allow") in places(everything)
 
 
+def test_what_is_sealed_or_redacted_already_is_no_finding(machine: Machine) -> None:
+    """A hook that runs it would refuse every memory in which an agent has ever sealed something."""
+    (machine.project / "memory/deploy.md").write_text(
+        f"token=(sealed:token:{'7c' * 16})\npassword: (redacted:password:{'a1' * 12})\n"
+    )
+    assert scanned(machine, code=0)["findings"] == []
+
+
 def test_no_daemon_is_asked_and_nothing_is_written_to_the_project(machine: Machine) -> None:
     """It is a look, for somebody who has not joined anything yet."""
     before = {path: path.stat().st_mtime_ns for path in machine.project.rglob("*")}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confide_proxy.importing.fields import as_json
 from confide_proxy.importing.record import Record
 from confide_proxy.sealing import arguments
-from confide_proxy.sealing.sealer import STANDIN
 from confide_proxy.secrets import detector
+from confide_proxy.secrets.standins import STANDIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -71,7 +71,8 @@ async def open_secret(link: Asks, keyring: Keyring, named: str) -> Opened:
     except RequestError as error:
         if error.code != "not_found":
             raise
-        raise NoSecretError("there is no such sealed secret", hint="was the placeholder changed, or is it of a space that this machine has left?") from None
+        hint = "was the placeholder changed, or is it of a space that this machine has left?"
+        raise NoSecretError("there is no such sealed secret", hint=hint) from None
     packed = answer.get("record")
     if not isinstance(packed, str):
         raise UnfitAnswerError

@@ -8,7 +8,6 @@ the daemon sends back. The same text always seals to the same text: comparisons 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from confide_crypto.sealing.placeholders import Placeholder
 from confide_crypto.sealing.records import KIND_PATTERN, MAX_VALUE
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.secrets import detector
+from confide_proxy.secrets.standins import STANDIN, outside
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
 _REDACTED: Final = re.compile(rf"\(redacted:({KIND_PATTERN}):([0-9a-f]{{24}})\)")
-STANDIN: Final = re.compile(rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)")
 _STANDIN_LINE: Final = re.compile(rf"^(?:{STANDIN.pattern}[ \t]*)+\r?$", re.MULTILINE)
 _WORD: Final = re.compile(r"\w+")
 _MAY_WAIT: Final = frozenset({"files", "transcripts"})
@@ -119,12 +118,7 @@ class Sealer:
     def _parts(self, text: str, making: _Making) -> Iterator[str]:
         end = 0
         policy = self._policy
-        standing = [found.span() for found in STANDIN.finditer(text)]
-        ends = [stop for _, stop in standing]
-        for found in detector.scan(text, policy.min_confidence):
-            first_behind = bisect_right(ends, found.start)
-            if first_behind < len(standing) and standing[first_behind][0] < found.end:
-                continue  # `password=(sealed:…)` on another machine: sealed already
+        for found in outside(text, detector.scan(text, policy.min_confidence)):
             value = text[found.start : found.end]
             fingerprint = self._fingerprints().of(found.kind, value) if policy.allow else None
             action = policy.action(making.source, found.confidence, fingerprint)
