@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
+from confide_crypto.errors import EXIT_STORAGE
 from confide_proxy.errors import ExportError
 
 MANIFEST = "confide.json"
@@ -20,6 +22,8 @@ FORMAT = 1
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 _MAX_FOLDER = 200
 """Bytes of a folder's name; file systems take 255."""
+_STORAGE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""What the disk itself refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def begin(into: Path) -> list[Part]:
             into.mkdir(mode=0o700)
         is_empty = all(path.name == f".{MANIFEST}.part" for path in into.iterdir())
     except OSError as error:
-        raise ExportError(f"{into} cannot be written: {error.strerror}", hint="name another folder") from None
+        raise _unwritten(into, error, "name another folder") from None
     if is_empty:
         # First of all, so that one that is cut short can be begun again.
         write(into, [])
@@ -136,7 +140,14 @@ def put(place: Path, text: str) -> None:
             os.fsync(file.fileno())
         part.replace(place)
     except OSError as error:
-        raise ExportError(f"{place} cannot be written: {error.strerror}", hint="is the disk full?") from None
+        raise _unwritten(place, error, "is the disk full?") from None
+
+
+def _unwritten(place: Path, error: OSError, hint: str) -> ExportError:
+    problem = ExportError(f"{place} cannot be written: {error.strerror}", hint=hint)
+    if error.errno in _STORAGE:  # rather than the place that was named
+        problem.exit_code = EXIT_STORAGE
+    return problem
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -187,3 +189,19 @@ async def test_a_broken_tree_is_no_folder_of_markdown(into: Path) -> None:
     assert export_manifest.is_tree(into)
     with pytest.raises(ExportError, match="another format"):
         await export_tree.fill(None, unsealed(into), into, is_dry=True, progress=_nobody)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 8), (errno.EROFS, 8), (errno.EACCES, 7)])
+def test_a_full_disk_is_not_the_fault_of_the_folder(
+    into: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    into.mkdir()
+
+    def refuse(_fd: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(ExportError, match=os.strerror(number)) as caught:
+        export_manifest.begin(into)
+    assert caught.value.exit_code == code
+    assert not (into / "confide.json").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tomllib
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from confide_crypto.errors import KeyFileError
 from confide_proxy.config import load
-from confide_proxy.errors import ConfigError
+from confide_proxy.errors import ConfigError, StateError
 from confide_proxy.secrets import fingerprints
 from confide_proxy.secrets.allow_list import add
 from confide_proxy.secrets.policy import Policy
@@ -108,6 +110,27 @@ def test_what_cannot_be_added_to_is_left_alone(tmp_path: Path, text: str) -> Non
     with pytest.raises(ConfigError):
         add(file, FIRST)
     assert file.read_text() == text
+    assert [each.name for each in tmp_path.iterdir()] == ["proxy.toml"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_takes_nothing_is_said_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Where it is read-only, not even the part file can be taken away again."""
+
+    def refuse(*_given: object, **_more: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    file = tmp_path / "proxy.toml"
+    file.write_text("gitignore = false\n")
+    monkeypatch.setattr(os, "fsync" if number == errno.ENOSPC else "open", refuse)
+    if number == errno.EROFS:
+        monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(StateError, match=f"proxy.toml: {os.strerror(number)}") as caught:
+        add(file, FIRST)
+    assert caught.value.exit_code == 8
+    assert file.read_text() == "gitignore = false\n"
     assert [each.name for each in tmp_path.iterdir()] == ["proxy.toml"]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from confide_proxy.errors import ConfigError
+from confide_proxy.errors import ConfigError, StateError
 from confide_proxy.secrets.policy import policy_of
 
 _SECTION: Final = re.compile(r"^[ \t]*\[[ \t]*secrets[ \t]*\][ \t]*(?:#[^\n]*)?(?:\n|\Z)", re.MULTILINE)
@@ -20,7 +21,8 @@ def add(path: Path, fingerprint: str) -> bool:
     """Allow what has this fingerprint. False if it was allowed already.
 
     Raises:
-        ConfigError: the file cannot be read, understood or written; it is left as it was.
+        ConfigError: the file cannot be read or understood.
+        StateError: it cannot be written; it is left as it was.
     """
     try:
         text = path.read_bytes().decode("utf-8") if path.exists() else ""
@@ -78,5 +80,6 @@ def _replace(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         part.replace(target)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise ConfigError(path, f"cannot be written: {error.strerror}") from error
+        with suppress(OSError):  # a read-only disk refuses this as well
+            part.unlink()
+        raise StateError(path, error) from error
