@@ -107,6 +107,11 @@ class Files:
             raise RequestError("invalid", str(error), error.hint) from None
         except (KeyError, TypeError, ValueError):
             raise RequestError("invalid", f"the request is not of the form that {op} takes") from None
+        except TimeoutError:
+            raise
+        except OSError as error:  # of the state beside the files, which is no business of the daemon's
+            problem = f"that machine cannot use its own files: {error.strerror or type(error).__name__}"
+            raise RequestError("unavailable", problem, "is its disk full, or read-only?") from None
         raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
 
     async def on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:

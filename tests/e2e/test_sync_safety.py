@@ -164,3 +164,21 @@ def test_a_daemon_that_has_lost_texts_gets_them_again(tmp_path: Path) -> None:
         assert "memory/a.md" in ann.run("search", "heron fishes")
         assert (ann.project / "memory/a.md").read_text() == edited
         assert (ann.project / "memory/b.md").read_text() == "The ibis waits.\n"
+
+
+def test_a_machine_whose_own_files_cannot_be_used_says_so(tmp_path: Path) -> None:
+    """As on a disk that is full or read-only: the agent is told why nothing was compared, and the daemon no path."""
+    machine = Machine(tmp_path, "ann")
+    with running_daemon(tmp_path) as daemon:
+        machine.run("join", daemon.invite("ann"))
+        with Wire(machine) as wire:
+            wire.open()
+            wire.tool("memory_sync", {})
+            confirmed = machine.home / "proxy" / "confirmed"
+            shutil.rmtree(confirmed)
+            confirmed.write_text("in the way")
+            machine.write("memory/a.md", "The heron fishes at dawn.\n")
+            said = str(wire.tool("memory_sync", {"force": True}))
+            assert "cannot use its own files" in said
+            assert "is its disk full" in said
+            assert str(tmp_path) not in said
