@@ -264,10 +264,12 @@ class Folder:
 
         Raises:
             ChangedMeanwhileError: the file is no longer as it was read.
-            FolderError: not a memory path, a symlink on the way, not writable.
+            FolderError: not a memory path, a symlink on the way, not writable, or it holds what is nowhere else.
         """
         if not self.is_memory(path):
             raise FolderError(path, self.why_not(path))
+        if self.sealer is not None:
+            self.sealer.check_removable(path, over.values)
         try:
             with self._parent(path) as (parent, name):
                 check_unchanged(name, parent, path, over)

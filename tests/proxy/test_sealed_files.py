@@ -235,6 +235,25 @@ async def test_a_credential_that_is_in_one_file_alone_outlives_an_edit_of_anothe
         assert ann.read(FILE) == bob.read(FILE) == "# Deploy\n\nThen wait.\n\nThen go.\n"
 
 
+async def test_a_credential_that_is_in_one_file_alone_outlives_a_deletion_by_another_machine(
+    daemon: Serving, tmp_path: Path
+) -> None:
+    """What could come back of it for 90 days has only the stand-in."""
+    ann, bob = SealedMachine(tmp_path, daemon, "ann"), SealedMachine(tmp_path, daemon, "bob")
+    await ann.visit()
+    bob.write(FILE, TEXT)
+    async with AsyncExitStack() as stack:
+        laptop, desk = await both(stack, (ann, bob))
+        await settled(desk, laptop)
+        (ann.root / FILE).unlink()
+        await laptop.sync()
+        for _ in range(2):
+            report = await desk.sync()
+            assert [item["path"] for item in report.skipped] == [FILE]
+            assert "delete it here too" in report.skipped[0]["reason"]
+            assert bob.read(FILE) == TEXT
+
+
 async def test_keys_that_come_during_a_session_seal_what_it_has_sent(daemon: Serving, tmp_path: Path) -> None:
     ann, bob = SealedMachine(tmp_path, daemon, "ann"), SealedMachine(tmp_path, daemon, "bob")
     await ann.visit()

@@ -151,6 +151,12 @@ class FileSealer:
             raise FolderError(path, problem)
         return restored
 
+    def check_removable(self, path: str, values: Mapping[str, str]) -> None:
+        """Raise FolderError where a file has a value that is nowhere else, so that no other machine's wish deletes it."""
+        if any(standin.startswith(_REDACTED) for standin in values):
+            problem = "stays: another machine has deleted it, and it holds a credential that is here alone; delete it here too"
+            raise FolderError(path, problem)
+
     def is_to_be_sent(self, path: str, text: str, restored: str) -> bool:
         """Whether a file that was written in a text's place is to be sent as it seals now, though the daemon has that text.
 
