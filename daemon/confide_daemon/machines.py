@@ -192,9 +192,7 @@ def revoke(name: Name, config_file: Config = None, data: Data = None, as_json: J
         return
     typer.echo(f"revoked: {gone.alias}  {words}")
     if is_device:
-        say(
-            f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {gone.alias}"
-        )
+        say(f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {words}")
 
 
 def confirm(caller: Caller) -> None:
