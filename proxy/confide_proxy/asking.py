@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import suppress
 
 from confide_proxy.options import err
-
-_LOOK_S = 1.0
-"""A Ctrl-C that comes in the instant before the event loop falls asleep wakes it no more: it is seen at the next look."""
 
 
 async def confirmed(question: str) -> bool:
@@ -38,10 +34,7 @@ async def _line() -> str:
         return sys.stdin.readline()  # a file, which never makes anybody wait
     try:
         # A terminal hands out whole lines.
-        while not is_typed.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
-                    await is_typed.wait()
+        await is_typed.wait()
     finally:
         loop.remove_reader(sys.stdin)
     return sys.stdin.readline()

@@ -53,6 +53,9 @@ class Terminal:
 def terminal(machine: Machine, *arguments: str) -> Iterator[Terminal]:
     pid, fd = pty.fork()
     if pid == 0:
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # a suite that runs in the background has it ignored, and so would its children
         os.chdir(machine.project)
         os.execve(CONFIDE, [CONFIDE, *arguments], machine.env)
     try:
