@@ -17,6 +17,11 @@ from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
 
 _FORM: Final = re.compile(rf"\(sealed:({KIND_PATTERN}):([0-9a-f]{{{2 * SECRET_ID_LENGTH}}})\)")
 
+STANDIN: Final = re.compile(
+    rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{{2 * SECRET_ID_LENGTH}}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)"
+)
+"""A placeholder, or what stands where a machine has redacted something, which nobody can open."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
-from confide_crypto.sealing.records import KIND_PATTERN
-
-_STANDIN: Final = rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)"
-_FOUND: Final = re.compile(_STANDIN)
+from confide_crypto.sealing.placeholders import STANDIN
 
 
 def only(text: str) -> bool:
     """Whether a text consists of them and blanks alone."""
-    return not _FOUND.sub("", text).strip()
+    return not STANDIN.sub("", text).strip()
 
 
 def in_order(text: str) -> tuple[str, ...]:
     """Those in a text."""
-    return tuple(_FOUND.findall(text))
+    return tuple(STANDIN.findall(text))
 
 
 def warnings(text: str) -> list[str]:
@@ -41,7 +35,7 @@ def _values(count: int) -> str:
 
 def is_sealed_from(after: str, before: str) -> bool:
     """Whether `after` is `before` with stand-ins in the places of some of its parts, and is the same in all others."""
-    first, *others = _FOUND.split(after)
+    first, *others = STANDIN.split(after)
     if not others:
         return after == before
     *between, last = others

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from confide_crypto.sealing.placeholders import STANDIN
 from confide_proxy.importing.fields import as_json
 from confide_proxy.importing.record import Record
 from confide_proxy.sealing import arguments
 from confide_proxy.secrets import detector
-from confide_proxy.secrets.standins import STANDIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confide_crypto.sealing import placeholders, sensitivity
-from confide_crypto.sealing.placeholders import Placeholder
+from confide_crypto.sealing.placeholders import STANDIN, Placeholder
 from confide_crypto.sealing.records import KIND_PATTERN, MAX_VALUE
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.secrets import detector
-from confide_proxy.secrets.standins import STANDIN, outside
+from confide_proxy.secrets.standins import outside
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys

@@ -1,18 +1,15 @@
-"""What stands in a text in the place of a credential: `(sealed:…)` and `(redacted:…)` (PROTOCOL.md 10.4). No rule shall find one."""
+"""Findings beside what stands in the place of a credential, `(sealed:…)` or `(redacted:…)`: no rule shall find one (PROTOCOL.md 10.4)."""
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from confide_crypto.sealing.records import KIND_PATTERN
+from confide_crypto.sealing.placeholders import STANDIN
 
 if TYPE_CHECKING:
     from confide_proxy.secrets.finding import Finding
-
-STANDIN: Final = re.compile(rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{32}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)")
 
 
 def outside(text: str, findings: Iterable[Finding]) -> Iterator[Finding]:

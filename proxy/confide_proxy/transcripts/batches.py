@@ -125,7 +125,7 @@ def _sealed(text: str, sealer: Sealer, batch: Batch) -> str | None:
 def _shortened(text: str) -> str:
     if len(text) <= MAX_TEXT_CHARS:
         return text
-    from confide_proxy.secrets.standins import STANDIN
+    from confide_crypto.sealing.placeholders import STANDIN
 
     end = MAX_TEXT_CHARS
     # A part of a stand-in stands for nothing, and no search finds it.
