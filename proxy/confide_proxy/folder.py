@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _PART = "confide-part"
 _SAVING_S = 0.1
+"""How long a file may be in the middle of being saved; one that is longer is read as it is, and again at the next event."""
 _LOOK_S = 0.01
 MAX_FILES = 50_000
 """More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""

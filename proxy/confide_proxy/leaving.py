@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import ConfideError
 from confide_proxy import identity as identities
 from confide_proxy import joined
-from confide_proxy.journal import Journal
+from confide_proxy.journal import is_empty
 from confide_proxy.ondemand import read_address
 from confide_proxy.sealing.cached_roster import RosterCache
 
@@ -29,5 +29,4 @@ def left_behind(paths: Paths) -> str | None:
     is_alone = len(seen.roster.devices) == 1
     others = "no other device does, so it would open nowhere" if is_alone else "its other devices do"
     said = f"this machine is a device of the space {seen.roster.words}: in another it opens nothing that is sealed there ({others})"
-    waiting = Journal(paths.journal).counts().queued
-    return f"{said}; {waiting} calls that wait for its daemon go to the new one" if waiting else said
+    return said if is_empty(paths.journal) else f"{said}; calls that wait for its daemon go to the new one"

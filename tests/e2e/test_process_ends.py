@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 import pytest
@@ -120,15 +121,27 @@ def test_while_the_disk_is_slow(tmp_path: Path) -> None:
             ends_soon(wire)
 
 
+@contextmanager
+def unread(machine: Machine, stdin: int | BinaryIO) -> Iterator[subprocess.Popen[bytes]]:
+    """A server whose client reads nothing of what it says."""
+    process = subprocess.Popen(
+        [CONFIDE, "mcp"], cwd=machine.project, env=machine.env, stdin=stdin, stdout=subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(5)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
 def test_while_the_client_does_not_read(tmp_path: Path) -> None:
     """More answers than the pipe holds."""
     machine = Machine(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon:
         machine.run("join", daemon.invite("ann"))
-        process = subprocess.Popen(
-            [CONFIDE, "mcp"], cwd=machine.project, env=machine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        try:
+        with unread(machine, subprocess.PIPE) as process:
             assert process.stdin is not None
             for number in range(2000):
                 process.stdin.write(b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}\n' % number)
@@ -136,11 +149,6 @@ def test_while_the_client_does_not_read(tmp_path: Path) -> None:
                     time.sleep(0.5)
             process.stdin.close()
             assert process.wait(GONE_S) == 0
-        finally:
-            process.kill()
-            process.wait(5)
-            assert process.stdout is not None
-            process.stdout.close()
 
 
 def test_before_the_client_reads_anything(tmp_path: Path) -> None:
@@ -148,17 +156,8 @@ def test_before_the_client_reads_anything(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "ann")
     asked = tmp_path / "asked"
     asked.write_bytes(b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}\n' % number for number in range(100)))
-    with asked.open("rb") as lines:
-        process = subprocess.Popen(
-            [CONFIDE, "mcp"], cwd=machine.project, env=machine.env, stdin=lines, stdout=subprocess.PIPE
-        )
-        try:
-            assert process.wait(GONE_S) == 0
-        finally:
-            process.kill()
-            process.wait(5)
-            assert process.stdout is not None
-            process.stdout.close()
+    with asked.open("rb") as lines, unread(machine, lines) as process:
+        assert process.wait(GONE_S) == 0
 
 
 def test_when_the_client_is_killed(tmp_path: Path) -> None:
