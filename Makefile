@@ -4,20 +4,33 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test style types bench eval fuzz chaos catalogue clean
+.PHONY: demo test test-quick style types bytecode bench eval fuzz chaos catalogue clean
 
 demo: $(STAMP)
 	./demo/run
 
 # Every branch of the channel is covered by its own tests, or this fails. The others are four at a time, since most of them wait for programs.
-# The long forms of fuzzing and of tampering are `make fuzz`, those of cuts and kills `make chaos`.
-test: $(STAMP) style types
+# The long forms of fuzzing and of tampering are `make fuzz`, those of cuts and kills `make chaos`. The types take one processor, so that
+# another one compiles the tests meanwhile: every process of pytest would otherwise do it for itself.
+test: $(STAMP)
+	$(MAKE) --jobs=2 --output-sync=target style types bytecode
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term tests/crypto
 	$(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/crypto
 
+# The inner loop, within a minute: all that starts no program, and neither draws nor waits for long (tests/conftest.py).
+test-quick: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --quick
+
+# A program that is started a hundred times is compiled once, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+bytecode: $(STAMP)
+	@$(BIN)/python -m pytest --collect-only -qq > /dev/null || true
+
+# The last line holds the floors of the house (ARCHITECTURE.md).
 style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -29,19 +42,19 @@ bench: $(STAMP)
 eval: $(STAMP)
 	$(BIN)/python -m bench.evaluation
 
-# Half an hour: all bit flips, then ten million executions of every parser that a stranger reaches.
+# Half an hour: all bit flips, a thousand sessions with somebody on the wire, then ten million executions of every parser that a stranger reaches.
 fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fuzz]'
-	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest tests/crypto/test_tampering.py
+	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py
 	$(BIN)/python -m fuzz
 
 # An hour: every fault point of a write, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and a thousand schedules
 # of edits, stores, cuts, kills and jumping clocks on two and three machines.
 CHAOS_SEED ?= 0
 chaos: $(STAMP)
-	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/test_write_faults.py tests/e2e/test_key_kills.py
-	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/test_generation_kills.py tests/daemon/test_store_crash.py
-	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/test_rekeying.py
+	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/sync/test_write_faults.py tests/e2e/link/test_key_kills.py
+	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/retrieval/test_generation_kills.py tests/daemon/store/test_store_crash.py
+	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
 	CONFIDE_CHAOS=1000 CONFIDE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -n 2 tests/chaos
 
 $(STAMP): pyproject.toml constraints.txt
@@ -53,7 +66,7 @@ $(STAMP): pyproject.toml constraints.txt
 # What the proxy answers before it has reached any daemon; a test keeps it equal to what the daemon says.
 catalogue: $(STAMP)
 	$(BIN)/python -m confide_daemon catalogue > $(VENV)/catalogue.json
-	mv $(VENV)/catalogue.json proxy/confide_proxy/catalogue.json
+	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue.json
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

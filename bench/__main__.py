@@ -9,6 +9,7 @@ import sys
 BENCHES = (
     "start",
     "ends",
+    "modules_entered",
     "echo",
     "bulk",
     "growth",

@@ -30,9 +30,9 @@ import apsw
 from bench.hybrid import KEY, filled
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.local import load_minilm
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.onnx import load_minilm
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store import connection as connections
 
 MOST_SEARCH, MOST_INDEXING = 1.2, 1.3
@@ -59,7 +59,7 @@ def file_of(folder: Path, which: str) -> Path:
 async def search(space: Space, question: str) -> float:
     """Milliseconds without the embedding."""
     started = time.perf_counter()
-    result = await space.search(SearchQuery(question))
+    result = await space.searcher.search(SearchQuery(question))
     return (time.perf_counter() - started) * 1e3 - result.timings.get("embed", 0.0)
 
 
@@ -84,14 +84,14 @@ async def searches(folder: Path, pieces: int, asked: list[str], rounds: int, emb
         for which in BOTH if turn % 2 else reversed(BOTH):
             started = time.perf_counter()
             space = await opened(file_of(folder, which), embedder)
-            await space.search(SearchQuery(question))
+            await space.searcher.search(SearchQuery(question))
             first[which].append((time.perf_counter() - started) * 1e3)
             await space.close()
     return {"search": times, "first": first, "bytes": size}
 
 
 async def opened(path: Path, embedder: Any) -> Space:
-    handle = EmbedderHandle.ready(embedder)
+    handle = Model.ready(embedder)
     return await Space.open(path, KEY, space_id="bench", settings=IndexSettings(), embedder=handle)
 
 
@@ -106,7 +106,7 @@ async def indexing(folder: Path, count: int, rounds: int, embedder: Any) -> dict
             space = await opened(file_of(place, which), embedder)
             started = time.perf_counter()
             for name, text in documents:
-                await space.put("bench", name, text, base=0, author="bench")
+                await space.documents.put("bench", name, text, base=0, author="bench")
             if not await space.wait_indexed(timeout_s=DEADLINE_S):
                 raise SystemExit("bench: the pieces have no vectors")
             times[which].append(time.perf_counter() - started)

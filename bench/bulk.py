@@ -17,15 +17,15 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from tests.support.channels import Door, no_message, no_request
+from tests.support.crypto.channels import Door, no_message, no_request
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection
 
 from bench.other_process import CLIENT, DAEMON, serving
-from confide_crypto.body import Body
-from confide_crypto.channel import BUCKETS
-from confide_crypto.connection import accept, connect, websocket_options
-from confide_crypto.noise import TAG_LENGTH
+from confide_crypto.channel.body import Body
+from confide_crypto.channel.protocol import BUCKETS
+from confide_crypto.handshake.noise import TAG_LENGTH
+from confide_crypto.transport.open import accept, connect, websocket_options
 
 FRAME = BUCKETS[-1] + TAG_LENGTH
 PART = 256 * 1024

@@ -17,12 +17,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from tests.support.channels import Door, no_request
+from tests.support.crypto.channels import Door, no_request
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection
 
 from bench.other_process import CLIENT, DAEMON, serving
-from confide_crypto.connection import Connection, accept, connect, websocket_options
+from confide_crypto.transport.open import Connection, accept, connect, websocket_options
 
 MESSAGE = bytes(2048)
 MAX_RATIO = 1.5

@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.programs import Machine, running_daemon
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.wire import Wire
 
 ROUNDS = 20
 

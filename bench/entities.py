@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.notes_listing import KEY, NOW, notes_of
 from confide_daemon.notes import entities
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.store import Store
 
 BUDGET_MS = 20.0
 ROUNDS = 40
@@ -53,7 +53,7 @@ def names(count: int, rng: random.Random) -> list[str]:
     return list(found)
 
 
-def fill(store: SqliteStore, notes: int, called: Sequence[str]) -> None:
+def fill(store: Store, notes: int, called: Sequence[str]) -> None:
     rng = random.Random(6)
     made = notes_of(notes, rng)
     for start in range(0, notes, 2000):
@@ -61,8 +61,8 @@ def fill(store: SqliteStore, notes: int, called: Sequence[str]) -> None:
             for number in range(start, min(start + 2000, notes)):
                 _, note = next(made)
                 entity = called[number] if number < len(called) else rng.choice(called)
-                row = store.save("proj", f"memory/notes/{number}.md", note.body, author="bench", now=NOW)
-                store.replace_note(row, replace(note, entity=entity, task_id=None), now=NOW)
+                row = store.documents.save("proj", f"memory/notes/{number}.md", note.body, author="bench", now=NOW)
+                store.notes.replace(row, replace(note, entity=entity, task_id=None), now=NOW)
 
 
 def times(work: Callable[[], object], before: Callable[[], None]) -> dict[str, float]:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     called = names(options.entities, rng)
     here = frozenset({"proj", "global"})
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
-        store = SqliteStore.open(Path(folder) / "space.db", KEY, writer=True, now=NOW)
+        store = Store.open(Path(folder) / "space.db", KEY, writer=True, now=NOW)
         fill(store, options.notes, called)
 
         def search() -> None:
@@ -93,13 +93,13 @@ def main(arguments: Sequence[str] = ()) -> int:
 
         def counts() -> None:
             with store.reading():
-                store.note_counts(here)
+                store.entities.note_counts(here)
 
         search()
         told = {
             "entity_search warm": times(search, lambda: None),
-            "entity_search cold": times(search, store._remembered.forget),
-            "project_summary counts": times(counts, store._remembered.forget),
+            "entity_search cold": times(search, store.remembered.forget),
+            "project_summary counts": times(counts, store.remembered.forget),
         }
         store.close()
     is_met = told["entity_search cold"]["p95_ms"] <= BUDGET_MS

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import psutil
-from tests.support.channels import Door, no_request
+from tests.support.crypto.channels import Door, no_request
 from websockets.asyncio.server import ServerConnection
 
 from bench.other_process import CLIENT, DAEMON, serving
-from confide_crypto.body import Body
-from confide_crypto.connection import Connection, accept, connect
+from confide_crypto.channel.body import Body
+from confide_crypto.transport.open import Connection, accept, connect
 
 MAX_GROWTH_MIB = 2.0
 BATCH = 64

@@ -17,15 +17,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.programs import Daemon, running_daemon
+from tests.support.programs.processes import Daemon, running_daemon
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection
 
 from bench.other_process import serving
-from confide_crypto.connection import connect, websocket_options
 from confide_crypto.errors import HandshakeError
-from confide_crypto.handshake import ClientHandshake, DaemonHandshake
-from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
+from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake
+from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
+from confide_crypto.transport.open import connect, websocket_options
 
 ROUNDS = 7
 TIMES = 60

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.support.programs import Daemon, running_daemon
-from tests.support.serving import Machine
-from tests.support.strangers import Stranger, frame, http_request
+from tests.support.daemon.loopback import Machine
+from tests.support.network.strangers import Stranger, frame, http_request
+from tests.support.programs.processes import Daemon, running_daemon
 
-from confide_crypto.connection import connect
-from confide_crypto.handshake import ClientHandshake
-from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
+from confide_crypto.handshake.handshake import ClientHandshake
+from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
+from confide_crypto.transport.open import connect
 
 ROUNDS = 3
 MEASURE_S = 5.0

@@ -26,9 +26,9 @@ import apsw
 
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.searching.words import STOP_WORDS
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.embedding import Model
+from confide_daemon.retrieval.search.terms import STOP_WORDS
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store.connection import connect
 from confide_daemon.tools import search as tool
 
@@ -43,12 +43,10 @@ KEY = bytes(range(32))
 
 async def filled(path: Path, pieces: int, embedder: Any) -> tuple[Space, int]:
     """A space of at least so many pieces, with their vectors in memory."""
-    space = await Space.open(
-        path, KEY, space_id="bench", settings=IndexSettings(), embedder=EmbedderHandle.ready(embedder)
-    )
+    space = await Space.open(path, KEY, space_id="bench", settings=IndexSettings(), embedder=Model.ready(embedder))
     count = 0
     for number, (name, text) in enumerate(texts(), 1):
-        await space.put("bench", name, text, base=0, author="bench")
+        await space.documents.put("bench", name, text, base=0, author="bench")
         if number % LOOK_EVERY == 0 and (count := (await space.status(None)).chunks) >= pieces:
             break
     if not await space.wait_indexed(timeout_s=INDEX_DEADLINE_S):
@@ -82,7 +80,7 @@ async def measure(pieces: int, count: int, embedder: Any) -> dict[str, Any]:
                 ("filtered", SearchQuery(text, path="memory/shuffled-1/1*")),
             ):
                 started = time.perf_counter()
-                result = await space.search(query)
+                result = await space.searcher.search(query)
                 tool._text(result), tool._structured(result)
                 took = (time.perf_counter() - started) * 1e3 - result.timings.get("embed", 0.0)
                 if number >= WARM_UP:

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.quality import embedder
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.embedding import Model
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 
 SEED = 11
 QUESTIONS = 200
@@ -147,7 +147,7 @@ def questions(chance: random.Random, asked: list[Asked]) -> list[Asked]:
     ]
 
 
-async def measure(handle: EmbedderHandle) -> dict[str, list[tuple[Asked, bool]]]:
+async def measure(handle: Model) -> dict[str, list[tuple[Asked, bool]]]:
     """For each kind the questions, and whether their first hit was right."""
     chance = random.Random(SEED)
     files, asked = corpus(chance)
@@ -157,11 +157,11 @@ async def measure(handle: EmbedderHandle) -> dict[str, list[tuple[Asked, bool]]]
         space = await Space.open(path, os.urandom(32), space_id="bench", settings=settings, embedder=handle)
         try:
             for name, text in files.items():
-                await space.put("bench", name, text, base=0, author="bench")
+                await space.documents.put("bench", name, text, base=0, author="bench")
             if handle.state == "ready":
                 await space.wait_indexed(timeout_s=3600)
             for one in questions(chance, asked):
-                result = await space.search(SearchQuery(one.text))
+                result = await space.searcher.search(SearchQuery(one.text))
                 first = result.hits[0] if result.hits else None
                 is_right = (
                     first is not None and first.path == one.path and first.start_line <= one.line <= first.end_line

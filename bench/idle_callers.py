@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.support.channels import no_message
-from tests.support.programs import Daemon, running_daemon, wait_until
-from tests.support.serving import Machine
+from tests.support.crypto.channels import no_message
+from tests.support.daemon.loopback import Machine
+from tests.support.programs.processes import Daemon, running_daemon, wait_until
 
-from confide_crypto.connection import connect
 from confide_crypto.errors import ConfideError
-from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
-from confide_daemon.grants import Grants
-from confide_daemon.paths import DataFolder
-from confide_daemon.state import open_state
+from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
+from confide_crypto.transport.open import connect
+from confide_daemon.access.bootstrap import open_state
+from confide_daemon.access.grants import Grants
+from confide_daemon.datadir.paths import DataFolder
 
 CALLERS = 1000
 PROCESSES = 4

@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.programs import Machine, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.wire import Wire
 
 MAX_SHARE = 0.001
 SETTLE_S = 5.0

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.texts import documentation
-from confide_daemon.chunks import ChunkSettings, cut
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.space import IndexSettings, Space
+from confide_daemon.config import ChunkSettings
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.retrieval.chunking.chunker import cut
+from confide_daemon.spaces.space import IndexSettings, Space
 from confide_daemon.store.connection import connect
 
 MOST_MB = 20.0
@@ -67,7 +68,7 @@ def logs(days: int, chunks: int, settings: ChunkSettings) -> list[tuple[str, lis
 async def size(written: list[tuple[str, list[str]]], settings: ChunkSettings) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="confide-size-") as folder:
         path = Path(folder) / "space.db"
-        embedder = EmbedderHandle.ready(HashedEmbedder(DIMENSIONS))
+        embedder = Model.ready(HashedEmbedder(DIMENSIONS))
         space = await Space.open(
             path, KEY, space_id="bench", settings=IndexSettings(chunks=settings), embedder=embedder
         )
@@ -75,7 +76,7 @@ async def size(written: list[tuple[str, list[str]]], settings: ChunkSettings) ->
             text, base = "", 0
             for entry in entries:
                 text += entry
-                base = (await space.put("bench", name, text, base=base, author="bench")).revision
+                base = (await space.documents.put("bench", name, text, base=base, author="bench")).revision
             await space.wait_indexed(timeout_s=INDEX_DEADLINE_S)
         chunks = (await space.status(None)).chunks
         await space.close()

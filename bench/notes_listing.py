@@ -22,11 +22,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from confide_daemon.notes import note as notes
-from confide_daemon.notes.note import Note
-from confide_daemon.store import NoteFilter
-from confide_daemon.store.note_listing import SORTS
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.rows import NoteFilter
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.note_listing import SORTS
+from confide_memory import note as notes
+from confide_memory.note import Note
 
 KEY = bytes(range(32))
 DAY_S = 86_400.0
@@ -88,7 +88,7 @@ def skewed(values: Sequence[str], rng: random.Random) -> str:
     return values[min(int(rng.paretovariate(0.8)) - 1, len(values) - 1)]
 
 
-def fill(store: SqliteStore, count: int) -> None:
+def fill(store: Store, count: int) -> None:
     rng = random.Random(6)
     made = notes_of(count, rng)
     for start in range(0, count, 2000):
@@ -96,17 +96,17 @@ def fill(store: SqliteStore, count: int) -> None:
             for number in range(start, min(start + 2000, count)):
                 project, note = next(made)
                 folder = f"tasks/{note.task_id}" if note.task_id else "notes"
-                row = store.save(project, f"memory/{folder}/{number}.md", note.body, author="bench", now=NOW)
-                store.replace_note(row, note, now=NOW)
+                row = store.documents.save(project, f"memory/{folder}/{number}.md", note.body, author="bench", now=NOW)
+                store.notes.replace(row, note, now=NOW)
                 # Neither keywords nor vectors: no listing reads them.
-                store._rows(
+                store.rows(
                     """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
                        VALUES (?, 0, 1, 2, ?, 10, ?, ?, ?)""",
                     (row.id, note.title, notes.digest_of(note.body), note.body, NOW),
                 )
                 if rng.random() < 0.2:
                     uses = int(rng.paretovariate(0.8))
-                    store._rows(
+                    store.rows(
                         "INSERT INTO document_use (document, uses, used_at) VALUES (?, ?, ?)", (row.id, uses, NOW)
                     )
 
@@ -143,16 +143,14 @@ def asked() -> Iterator[tuple[str, NoteFilter]]:
                 yield "+".join(names), replace(NoteFilter(), **changes)
 
 
-def measure(
-    store: SqliteStore, before: Callable[[], None]
-) -> tuple[list[float], list[tuple[float, str, str, NoteFilter]]]:
+def measure(store: Store, before: Callable[[], None]) -> tuple[list[float], list[tuple[float, str, str, NoteFilter]]]:
     times: list[tuple[float, str, str, NoteFilter]] = []
     for name, wanted in asked():
         for sort in SORTS:
             before()
             started = time.thread_time()
             with store.reading():
-                store.note_list(wanted, sort=sort, limit=20, offset=0)
+                store.note_listing.page(wanted, sort=sort, limit=20, offset=0)
             times.append(((time.thread_time() - started) * 1000, name, sort, wanted))
     return [one[0] for one in times], sorted(times, key=lambda one: -one[0])
 
@@ -168,21 +166,21 @@ def main(arguments: Sequence[str] = ()) -> int:
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
         path = (options.keep or Path(folder)) / "space.db"
         is_new = not path.exists()
-        writer = SqliteStore.open(path, KEY, writer=True, now=NOW)
+        writer = Store.open(path, KEY, writer=True, now=NOW)
         if is_new:
             started = time.perf_counter()
             fill(writer, options.notes)
             print(f"{options.notes:,} notes made in {time.perf_counter() - started:.0f} s")
-        reader = SqliteStore.open(path, KEY, writer=False, now=NOW)
+        reader = Store.open(path, KEY, writer=False, now=NOW)
 
         def touch() -> None:
             with writer.writing():
-                writer._rows(
+                writer.rows(
                     "UPDATE document_use SET uses = uses + 1 WHERE document = (SELECT min(document) FROM document_use)"
                 )
 
-        reader.note_list(NoteFilter(), sort="updated", limit=20, offset=0)
-        warm, worst = measure(reader, reader._remembered.forget)
+        reader.note_listing.page(NoteFilter(), sort="updated", limit=20, offset=0)
+        warm, worst = measure(reader, reader.remembered.forget)
         cold, worst_cold = measure(reader, touch)
         reader.close()
         writer.close()

@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from confide_daemon.chunks import ChunkSettings
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.embed.local import load_minilm
-from confide_daemon.searching.ranking import ORIGINAL, Weights
-from confide_daemon.space import Hit, IndexSettings, SearchQuery, Space
+from confide_daemon.config import ChunkSettings
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.onnx import load_minilm
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
+from confide_daemon.spaces.space import Hit, IndexSettings, SearchQuery, Space
 
 EVAL = Path(os.environ.get("CONFIDE_EVAL", "/work/shared/eval"))
 
@@ -91,7 +91,7 @@ class RememberingEmbedder:
 class SpaceSystem:
     """A space as the harness drives it: `index` and `search`."""
 
-    def __init__(self, module: ModuleType, handle: EmbedderHandle, settings: IndexSettings) -> None:
+    def __init__(self, module: ModuleType, handle: Model, settings: IndexSettings) -> None:
         self._module, self._handle, self._settings = module, handle, settings
         self._folder = tempfile.TemporaryDirectory(prefix="confide-quality-")
         self._loop = asyncio.new_event_loop()
@@ -109,12 +109,14 @@ class SpaceSystem:
         path, key = Path(self._folder.name) / "space.db", os.urandom(32)
         self._space = await Space.open(path, key, space_id="bench", settings=self._settings, embedder=self._handle)
         for name, text in files:
-            await self._space.put("bench", name, text, base=0, author="bench")
+            await self._space.documents.put("bench", name, text, base=0, author="bench")
         if self._handle.state == "ready":
             assert await self._space.wait_indexed(timeout_s=3600)
 
     def search(self, text: str, k: int) -> list[Any]:
-        result = self._loop.run_until_complete(self._space.search(SearchQuery(text, max_results=k, min_score=0.0)))
+        result = self._loop.run_until_complete(
+            self._space.searcher.search(SearchQuery(text, max_results=k, min_score=0.0))
+        )
         return [self._hit(hit) for hit in result.hits]
 
     def _hit(self, hit: Hit) -> Any:
@@ -181,11 +183,11 @@ class Thresholds:
         }
 
 
-def embedder(model: str) -> EmbedderHandle:
+def embedder(model: str) -> Model:
     """The model of that name, its vectors remembered."""
     if model == "none":
-        return EmbedderHandle.none()
-    return EmbedderHandle.ready(RememberingEmbedder(HashedEmbedder() if model == "hashed" else load_minilm()))
+        return Model.none()
+    return Model.ready(RememberingEmbedder(HashedEmbedder() if model == "hashed" else load_minilm()))
 
 
 def main() -> None:

@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.pair import joined
-from tests.support.programs import Machine, running_daemon
-from tests.support.relay import RecordingRelay
-from tests.support.watching import Watching, watching
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.watch import Watching, watching
 
 MAX_S = 2.0
 MAX_BYTES = 1_000_000

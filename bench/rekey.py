@@ -24,7 +24,7 @@ from typing import Any
 from bench.hybrid import filled, percentile
 from bench.spaces import PerturbedEmbedder
 from bench.texts import documentation, questions
-from confide_daemon.space import SearchQuery, Space
+from confide_daemon.spaces.space import SearchQuery, Space
 from confide_daemon.store.connection import KEY_BYTES
 
 WARM_UP = 20
@@ -36,7 +36,7 @@ async def ask(space: Space, asked: Iterator[str], until: Callable[[int], bool]) 
     times: list[float] = []
     while not until(len(times)):
         started = time.perf_counter()
-        await space.search(SearchQuery(next(asked)))
+        await space.searcher.search(SearchQuery(next(asked)))
         times.append((time.perf_counter() - started) * 1e3)
     return times
 

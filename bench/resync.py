@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.support.pair import joined
-from tests.support.programs import Machine, running_daemon
-from tests.support.wire import Wire
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.wire import Wire
 
 from bench.texts import documentation, questions
-from confide_daemon.paths import DataFolder
-from confide_daemon.state import open_state
+from confide_daemon.access.bootstrap import open_state
+from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.connection import connect
 
 MAX_S, MAX_EMBEDDED = 1.0, 3

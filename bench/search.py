@@ -7,8 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.programs import Machine
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine
+from tests.support.programs.wire import Wire
 
 from bench.texts import documentation, questions
 

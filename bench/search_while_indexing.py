@@ -26,8 +26,8 @@ from typing import Any
 from bench.hybrid import filled, percentile
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
-from confide_daemon.embed.protocol import Limits, Vectors
-from confide_daemon.space import SearchQuery, Space
+from confide_daemon.embedding.embedder import Limits, Vectors
+from confide_daemon.spaces.space import SearchQuery, Space
 
 MOST_RATIO = 2.0
 WARM_UP = 20
@@ -57,7 +57,7 @@ async def ask(space: Space, asked: Iterator[str], until: Callable[[int], bool]) 
     while not until(len(whole)):
         await asyncio.sleep(PAUSE_S)
         started = time.perf_counter()
-        result = await space.search(SearchQuery(next(asked)))
+        result = await space.searcher.search(SearchQuery(next(asked)))
         whole.append((time.perf_counter() - started) * 1e3)
         rest.append(whole[-1] - result.timings.get("embed", 0.0))
     return whole, rest
@@ -67,7 +67,7 @@ async def come_in(space: Space, documents: Iterator[tuple[str, str]], chunks: in
     """Puts in documents of so many chunks and waits until all of them have their vectors."""
     before = count = (await space.status(None)).chunks
     for number, (name, text) in enumerate(documents, 1):
-        await space.put("bench", f"later/{name}", text, base=0, author="bench")
+        await space.documents.put("bench", f"later/{name}", text, base=0, author="bench")
         if number % LOOK_EVERY == 0:
             status = await space.status(None)
             count = status.chunks - before

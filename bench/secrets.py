@@ -2,7 +2,7 @@
 
     python -m bench.secrets [--count 120] [--seed 11] [--lines 2000000] [--detect-secrets FOLDER] [--json OUT]
 
-Positives and look-alikes are made from the seed (tests/support/secret_corpus.py): one is found when a finding covers its value and no
+Positives and look-alikes are made from the seed (the tests' `secret_corpus`): one is found when a finding covers its value and no
 more. Ordinary text is what this machine has: Python's standard library, the packages beside it, this project's documents, and where they
 are there, the documentation of Debian's packages, Go's source, and JavaScript packages; whatever is found there counts as wrong, be it the
 real token of an example. `--detect-secrets` names a folder with that library (pip install --target) and runs its plugins on the same
@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.secret_corpus import Sample, negatives, positives
+from tests.support.sealing.secret_corpus import Sample, negatives, positives
 
-from confide_proxy.secrets.detector import scan
+from confide_proxy.sealing.detection.scanner import scan
 
 ROOT = Path(__file__).parents[1]
 SURE = 0.75

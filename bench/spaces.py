@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from bench.texts import documentation, embedded
-from confide_daemon.embed.local import load_minilm
-from confide_daemon.embed.protocol import Limits, Vectors
+from confide_daemon.embedding.embedder import Limits, Vectors
+from confide_daemon.embedding.onnx import load_minilm
 
 SEED = 11
 SENTENCES_IN_DOCUMENT = 150

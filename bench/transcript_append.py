@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.programs import Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.transcripts import ClaudeSession
-from tests.support.wire import Wire
+from tests.support.documents.transcripts import ClaudeSession
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 from bench.transcript_load import machine_with, projects_of, write_session
 

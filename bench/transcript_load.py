@@ -18,10 +18,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.programs import Daemon, Machine, running_daemon
-from tests.support.transcripts import ClaudeSession, tool
-from tests.support.transcripts import text as block
-from tests.support.wire import Wire
+from tests.support.documents.transcripts import ClaudeSession, tool
+from tests.support.documents.transcripts import text as block
+from tests.support.programs.processes import Daemon, Machine, running_daemon
+from tests.support.programs.wire import Wire
 
 from bench.upload import percentile, text, time_call
 

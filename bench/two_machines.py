@@ -16,9 +16,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.pair import joined
-from tests.support.programs import Machine, running_daemon
-from tests.support.wire import Wire
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.wire import Wire
 
 MAX_P95_MS = 1500
 POLL_S = 0.01

@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.programs import Machine, running_daemon
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.wire import Wire
 
 MAX_RATIO = 3.0
 FILE_BYTES = 4_000_000

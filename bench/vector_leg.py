@@ -30,10 +30,10 @@ import numpy as np
 import sqlite_vec
 
 from bench.texts import embedded
-from confide_daemon.embed.protocol import Vectors
-from confide_daemon.store import Filter
-from confide_daemon.store.scan import VectorScan
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.embedding.embedder import Vectors
+from confide_daemon.store.rows import Filter
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.vector_scan import VectorScan
 
 REAL = 20_000
 ASKED = 500
@@ -68,15 +68,15 @@ def unit(vectors: Vectors) -> Vectors:
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
 
 
-def filled(path: Path, vectors: Vectors) -> tuple[SqliteStore, VectorScan, int]:
+def filled(path: Path, vectors: Vectors) -> tuple[Store, VectorScan, int]:
     """A space's store with a piece for each vector."""
     scan = VectorScan()
-    store = SqliteStore.open(path, KEY, writer=True, now=0.0, scan=scan)
-    connection = store._db  # the bench puts in rows by the thousand, past what a store does for each document
+    store = Store.open(path, KEY, writer=True, now=0.0, scan=scan)
+    connection = store.connection  # the bench puts in rows by the thousand, past what a store does for each document
     connection.execute("PRAGMA synchronous = OFF")
     documents = range(1, len(vectors) // PIECES_IN_DOCUMENT + 2)
     with store.writing():
-        generation = store.add_generation("bench", "real", vectors.shape[1], live=True, now=0.0)
+        generation = store.vectors.add_generation("bench", "real", vectors.shape[1], live=True, now=0.0)
         connection.execute("INSERT INTO project (id, name) VALUES (1, 'bench')")
         connection.executemany(
             """INSERT INTO document (id, project, path, revision, hash, author, updated_at, source, day)
@@ -94,12 +94,12 @@ def filled(path: Path, vectors: Vectors) -> tuple[SqliteStore, VectorScan, int]:
         )
     store.close()
     scan = VectorScan()
-    return SqliteStore.open(path, KEY, writer=True, now=0.0, scan=scan), scan, generation.id
+    return Store.open(path, KEY, writer=True, now=0.0, scan=scan), scan, generation.id
 
 
-def by_vec0(store: SqliteStore, vectors: Vectors) -> Callable[[Vectors], Any]:
+def by_vec0(store: Store, vectors: Vectors) -> Callable[[Vectors], Any]:
     """The exact search of sqlite-vec's own table, in the same database."""
-    connection: apsw.Connection = store._db
+    connection: apsw.Connection = store.connection
     connection.execute(
         f"CREATE VIRTUAL TABLE reference USING vec0(chunk INTEGER PRIMARY KEY, embedding FLOAT[{vectors.shape[1]}])"
     )
@@ -127,14 +127,14 @@ def measure(name: str, count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="confide-vectors-") as folder:
         store, scan, generation = filled(Path(folder) / "space.db", vectors)
         started = time.perf_counter()
-        while store.warm(generation):
+        while store.vectors.warm(generation):
             pass
         loaded_s = time.perf_counter() - started
         reference = by_vec0(store, vectors) if name != "million" else by_numpy(vectors)
 
         def search(question: Vectors) -> list[tuple[int, float]]:
             with store.reading():
-                return store.vector_candidates(generation, question, Filter(), limit=NEAREST)
+                return store.vectors.nearest(generation, question, Filter(), limit=NEAREST)
 
         ours, theirs = [], []
         for question in asked[: count + WARM_UP]:

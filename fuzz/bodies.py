@@ -6,14 +6,20 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.channels import HOST, LAPTOP
+from tests.support.crypto.channels import HOST, LAPTOP
 
-from confide_crypto.connection import _DAEMON_LABEL, _read_welcome
+from confide_crypto.channel.requests import (
+    decode_answer,
+    decode_request,
+    encode_error,
+    encode_request,
+    encode_result,
+)
 from confide_crypto.errors import DeniedError, HandshakeError, ProtocolViolation, RequestError
-from confide_crypto.keys import Identity
-from confide_crypto.requests import decode_answer, decode_request, encode_error, encode_request, encode_result
-from confide_crypto.rotation import sign_rotation, verify_rotation
-from confide_crypto.succession import Succession, successor_in
+from confide_crypto.handshake.caller_rotation import sign_rotation, verify_rotation
+from confide_crypto.handshake.daemon_rotation import Succession, successor_in
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import _DAEMON_LABEL, _read_welcome
 from fuzz.supply import Supply
 
 _NEXT = Identity(bytes(range(33, 65)))

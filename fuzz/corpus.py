@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.support.frozen.scripts import plaintext
+from tests.support.crypto.frozen.scripts import plaintext
 
 _FOLDER = Path(__file__).parents[1] / "tests" / "vectors" / "confide"
 

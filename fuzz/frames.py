@@ -6,7 +6,7 @@ import contextlib
 import struct
 from collections.abc import Iterator
 
-from confide_crypto.channel import (
+from confide_crypto.channel.protocol import (
     BUCKETS,
     HEADER_LENGTH,
     MAX_PAYLOAD,
@@ -19,11 +19,11 @@ from confide_crypto.channel import (
     Opened,
     Request,
 )
+from confide_crypto.channel.streams import StreamViolation
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
-from confide_crypto.handshake import TransportKeys
+from confide_crypto.handshake.handshake import TransportKeys
+from confide_crypto.handshake.noise import CipherState
 from confide_crypto.limits import CONNECTION_CREDIT, MAX_CREDIT, MAX_MESSAGE, MAX_REASSEMBLY, MAX_REQUESTS
-from confide_crypto.noise import CipherState
-from confide_crypto.streams import StreamViolation
 from fuzz.supply import Supply
 
 _KEY_UP, _KEY_DOWN = bytes(range(32)), bytes(range(32, 64))

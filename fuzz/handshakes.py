@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterator
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
-from tests.support.channels import HOST, LAPTOP
-from tests.support.snapshots import CLIENT_EPHEMERAL, KEM_KEY, Handshake, again, handshake
+from tests.support.crypto.channels import HOST, LAPTOP
+from tests.support.crypto.snapshots import CLIENT_EPHEMERAL, KEM_KEY, Handshake, again, handshake
 
-from confide_crypto.enroll import Invite
 from confide_crypto.errors import HandshakeError
-from confide_crypto.handshake import MAX_HELLO, MODE_ENROLL, MODE_SESSION, PROLOGUE, transcript
-from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH
-from confide_crypto.noise import XKPSK3, HandshakeState, KeyPair
+from confide_crypto.handshake.handshake import MAX_HELLO, MODE_ENROLL, MODE_SESSION, PROLOGUE, transcript
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.noise import XKPSK3, HandshakeState, KeyPair
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
 from fuzz.supply import Supply
 
 INVITE = Invite("h", 7733, "", False, HOST.static_key, bytes(range(16)))

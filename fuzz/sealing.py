@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.support.rosters import DESKTOP, LAPTOP, NOW, PHONE, device, encoded, shared
+from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, device, encoded, shared
 
 from confide_crypto.errors import InviteError
-from confide_crypto.sealing import placeholders
-from confide_crypto.sealing.entries import Card
+from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.errors import PairingError, RecoveryCodeError, RosterError, SealingError, WrapError
+from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import DeviceInvite, Pair, parse_invite
-from confide_crypto.sealing.records import Record
-from confide_crypto.sealing.recovery import RecoveryCode
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.wraps import WrapKey
+from confide_crypto.sealing.roster_entry import Card
 from fuzz.supply import Supply
 
 _KNOWN, _KEYS = shared()
 _ADDED = encoded(_KNOWN.add(DESKTOP, device(PHONE, "phone"), _KEYS, now=NOW))[-1]
 _ROTATED = encoded(_KNOWN.rotate(DESKTOP, _KEYS, now=NOW)[0])[-1]
 _RECORD = Record.seal(_KEYS, "github-token", b"ghp_0123456789").encode()
-_MARK = str(placeholders.Placeholder("github-token", bytes(range(16)))).encode()
+_MARK = str(placeholder.Placeholder("github-token", bytes(range(16)))).encode()
 _CODE = RecoveryCode(bytes(range(20))).to_string().encode()
 _INVITE = DeviceInvite.new(bytes(32), "confide://h:1/").to_string().encode()
 _PAIR = Pair(bytes(16), bytes(range(16)))
@@ -115,10 +115,10 @@ def _invite(text: str) -> None:
 
 
 def _placeholders(text: str) -> None:
-    for start, end, found in placeholders.find(text):
+    for start, end, found in placeholder.find(text):
         if text[start:end] != str(found):
             raise AssertionError("a placeholder that is written as another")
-    if placeholders.replace(text, str) != text:
+    if placeholder.replace(text, str) != text:
         raise AssertionError("a text that is not put together again")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.support.channels import HOST, LAPTOP
+from tests.support.crypto.channels import HOST, LAPTOP
 
-from confide_crypto import bech32m
-from confide_crypto.enroll import Invite
 from confide_crypto.errors import InviteError, KeyTextError
-from confide_crypto.keys import (
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.identity import (
     format_daemon_key,
     format_public_key,
     parse_daemon_key,

@@ -12,16 +12,16 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.support import forked
-from tests.support.forked import Program
-from tests.support.programs import CONFIDE, CONFIDED, Machine, wait_until
-from tests.support.wire import Wire
+from tests.support.programs import forked
+from tests.support.programs.forked import Program
+from tests.support.programs.processes import CONFIDE, CONFIDED, Machine, wait_until
+from tests.support.programs.wire import Wire
 
 pytestmark = pytest.mark.skipif(not forked.IS_SUPPORTED, reason="programs are forked on Linux alone")
 FACTS = ("Umask", "SigBlk", "SigIgn", "SigCgt", "NoNewPrivs")
 KILLED_OWNER = """
 import os, sys, time
-from tests.support import forked
+from tests.support.programs import forked
 os.environ.update(forked.SURROUNDINGS)
 program = forked.Program([str(forked.BIN / "confide"), "mcp"], stdout=-3)
 print(forked._zygotes["confide"]._process.pid, program.pid, flush=True)

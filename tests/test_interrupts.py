@@ -29,9 +29,9 @@ main()
 @pytest.mark.parametrize(
     ("module", "arguments", "part"),
     [
-        ("confide_proxy.entry", ["status"], "confide_proxy.cli"),
-        ("confide_proxy.entry", ["mcp"], "confide_proxy.stdio"),
-        ("confide_daemon.__main__", ["status"], "confide_daemon.cli"),
+        ("confide_proxy.__main__", ["status"], "confide_proxy.cli.app"),
+        ("confide_proxy.__main__", ["mcp"], "confide_proxy.mcp.stdio"),
+        ("confide_daemon.__main__", ["status"], "confide_daemon.cli.app"),
     ],
 )
 def test_while_the_program_loads(module: str, arguments: list[str], part: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = {
     "confide_crypto": ROOT / "crypto" / "confide_crypto",
+    "confide_memory": ROOT / "memory" / "confide_memory",
     "confide_proxy": ROOT / "proxy" / "confide_proxy",
     "confide_daemon": ROOT / "daemon" / "confide_daemon",
 }
+ONE_THING_A_FILE = {"cli", "tools", "readers", "providers", "requests", "sql"}
 HEAVY = {"mcp", "pydantic", "typer", "rich", "watchdog", "httpx", "numpy"}
 
 
@@ -33,7 +36,7 @@ def imports(file: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("confide_crypto", {"confide_proxy", "confide_daemon", "mcp"}),
+        ("confide_crypto", {"confide_memory", "confide_proxy", "confide_daemon", "mcp"}),
         ("confide_proxy", {"confide_daemon", "mcp"}),
         ("confide_daemon", {"confide_proxy"}),
     ],
@@ -46,13 +49,45 @@ def test_packages_keep_their_places(package: str, forbidden: set[str]) -> None:
         assert not imports(module) & forbidden, module
 
 
+TALKATIVE = {"fastembed", "huggingface_hub", "onnxruntime"}
+"""Libraries that speak to their makers or their hubs unless they are told not to before they are imported."""
+LOADERS = {"__import__", "import_module", "importorskip"}
+
+
+def loads(file: Path) -> set[str]:
+    """The top-level names that a module imports, by a statement or by a call that names them; none where `TALKATIVE` is not mentioned."""
+    if not any(name in file.read_text(encoding="utf-8") for name in TALKATIVE):
+        return set()
+    calls = (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    named = {
+        node.args[0].value.split(".")[0]
+        for node in calls
+        if getattr(node.func, "attr", getattr(node.func, "id", None)) in LOADERS
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    }
+    return imports(file) | named
+
+
+def test_talkative_libraries_are_reached_through_one_module_that_silences_them() -> None:
+    """Tests and benchmarks included: they run on people's machines as well."""
+    folders = ("crypto", "memory", "proxy", "daemon", "bench", "fuzz", "demo", "tests")
+    modules = [module for folder in folders for module in (ROOT / folder).rglob("*.py")]
+    assert len(modules) > 100
+    assert {str(module.relative_to(ROOT)) for module in modules if loads(module) & TALKATIVE} == {
+        "daemon/confide_daemon/embedding/libraries.py"
+    }
+
+
 def test_the_start_path_is_lean(tmp_path: Path) -> None:
     """A whole `confide mcp` process, link included, never loads a heavy library before its files are watched."""
     script = (
         "import json, sys\n"
         "sys.argv = ['confide', 'mcp']\n"
-        "from confide_proxy import stdio, session, client, link, tunnel, replica\n"
-        "import confide_crypto.connection\n"
+        "from confide_proxy.mcp import stdio, session, client, tunnel\n"
+        "from confide_proxy.link import link; from confide_proxy.sync import replica\n"
+        "import confide_crypto.transport.open\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -63,7 +98,7 @@ def test_the_first_answer_needs_no_event_loop() -> None:
     """What runs before `initialize` is answered imports neither asyncio nor a cipher."""
     script = (
         "import json, sys\n"
-        "from confide_proxy import entry, stdio\n"
+        "from confide_proxy import __main__; from confide_proxy.mcp import stdio\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -80,3 +115,34 @@ def test_no_module_is_a_drawer() -> None:
 def test_no_registry_address_in_the_repository() -> None:
     """Lock and constraints files name packages and versions, never a host."""
     assert "://" not in (ROOT / "constraints.txt").read_text()
+
+
+def test_the_architecture_names_rooms_and_modules_that_there_are() -> None:
+    """Every path of ARCHITECTURE.md leads somewhere; every room of the packages is in its tables."""
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    packages = list(PACKAGES.values())
+    for named in re.findall(r"`([\w/]+(?:\.py|/))`", page):
+        # `ranking.py` after `retrieval/search/engine.py` is of the same folder.
+        places = [
+            ROOT,
+            *packages,
+            *(package.parent for package in packages),
+            PACKAGES["confide_daemon"] / "retrieval" / "search",
+        ]
+        assert any((place / named).exists() for place in places), named
+    for package, folder in PACKAGES.items():
+        rooms = {path.name for path in folder.iterdir() if (path / "__init__.py").exists()}
+        floors = re.search(rf"^\| {package.removeprefix('confide_')} \| (.+) \|$", page, re.MULTILINE)
+        assert floors, package
+        assert rooms <= set(re.split(r"[ >,]+", floors[1])), package
+
+
+def test_no_folder_is_a_warehouse() -> None:
+    """At most 12 entries in a folder, 17 at the top of a package; folders of one thing a file may hold more."""
+    for package in PACKAGES.values():
+        for folder in (package, *(path for path in package.rglob("*") if (path / "__init__.py").exists())):
+            entries = [
+                path for path in folder.iterdir() if path.name != "__pycache__" and not path.name.startswith("__init__")
+            ]
+            limit = 17 if folder == package else 12
+            assert len(entries) <= limit or folder.name in ONE_THING_A_FILE, (folder, len(entries))

@@ -39,15 +39,22 @@ EXIT_INPUT: Final = 7
 EXIT_STORAGE: Final = 8
 
 
+def printable(text: str) -> str:
+    """A peer's word or sentence as it may be shown: one line, and nothing in it that steers a terminal or cannot be written."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 class ConfideError(Exception):
     """The root of what Confide raises on purpose.
 
     Attributes:
         message: one sentence: what failed, then why.
         hint: what the reader could do about it, or None.
+        code: the answer's to a request that ends with this error (PROTOCOL.md 7.2).
         exit_code: what a command that ends with this error returns.
     """
 
+    code: str = "unavailable"
     exit_code: int = EXIT_OTHER
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -57,6 +64,16 @@ class ConfideError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def with_hint(self) -> str:
+        """The sentence, and the hint in a line below it, where there is one."""
+        return f"{self}\nhint: {self.hint}" if self.hint else str(self)
+
+    @property
+    def in_one_line(self) -> str:
+        """The sentence, and the hint behind it, where there is one."""
+        return f"{self}; {self.hint}" if self.hint else str(self)
 
 
 class KeyFileError(ConfideError):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confide_crypto.bucket import TokenBucket
 from confide_crypto.errors import BusyError
 
 SUBPROTOCOL: Final = "confide.v1"
@@ -56,6 +56,11 @@ MAX_RECORDS: Final = 1 << 32
 CLOSE_TIMEOUT_S: Final = 2.0
 """For what still waits to be sent or handled when one side ends the session, and for the websocket's goodbye."""
 
+IDLE_KEEPALIVES: Final = 3.6
+LEAST_KEEPALIVE_S: Final = 5
+MOST_KEEPALIVE_S: Final = 300
+"""Bounds of what a person may choose: more often only costs battery, and no NAT keeps a silent connection for longer than minutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timers:
@@ -73,12 +78,6 @@ class Timers:
     def every(cls, keepalive_s: float) -> Timers:
         """Those of a chosen keepalive, and the idle limit that fits it."""
         return cls(keepalive_s, keepalive_s * IDLE_KEEPALIVES)
-
-
-IDLE_KEEPALIVES: Final = 3.6
-LEAST_KEEPALIVE_S: Final = 5
-MOST_KEEPALIVE_S: Final = 300
-"""Bounds of what a person may choose: more often only costs battery, and no NAT keeps a silent connection for longer than minutes."""
 
 
 DEFAULT_TIMERS: Final = Timers()
@@ -105,6 +104,44 @@ def websocket_options() -> dict[str, Any]:
         "write_limit": WRITE_LIMIT,
         "close_timeout": CLOSE_TIMEOUT_S,
     }
+
+
+class TokenBucket:
+    """So many a second, and some at once. Begins full; tokens below zero are waits that have been promised."""
+
+    def __init__(self, per_second: float, burst: float, *, clock: Callable[[], float] | None = None) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._tokens = burst
+        self._refilled = self._now()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing of it is used: a new one would be the same."""
+        self._refill()
+        return self._tokens >= self._burst
+
+    def take(self) -> bool:
+        """Take a token that is there; False if there is none."""
+        return self.borrow(0.0) is not None
+
+    def borrow(self, longest_s: float) -> float | None:
+        """Take a token and say how many seconds to wait before using it; None, and no token, if that is over `longest_s`."""
+        self._refill()
+        wait_s = max(0.0, (1.0 - self._tokens) / self._per_second)
+        if wait_s > longest_s:
+            return None
+        self._tokens -= 1.0
+        return wait_s
+
+    def _refill(self) -> None:
+        now = self._now()
+        self._tokens = min(self._burst, self._tokens + (now - self._refilled) * self._per_second)
+        self._refilled = now
+
+    def _now(self) -> float:
+        return self._clock() if self._clock else time.monotonic()
 
 
 class Handshakes:

@@ -20,9 +20,9 @@ def main() -> None:
     # Files made before their mode is set must not be open to others for a moment either.
     os.umask(0o077)
     try:
-        from confide_daemon import cli
+        from confide_daemon.cli import app
 
-        cli.main()
+        app.main()
     except KeyboardInterrupt:  # also while it loads, which takes some tenths of a second
         sys.exit(130)
 

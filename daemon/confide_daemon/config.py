@@ -7,28 +7,42 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from confide_crypto.limits import LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S
-from confide_daemon.chunks import ChunkSettings
-from confide_daemon.custody.custody import KEEPERS, Keeper
-from confide_daemon.embed import providers
+from confide_daemon.datadir.key_state import KEEPERS, Keeper
+from confide_daemon.embedding import providers
+from confide_daemon.embedding.settings import AUTO, KEY_LIKE, EmbeddingSettings, url_problem
 from confide_daemon.errors import ConfigError
-from confide_daemon.sealing.vault_settings import VaultConfig
 
 DEFAULT_PORT = 7733
 RANKINGS = ("confide", "original")
-# For `fallback`: what is configured besides the first, in the order of the original plan.
-AUTO = "auto"
+BALANCED = ("balanced_score", "balanced_recency", "balanced_importance", "balanced_usage", "balanced_project")
+# What `[index] chunks` can say in place of two numbers: tokens in a piece, tokens of overlap.
+CHUNKINGS = {"small": (48, 0), "original": (400, 80)}
+
 # What "auto" is in [at_rest] for a daemon that others than its own machine reach.
 SHARED_CUSTODY: Keeper = "caller"
 
+# Ways to log in to a vault.
+TOKEN: Final = "token"  # noqa: S105 - no secret
+KUBERNETES: Final = "kubernetes"
+# Where Kubernetes puts a pod's own token, and renews it.
+SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+_VAULT_PATH: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
+_ROLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# What tokens of Vault and OpenBao begin with: service, batch and recovery tokens, new and old.
+_TOKEN_LIKE: Final = re.compile(r"(hv[sbr]|[sbr])\.[A-Za-z0-9_-]{20,}")
 
 KEY_HINT = "write the key into a file of mode 0600 and name that file as key_file; if others have seen daemon.toml, make a new key"
+TOKEN_HINT = (
+    "write the token into a file of mode 0600 and name that file as token_file; if others have seen it, revoke it"  # noqa: S105 - no secret
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +66,6 @@ class ServerConfig:
     max_sessions_per_caller: int = 8
     max_session_s: int = 7200
     keepalive_s: int = 25
-
-
-BALANCED = ("balanced_score", "balanced_recency", "balanced_importance", "balanced_usage", "balanced_project")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +112,39 @@ class IndexConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingConfig:
-    """The model that turns text into vectors, and those that stand in for it.
+class ChunkSettings:
+    """How documents are cut."""
 
-    Attributes:
-        provider: a name of `providers.names()`, or `none` to leave searches to keywords. `local` and `hashed` send nothing anywhere.
-        fallback: the providers that serve while the ones before them cannot, in order. `["auto"]` is, behind a provider on the network,
-            those others that have a key file, and `local`; behind one on this machine it is nothing.
-        folder: a model of your own (`model.onnx` and `tokenizer.json`) for `local`, in place of the packaged one.
-        threads: how many cores a model on this machine may use.
-        sections: by the provider's name, its own options (`[embedding.voyage]`).
-    """
+    size: int = 48  # tokens at most; LoCoMo recall within 500 tokens: 48 80.8, 56 77.3, 64 75.2, 80 70.3, 100 67.7
+    overlap: int = 0  # tokens repeated from the piece before, at most
 
-    provider: str = "local"
-    fallback: tuple[str, ...] = (AUTO,)
-    folder: str = ""
-    threads: int = 2
+    def __post_init__(self) -> None:
+        if not 16 <= self.size <= 2000 or not 0 <= self.overlap <= self.size // 2:
+            raise ValueError(
+                f"a chunk size is 16 to 2000 tokens and an overlap at most half of it, not {self.size}/{self.overlap}"
+            )
+
+    @classmethod
+    def named(cls, name: str) -> ChunkSettings:
+        """Settings by name (`small`, `original`) or as `48/0`. Raises ValueError, with a sentence, where they make no sense."""
+        if name in CHUNKINGS:
+            return cls(*CHUNKINGS[name])
+        size, slash, overlap = name.partition("/")
+        if not (slash and size.isdecimal() and overlap.isdecimal() and len(name) < 12):
+            raise ValueError(f"it is {' or '.join(CHUNKINGS)}, or two numbers such as 48/0")
+        return cls(int(size), int(overlap))
+
+    @property
+    def name(self) -> str:
+        """Stored with each document; a document cut under another name is cut again. The last number is the algorithm's version."""
+        return f"{self.size}/{self.overlap}/2"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig(EmbeddingSettings):
+    """The models that are configured, each provider's own options at their defaults."""
+
     sections: Mapping[str, Any] = field(default_factory=providers.default_settings)
-
-    def section(self, name: str) -> Any:
-        """The `Settings` of a provider."""
-        return self.sections[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +184,66 @@ class AtRestConfig:
         if self.custody == AUTO:
             return "server" if on_demand else SHARED_CUSTODY
         return "caller" if self.custody == "caller" else "server"
+
+
+@dataclass(frozen=True, slots=True)
+class VaultConfig:
+    """A HashiCorp Vault or OpenBao whose KV v2 engine keeps the sealed records.
+
+    Attributes:
+        url: its address; "" keeps the records in the spaces' databases.
+        mount: where its KV v2 engine is.
+        prefix: of all paths in there; a record lies at `<prefix>/<space id>/<secret id>/<place>`.
+        auth: `token` or `kubernetes`.
+        token_file: of mode 0600, with the token alone; where it is "", `vault-token` in `$CREDENTIALS_DIRECTORY`.
+        role: of the Kubernetes auth method.
+        jwt_file: the service account's token, read at each login.
+        kubernetes_mount: where that auth method is.
+        namespace: of Vault Enterprise or OpenBao; "" is the root.
+        ca_file: PEM certificates that the server's is signed by; "" takes the system's.
+        timeout_s: for one record to be kept or fetched, a login and further tries included.
+    """
+
+    url: str = ""
+    mount: str = "secret"
+    prefix: str = "confide"
+    auth: str = TOKEN
+    token_file: str = ""
+    role: str = ""
+    jwt_file: str = SERVICE_ACCOUNT
+    kubernetes_mount: str = KUBERNETES
+    namespace: str = ""
+    ca_file: str = ""
+    timeout_s: float = 5.0
+
+    def problem(self) -> tuple[str, str] | None:
+        """The first option with a value that cannot be, and what it takes; never the value, which may be a pasted token."""
+        if self.url and (problem := _vault_url_problem(self.url)):
+            return "url", problem
+        for name in ("mount", "prefix", "kubernetes_mount"):
+            if not _VAULT_PATH.fullmatch(getattr(self, name)):
+                return name, "it is a path of letters, digits, hyphens, underscores and dots, as in team/confide"
+        if self.namespace and not _VAULT_PATH.fullmatch(self.namespace.strip("/")):
+            return "namespace", "it is a path such as team/confide"
+        if self.auth not in (TOKEN, KUBERNETES):
+            return "auth", f"it is one of {TOKEN}, {KUBERNETES}"
+        if KEY_LIKE.fullmatch(self.token_file) or _TOKEN_LIKE.fullmatch(self.token_file):
+            return "token_file", "it is the path of a file that holds the token, not the token itself"
+        if self.role and not _ROLE.fullmatch(self.role):
+            return "role", "it is the name of a role"
+        if self.url and self.auth == KUBERNETES and not self.role:
+            return "role", 'auth = "kubernetes" needs the name of the vault\'s role'
+        if not 0.5 <= self.timeout_s <= 60:
+            return "timeout_s", "it is at least 0.5 and at most 60"
+        return None
+
+
+def _vault_url_problem(url: str) -> str | None:
+    if url_problem(url, allow_plain_http=True):
+        return "it is an address such as https://vault.example.org:8200"
+    if url_problem(url, allow_plain_http=False):
+        return "it begins with https://, since the token goes along; http:// is for this machine and private addresses only"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +320,10 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
             )
             continue
         if key not in names:
-            if prefix.startswith("embedding.") and ("key" in key or "token" in key or "secret" in key):
-                raise ConfigError(
-                    path, f"holds a key under '{prefix}{key}', where anybody who sees it could use it", hint=KEY_HINT
-                )
-            if prefix == "vault." and ("token" in key or "secret" in key or "password" in key or key == "jwt"):
-                hint = "write the token into a file of mode 0600 and name that file as token_file; if others have seen it, revoke it"
-                raise ConfigError(
-                    path, f"holds a token under '{prefix}{key}', where anybody who sees it could use it", hint=hint
-                )
+            kind, hint = _secret_in(prefix, key)
+            if kind:
+                problem = f"holds a {kind} under '{prefix}{key}', where anybody who sees it could use it"
+                raise ConfigError(path, problem, hint=hint)
             near = difflib.get_close_matches(key, names, n=1)
             hint = f"did you mean '{prefix}{near[0]}'?" if near else f"the options here are {', '.join(names)}"
             raise ConfigError(path, f"has an unknown option '{prefix}{key}'", hint=hint)
@@ -257,9 +335,22 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
     return replace(default, **changes)
 
 
+def _secret_in(prefix: str, key: str) -> tuple[str, str]:
+    """What secret an unknown option is likely to hold, and where it belongs; "" for none."""
+    if prefix.startswith("embedding.") and any(word in key for word in ("key", "token", "secret")):
+        return "key", KEY_HINT
+    if prefix == "vault." and (any(word in key for word in ("token", "secret", "password")) or key == "jwt"):
+        return "token", TOKEN_HINT
+    return "", ""
+
+
+def _wrong(path: Path, option: str, hint: str) -> ConfigError:
+    return ConfigError(path, f"has a wrong value for '{option}'", hint=hint)
+
+
 def _section(path: Path, default: Any, value: Any, name: str) -> Any:
     if not isinstance(value, dict):
-        raise ConfigError(path, f"has a wrong value for '{name}'", hint=f"it is a section: [{name}]")
+        raise _wrong(path, name, f"it is a section: [{name}]")
     return _build(path, default, value, f"{name}.")
 
 
@@ -272,9 +363,9 @@ def _typed(path: Path, key: str, value: Any, wanted: Any) -> Any:
     if wanted == tuple[str, ...]:
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return tuple(value)
-        raise ConfigError(path, f"has a wrong value for '{key}'", hint='it takes a list of names, such as ["local"]')
+        raise _wrong(path, key, 'it takes a list of names, such as ["local"]')
     if type(value) is not wanted:
-        raise ConfigError(path, f"has a wrong value for '{key}'", hint=f"it takes {_KINDS[wanted]}")
+        raise _wrong(path, key, f"it takes {_KINDS[wanted]}")
     return value
 
 
@@ -283,26 +374,24 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     try:
         parse_listen(server.listen)
     except ValueError as error:
-        raise ConfigError(path, "has a wrong value for 'server.listen'", hint=str(error)) from None
+        raise _wrong(path, "server.listen", str(error)) from None
     if server.public_url and not server.public_url.startswith(("confide://", "confides://")):
-        raise ConfigError(
-            path, "has a wrong value for 'server.public_url'", hint="it begins with confide:// or confides://"
-        )
+        raise _wrong(path, "server.public_url", "it begins with confide:// or confides://")
     try:
         ChunkSettings.named(index.chunks)
     except ValueError as error:
-        raise ConfigError(path, "has a wrong value for 'index.chunks'", hint=str(error)) from None
+        raise _wrong(path, "index.chunks", str(error)) from None
     if search.ranking not in RANKINGS:
-        raise ConfigError(path, "has a wrong value for 'search.ranking'", hint=f"it is one of {', '.join(RANKINGS)}")
+        raise _wrong(path, "search.ranking", f"it is one of {', '.join(RANKINGS)}")
     if not search.vector_weight + search.keyword_weight:
         hint = "at least one of the two is above 0"
-        raise ConfigError(path, "has a wrong value for 'search.vector_weight' and 'search.keyword_weight'", hint=hint)
+        raise _wrong(path, "search.vector_weight' and 'search.keyword_weight", hint)
     if config.at_rest.custody not in (AUTO, *KEEPERS):
         hint = f"it is one of {', '.join((AUTO, *KEEPERS))}"
-        raise ConfigError(path, "has a wrong value for 'at_rest.custody'", hint=hint)
+        raise _wrong(path, "at_rest.custody", hint)
     _check_embedding(path, embedding)
     if (problem := config.vault.problem()) is not None:
-        raise ConfigError(path, f"has a wrong value for 'vault.{problem[0]}'", hint=problem[1])
+        raise _wrong(path, f"vault.{problem[0]}", problem[1])
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions": (server.max_sessions, 1, 100_000),
@@ -325,23 +414,19 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     }
     for key, (value, least, most) in bounds.items():
         if not least <= value <= most:
-            raise ConfigError(
-                path, f"has a wrong value for '{key}'", hint=f"it is at least {least} and at most {most:,}"
-            )
+            raise _wrong(path, key, f"it is at least {least} and at most {most:,}")
 
 
 def _check_embedding(path: Path, embedding: EmbeddingConfig) -> None:
     known = providers.names()
     choices = ", ".join([*known, providers.NONE])
     if embedding.provider not in (*known, providers.NONE):
-        raise ConfigError(path, "has a wrong value for 'embedding.provider'", hint=f"it is one of {choices}")
+        raise _wrong(path, "embedding.provider", f"it is one of {choices}")
     fallback = embedding.fallback
     if fallback != (AUTO,) and (not set(fallback) <= set(known) or len(set(fallback)) != len(fallback)):
-        raise ConfigError(
-            path, "has a wrong value for 'embedding.fallback'", hint=f"it is a list of names out of {', '.join(known)}"
-        )
+        raise _wrong(path, "embedding.fallback", f"it is a list of names out of {', '.join(known)}")
     for name, settings in embedding.sections.items():
         problem = settings.problem()
         if problem is not None:
             option, hint = problem
-            raise ConfigError(path, f"has a wrong value for 'embedding.{name}.{option}'", hint=hint)
+            raise _wrong(path, f"embedding.{name}.{option}", hint)

@@ -1,16 +1,12 @@
 """What can go wrong in the daemon, each with the sentence a person reads and, where known, the way out.
 
-    ConfideError                    (confide_crypto.errors: message, hint, exit_code)
+    ConfideError                    (confide_crypto.errors: message, hint, code, exit_code)
     ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
     │   ├── DamagedError            a part of it cannot be read any more
     │   └── WrongKeyError           a key that does not open a database
     ├── LockedError                 a space whose key its machines keep, and none of them has brought it
-    ├── NotFoundError               no document, revision or section of that name
     ├── ConflictError               a document that has another revision than the one that was to be changed
     ├── OperationError              an operation's id that was used for something else
-    ├── InvalidPathError            a document path that is not allowed
-    ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
-    ├── TooLargeError               a document over the limit
     ├── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
     │   ├── ProviderDownError       the provider does not answer well now: worth trying later
     │   └── QuotaError              the provider refuses until somebody acts: quota, key, model
@@ -29,22 +25,37 @@
     ├── AlreadyServedError          another process serves this data folder
     ├── LinkError                   two projects that cannot be linked
     ├── ToolsetError                there is no group of tools of that name
-    └── ToolError                   a tool call that cannot be done as asked; the agent reads it
+    └── NotFoundError, InvalidPathError, InvalidTextError, TooLargeError, ToolError
+                                    (confide_memory.errors: what both ends raise about names, texts and tools)
 
-None of them carries content, a query or a key.
+None of them carries content, a query or a key. `code` is what a peer is answered (PROTOCOL.md 7.2), `exit_code` what a command ends with.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import (
+    EXIT_CONFIG,
+    EXIT_DENIED,
+    EXIT_INPUT,
+    EXIT_KEYS,
+    EXIT_STORAGE,
+    EXIT_UNREACHABLE,
+    ConfideError,
+)
+from confide_memory.errors import InvalidPathError as InvalidPathError
+from confide_memory.errors import InvalidTextError as InvalidTextError
+from confide_memory.errors import NotFoundError as NotFoundError
+from confide_memory.errors import TooLargeError as TooLargeError
+from confide_memory.errors import ToolError as ToolError
 
 
 class StorageError(ConfideError):
     """The store cannot be opened, read or written."""
 
-    exit_code = 8
+    code = "storage_full"
+    exit_code = EXIT_STORAGE
 
 
 class DamagedError(StorageError):
@@ -58,7 +69,8 @@ class WrongKeyError(StorageError):
 class LockedError(ConfideError):
     """The key of the space is with its machines, and none of them has brought it since the daemon started or locked it."""
 
-    exit_code = 4
+    code = "locked"
+    exit_code = EXIT_KEYS
 
     def __init__(self, hint: str | None = None) -> None:
         super().__init__(
@@ -67,16 +79,11 @@ class LockedError(ConfideError):
         )
 
 
-class NotFoundError(ConfideError):
-    """There is no document, revision or section of that name."""
-
-    exit_code = 7
-
-
 class OperationError(ConfideError):
     """The id of an operation is known, but it was another one."""
 
-    exit_code = 7
+    code = "conflict"
+    exit_code = EXIT_INPUT
 
     def __init__(self) -> None:
         super().__init__(
@@ -88,7 +95,8 @@ class OperationError(ConfideError):
 class ConflictError(ConfideError):
     """The document is at another revision than the one that a change was made for."""
 
-    exit_code = 7
+    code = "conflict"
+    exit_code = EXIT_INPUT
 
     def __init__(self, expected: int, found: int) -> None:
         super().__init__(
@@ -97,28 +105,8 @@ class ConflictError(ConfideError):
         )
 
 
-class InvalidPathError(ConfideError):
-    """The document path is not allowed."""
-
-    exit_code = 7
-
-
-class InvalidTextError(ConfideError):
-    """The document text is not text: it holds NUL characters or broken Unicode."""
-
-    exit_code = 7
-
-
-class TooLargeError(ConfideError):
-    """The document is over the size limit."""
-
-    exit_code = 7
-
-
 class EmbedderError(ConfideError):
     """The embedding model cannot be loaded, or gave vectors that cannot be used."""
-
-    exit_code = 1
 
 
 class ProviderDownError(EmbedderError):
@@ -128,7 +116,7 @@ class ProviderDownError(EmbedderError):
         retry_after_s: how long it asked to be left alone (Retry-After, RFC 9110 10.2.3), None where it did not say.
     """
 
-    exit_code = 5
+    exit_code = EXIT_UNREACHABLE
 
     def __init__(self, message: str, *, hint: str | None = None, retry_after_s: float | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -141,7 +129,7 @@ class QuotaError(EmbedderError):
     Trying again by itself is useless, and may cost; nothing does.
     """
 
-    exit_code = 3
+    exit_code = EXIT_CONFIG
 
 
 class BudgetError(QuotaError):
@@ -164,7 +152,7 @@ class BudgetError(QuotaError):
 class VaultError(ConfideError):
     """The vault that keeps the sealed records cannot be used now, or does not give back what it was given."""
 
-    exit_code = 5
+    exit_code = EXIT_UNREACHABLE
 
 
 class ConfigError(ConfideError):
@@ -175,7 +163,7 @@ class ConfigError(ConfideError):
         problem: what is wrong with it.
     """
 
-    exit_code = 3
+    exit_code = EXIT_CONFIG
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"the configuration {path} {problem}", hint=hint)
@@ -191,7 +179,7 @@ class DataFolderError(ConfideError):
         problem: what is wrong with it.
     """
 
-    exit_code = 4
+    exit_code = EXIT_KEYS
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"the data folder {path} {problem}", hint=hint)
@@ -202,37 +190,38 @@ class DataFolderError(ConfideError):
 class RotationError(ConfideError):
     """The daemon's own key cannot be rotated, or its old one ended, as things are."""
 
-    exit_code = 4
+    exit_code = EXIT_KEYS
 
 
 class GrantError(ConfideError):
     """A caller asks for what it has no grant for; the hint says which, and how the daemon's operator gives it."""
 
-    exit_code = 6
+    code = "denied"
+    exit_code = EXIT_DENIED
 
 
 class TakenError(ConfideError):
     """A name or a key that is to be added is there already, or one that is needed is not."""
 
-    exit_code = 7
+    code = "conflict"
+    exit_code = EXIT_INPUT
 
 
 class BadNameError(ConfideError):
     """A name that callers and spaces cannot have, or another short text of a command that is not what it should be."""
 
-    exit_code = 7
+    code = "invalid"
+    exit_code = EXIT_INPUT
 
 
 class QuestionsError(ConfideError):
     """The questions of a benchmark cannot be read, or there are none."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
 
 class JobError(ConfideError):
     """What a command has asked of the running daemon is not done."""
-
-    exit_code = 1
 
 
 class ListenError(ConfideError):
@@ -242,7 +231,7 @@ class ListenError(ConfideError):
         address: host and port.
     """
 
-    exit_code = 5
+    exit_code = EXIT_UNREACHABLE
 
     def __init__(self, address: str, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"cannot listen on {address}: {problem}", hint=hint)
@@ -252,7 +241,7 @@ class ListenError(ConfideError):
 class DescriptorsError(ConfideError):
     """The system lets this process open too few files and sockets."""
 
-    exit_code = 3
+    exit_code = EXIT_CONFIG
 
     def __init__(self, allowed: int, needed: int) -> None:
         super().__init__(
@@ -264,7 +253,7 @@ class DescriptorsError(ConfideError):
 class AlreadyServedError(ConfideError):
     """Another process serves this data folder."""
 
-    exit_code = 5
+    exit_code = EXIT_UNREACHABLE
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
@@ -275,19 +264,14 @@ class AlreadyServedError(ConfideError):
 class LinkError(ConfideError):
     """Two projects that cannot be linked."""
 
-    exit_code = 7
+    code = "invalid"
+    exit_code = EXIT_INPUT
 
 
 class ToolsetError(ConfideError):
     """There is no group of tools of that name."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
     def __init__(self, name: str, *, known: tuple[str, ...]) -> None:
         super().__init__(f"there is no toolset '{name[:40]}'", hint=f"the toolsets are: {', '.join(known)}, all")
-
-
-class ToolError(ConfideError):
-    """A tool call that cannot be done as asked. The agent reads the sentence, so it says the way out."""
-
-    exit_code = 7

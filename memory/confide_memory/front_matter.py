@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import yaml
 
-from confide_daemon.documents import front_matter_lines, split_keeping_ends
-from confide_daemon.errors import InvalidTextError
-from confide_daemon.line_ends import MARK
-from confide_daemon.notes import patches
+from confide_memory import yaml_edit
+from confide_memory.errors import InvalidTextError
+from confide_memory.line_endings import MARK
+from confide_memory.markdown import front_matter_lines, split_keeping_ends
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
@@ -92,12 +93,12 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
         opening, closing = mark + fence, fence + ends
     if node is not None and node.flow_style:
         raise UnreadableError("its front matter is in braces; only one field a line can be changed")
-    source = patches.Source(inside, _yaml, ends)
+    source = yaml_edit.Source(inside, _yaml, ends)
     if node is None or not node.value:
         new = "".join(_yaml({name: value}) for name, value in wanted.items())
         candidates: Iterable[str] = [inside + new.replace("\n", ends)]
     else:
-        candidates = patches.changed(source, node, fields, wanted)
+        candidates = yaml_edit.changed(source, node, fields, wanted)
     for candidate in candidates:
         if _reads_as(candidate, wanted):
             return opening + candidate + closing + body
@@ -290,3 +291,54 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+
+
+# ---------------------------------------------------------------- files that are read as they are, and never edited
+
+_CORE: tuple[tuple[str, str, str], ...] = (
+    ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", "~nN\0"),
+    ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("tag:yaml.org,2002:int", r"^[-+]?(?:0|[1-9]\d{0,17})$", "-+0123456789"),
+    ("tag:yaml.org,2002:float", r"^[-+]?(?:\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][-+]\d+)$", "-+0123456789."),
+)
+
+
+def split_fields(text: str) -> tuple[dict[str, Any], str, str | None]:
+    """The fields of a file that anybody may have written, the text after them, and why they cannot be read, if they cannot.
+
+    Less is refused than in a note of ours, and nothing of the file is lost: what cannot be read stays in the text.
+    """
+    lines = text.split("\n")
+    count = front_matter_lines(lines)
+    if not count:
+        return {}, text, None
+    inside, body = "\n".join(lines[1 : count - 1]), "\n".join(lines[count:])
+    if len(inside.encode()) > MAX_BYTES:
+        return {}, text, f"has front matter larger than {MAX_BYTES // 1024} KiB"
+    try:
+        fields = yaml.load(inside, Loader=_loader())  # noqa: S506 - a SafeLoader that knows less
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError):
+        return {}, text, "has front matter that is not YAML"
+    if fields is None:
+        return {}, body, None
+    if not isinstance(fields, dict):
+        return {}, text, None  # two rules around a paragraph, which is markdown too
+    return {str(key): value for key, value in fields.items()}, body, None
+
+
+@cache
+def _loader() -> type[yaml.SafeLoader]:
+    class Loader(yaml.SafeLoader):
+        """Of the core schema alone, and without aliases."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("an alias")
+            return super().compose_node(parent, index)
+
+    resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    for tag, pattern, firsts in _CORE:
+        for first in firsts:
+            resolvers.setdefault("" if first == "\0" else first, []).append((tag, re.compile(pattern)))
+    Loader.yaml_implicit_resolvers = resolvers
+    return Loader

@@ -6,17 +6,16 @@ Whatever a person writes there is taken as far as it makes sense; what does not 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from confide_crypto.sealing.sensitivity import is_sensitive
-from confide_daemon.notes import front_matter, naming
-from confide_daemon.notes.front_matter import FrontMatter
-from confide_daemon.projects import GLOBAL_PROJECT
-from confide_daemon.sealing import standins
+from confide_memory import front_matter, note_names
+from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.front_matter import FrontMatter
+from confide_memory.note_names import MAX_TITLE, title_of
+from confide_memory.sensitivity import is_sensitive
 
 SCOPES = ("global", "project", "task")
 TYPES = ("core_identity", "project_context", "task_instruction", "episodic")
@@ -35,7 +34,6 @@ RELATIONS = (
 IMPORTANCE: Mapping[str, float] = {"core": 1.0, "high": 0.75, "normal": 0.5, "low": 0.25}
 NEUTRAL = IMPORTANCE["normal"]
 
-MAX_TITLE = 200
 MAX_WORD = 100  # characters of a tag, a keyword, an entity, a type, ...
 MAX_TAGS = 32
 MAX_KEYWORDS = 32
@@ -139,18 +137,6 @@ def importance_of(value: Any) -> float | None:
     return float(value) if 0 <= value <= 1 else None
 
 
-def title_of(body: str) -> str:
-    """A title for a text that has none: its first line with words, without marks of markdown, at most as long as a title.
-
-    What was sealed gives none.
-    """
-    for line in body.splitlines():
-        words = re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
-        if words and not re.fullmatch(r"[\W_]+", words) and not standins.only(words):
-            return words if len(words) <= 80 else words[:79].rsplit(" ", 1)[0].rstrip(",;:") + "…"
-    return ""
-
-
 def moment_of(value: Any) -> float | None:
     """Seconds since 1970 of an ISO date or time (UTC where it names no zone); None where it is none of the years 1 to 9999 in UTC."""
     if not isinstance(value, str):
@@ -180,7 +166,7 @@ class _Reading:
         self._problems: list[str] = [] if parts.problem is None else [parts.problem]
 
     def note(self, project: str, path: str) -> Note:
-        task_id = naming.task_of(path)
+        task_id = note_names.task_of(path)
         scope = "task" if task_id is not None else "global" if project == GLOBAL_PROJECT else "project"
         body = self._parts.body.strip("\r\n")
         stated = self._take("scope", _scope, f"'scope' is one of {', '.join(SCOPES)}")
@@ -188,7 +174,7 @@ class _Reading:
             self._problem(f"'scope' says {stated}, but the file lies where notes of scope {scope} do")
         if (of := self._word("taskId")) is not None and of != task_id:
             self._problem("'taskId' is not that of the folder the file lies in")
-        path_id = naming.id_of_path(project, path)
+        path_id = note_names.id_of_path(project, path)
         return Note(
             id=self._take("id", _identity, "'id' is not of the form mem_name_time_hash, so the file's name gives one")
             or path_id,
@@ -272,7 +258,7 @@ class _Reading:
             entries.append((None, None))
         found = []
         for kind, other in entries:
-            if kind in RELATIONS and isinstance(other, str) and naming.ID.fullmatch(other):
+            if kind in RELATIONS and isinstance(other, str) and note_names.ID.fullmatch(other):
                 found.append(Relation(kind, other))
             else:
                 self._problem(f"'relations' holds an entry that is not {{relation, id}} of {', '.join(RELATIONS)}")
@@ -299,7 +285,7 @@ def _scope(value: Any) -> str | None:
 
 
 def _identity(value: Any) -> str | None:
-    return value if isinstance(value, str) and naming.ID.fullmatch(value) else None
+    return value if isinstance(value, str) and note_names.ID.fullmatch(value) else None
 
 
 def _plain(value: Any) -> str | None:

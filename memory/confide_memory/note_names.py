@@ -1,7 +1,8 @@
-"""Ids and file names of notes.
+"""What a note is called: its id, its title where it has none, and its file.
 
 An id is `mem_<entity>_<seconds since 1970>_<8 hex digits>`; a note that says none has one of its path. A file is named by its title and
-the last part of its id, so that two notes of one title do not meet.
+the last part of its id, so that two notes of one title do not meet. Both ends ask here: a note that waits in a machine's queue is promised
+the id and the file that the daemon gives it later.
 """
 
 from __future__ import annotations
@@ -9,12 +10,20 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from confide_crypto.sealing import placeholder
 
 FOLDER = "memory/notes/"
 TASKS = "memory/tasks/"
 ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
 TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+MAX_TITLE = 200
 SLUG_CHARACTERS = 40
+_SHOWN_TITLE = 80
+"""Characters of a title that is taken from the text."""
 
 
 def is_note(path: str) -> bool:
@@ -50,6 +59,20 @@ def path_of(identity: str, title: str, task_id: str | None) -> str:
     return f"{folder_of(task_id)}{slug(title) or 'note'}-{identity.rsplit('_', 1)[-1]}.md"
 
 
+def names_of(arguments: Mapping[str, Any], said: str, operation: str) -> tuple[str, str]:
+    """The id and the path of the note that `memory_store` makes of these arguments.
+
+    Args:
+        said: when it was asked for, ISO 8601 with the time zone.
+        operation: the id of the call.
+    """
+    title = heading_of(" ".join(arguments.get("title", "").split()), arguments["content"])
+    entity = " ".join(arguments.get("entity", "").split())
+    created = int(datetime.fromisoformat(said).timestamp())
+    identity = new_id(entity, title, created=created, seed=operation.encode())
+    return identity, path_of(identity, title, arguments.get("taskId") or None)
+
+
 def is_named(path: str, identity: str) -> bool:
     """Whether a file has the name that `path_of` gives a note of this id, whatever its title is."""
     return path.endswith(f"-{identity.rsplit('_', 1)[-1]}.md")
@@ -59,6 +82,25 @@ def mark_of(path: str) -> str:
     """What the files of one id have in common, whatever its title is: their folder and the end of their names."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/{name.rpartition('-')[2]}"
+
+
+def heading_of(title: str | None, body: str) -> str:
+    """The title of a new note, or what its text gives for one."""
+    return (title or title_of(body) or "Note")[:MAX_TITLE]
+
+
+def title_of(body: str) -> str:
+    """A title for a text that has none: its first line with words, without marks of markdown, at most as long as a title.
+
+    What was sealed gives none.
+    """
+    for line in body.splitlines():
+        words = re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
+        if words and not re.fullmatch(r"[\W_]+", words) and not placeholder.only(words):
+            return (
+                words if len(words) <= _SHOWN_TITLE else words[: _SHOWN_TITLE - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
+            )
+    return ""
 
 
 def slug(text: str) -> str:

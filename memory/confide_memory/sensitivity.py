@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from confide_memory.line_endings import MARK
+
 if TYPE_CHECKING:
     import yaml
 
-MARK: Final = "\ufeff"
-"""A byte order mark, which editors put before a text without being asked."""
 _MAX_CHARS: Final = 64 * 1024
 _MAX_DEPTH: Final = 16
 _NAMES: Final = frozenset({"sensitive"})

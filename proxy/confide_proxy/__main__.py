@@ -1,6 +1,27 @@
-"""`python -m confide_proxy` is `confide`."""
+"""The command `confide`: chooses between the lean `confide mcp` and everything else.
 
-from confide_proxy.entry import main
+`confide mcp` is spawned by an agent that waits for it, so its path imports only what it needs; the other commands load the
+command-line library (a test walks both).
+"""
 
-if __name__ == "__main__":
-    main()
+from __future__ import annotations
+
+import resource
+import sys
+
+
+def main() -> None:
+    """Run `confide` with the arguments of the process."""
+    # A process that crashes would leave on the disk what it holds in memory, the keys of its space among it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    arguments = sys.argv[1:]
+    try:
+        if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
+            from confide_proxy.mcp import stdio
+
+            sys.exit(stdio.run(arguments[1:]))
+        from confide_proxy.cli import app
+
+        app.main()
+    except KeyboardInterrupt:  # also while it loads, which takes some tenths of a second
+        sys.exit(130)

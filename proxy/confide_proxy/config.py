@@ -6,12 +6,50 @@ project folder may widen what is watched or sent.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from confide_proxy.errors import ConfigError
-from confide_proxy.secrets.policy import Policy, policy_of
+
+SOURCES: Final = ("tools", "files", "transcripts", "imports")
+"""Where a text comes from: arguments of tools, files of memory, transcripts of sessions, imports of other systems."""
+ACTIONS: Final = ("seal", "redact", "block", "allow")
+KEPT: Final = ("keep", "replace")
+"""What becomes of a credential in the file that it stands in."""
+_FINGERPRINT_CHARS: Final = 24
+
+
+class Policy(NamedTuple):
+    """What becomes of a credential, by where it stands. No dataclass, whose making would cost every start of `confide mcp` a millisecond.
+
+    Attributes:
+        tools, files, transcripts, imports: one of `ACTIONS`.
+        min_confidence: from which confidence on (above 0, at most 1); what is less sure is let through.
+        allow: fingerprints of what may go as it is (`fingerprints`).
+        local: one of `KEPT`: whether a file of memory keeps what is sealed in clear, or gets a placeholder in its place too.
+    """
+
+    tools: str = "seal"
+    files: str = "seal"
+    transcripts: str = "seal"
+    imports: str = "seal"
+    min_confidence: float = 0.75
+    allow: tuple[str, ...] = ()
+    local: str = "keep"
+
+    def action(self, source: str, confidence: float, fingerprint: str | None = None) -> str:
+        """What becomes of one: an action of `ACTIONS`.
+
+        Args:
+            source: of `SOURCES`.
+            fingerprint: not needed where `allow` is empty.
+        """
+        if confidence < self.min_confidence or fingerprint in self.allow:
+            return "allow"
+        return str(getattr(self, source))
+
 
 TRANSCRIPT_SOURCES = ("claude-code", "codex")
 """Whose transcripts can be read; a test keeps it equal to the registry of their parsers."""
@@ -53,6 +91,11 @@ class ProxyConfig:
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
 
 
+_DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
+_BOUNDS = {"renew_s": (1, 3600), "keepalive_s": (5, 300)}
+"""A test keeps the keepalive's equal to `confide_crypto.limits`, which would cost a start 4 ms here."""
+
+
 def load(path: Path) -> ProxyConfig:
     """The configuration in `path`, or the defaults where there is no such file.
 
@@ -75,20 +118,26 @@ def load(path: Path) -> ProxyConfig:
     return ProxyConfig(**{key: _checked(path, key, value) for key, value in table.items()})
 
 
-_DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
+def policy_of(path: Path, table: Any) -> Policy:
+    """The policy that a section of the configuration in `path` describes.
+
+    Raises:
+        ConfigError: it is no table, or holds a key or a value that is not ours.
+    """
+    if not isinstance(table, dict):
+        raise _wrong(path, "'secrets'", "it is a section: [secrets]")
+    return Policy(**{key: _checked_action(path, key, value) for key, value in table.items()})
 
 
-_BOUNDS = {"renew_s": (1, 3600), "keepalive_s": (5, 300)}
-"""A test keeps the keepalive's equal to `confide_crypto.limits`, which would cost a start 4 ms here."""
+def is_fingerprint(value: Any) -> bool:
+    """Whether it has the form of one."""
+    return isinstance(value, str) and len(value) == _FINGERPRINT_CHARS and set(value) <= set("0123456789abcdef")
 
 
 def _checked(path: Path, key: str, value: Any) -> Any:
+    shown = f"'{key}'"
     if key not in _DEFAULTS:
-        import difflib
-
-        near = difflib.get_close_matches(key, _DEFAULTS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"the options are {', '.join(_DEFAULTS)}"
-        raise ConfigError(path, f"has an unknown option '{key}'", hint=hint)
+        raise _unknown(path, key, shown, _DEFAULTS)
     if key == "secrets":
         return policy_of(path, value)
     default = _DEFAULTS[key]
@@ -98,18 +147,45 @@ def _checked(path: Path, key: str, value: Any) -> Any:
                 hint = f"there are {', '.join(TRANSCRIPT_SOURCES)}"
                 raise ConfigError(path, f"names transcripts that are not known: '{min(unknown)}'", hint=hint)
             return tuple(value)
-        raise ConfigError(path, f"has a wrong value for '{key}'", hint='it takes a list of strings, as in ["core"]')
+        raise _wrong(path, shown, 'it takes a list of strings, as in ["core"]')
     if type(value) is not type(default):
-        raise ConfigError(path, f"has a wrong value for '{key}'", hint=f"it takes {_kind(default)}")
+        kinds = {bool: "true or false", str: "a string", int: "a whole number"}
+        raise _wrong(path, shown, f"it takes {kinds[type(default)]}")
     if type(value) is int and value <= 0:
-        raise ConfigError(path, f"has a wrong value for '{key}'", hint="it takes a whole number above zero")
+        raise _wrong(path, shown, "it takes a whole number above zero")
     least, most = _BOUNDS.get(key, (1, 10**9))
     if type(value) is int and not least <= value <= most:
-        raise ConfigError(path, f"has a wrong value for '{key}'", hint=f"it is at least {least} and at most {most:,}")
+        raise _wrong(path, shown, f"it is at least {least} and at most {most:,}")
     return value
 
 
-def _kind(default: object) -> str:
-    return (
-        "true or false" if isinstance(default, bool) else "a string" if isinstance(default, str) else "a whole number"
-    )
+def _checked_action(path: Path, key: str, value: Any) -> Any:
+    shown = f"'{key}' in [secrets]"
+    if key not in Policy._fields:
+        raise _unknown(path, key, shown, Policy._fields)
+    if key in SOURCES and value not in ACTIONS:
+        raise _wrong(path, shown, f"it is one of {', '.join(ACTIONS)}")
+    if key == "local" and value not in KEPT:
+        raise _wrong(path, shown, f"it is {' or '.join(KEPT)}")
+    if key == "min_confidence":
+        if type(value) not in (int, float) or not 0 < value <= 1:
+            raise _wrong(path, shown, "it is a number above 0 and at most 1")
+        return float(value)
+    if key == "allow":
+        # What is wrong is not repeated: somebody may have put the credential itself there.
+        if not isinstance(value, list) or not all(is_fingerprint(each) for each in value):
+            raise _wrong(path, shown, "it takes fingerprints as confide scan prints them, 24 hex digits each")
+        return tuple(value)
+    return value
+
+
+def _unknown(path: Path, key: str, shown: str, options: Collection[str]) -> ConfigError:
+    import difflib
+
+    near = difflib.get_close_matches(key, options, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"the options are {', '.join(options)}"
+    return ConfigError(path, f"has an unknown option {shown}", hint=hint)
+
+
+def _wrong(path: Path, shown: str, hint: str) -> ConfigError:
+    return ConfigError(path, f"has a wrong value for {shown}", hint=hint)

@@ -9,12 +9,18 @@ ConfideError (confide_crypto.errors)
 ├── DaemonStartError     the daemon on this machine did not come up
 │   └── DaemonMissingError   it is not installed
 ├── FolderError          a path that is not ours to read or write
+│   └── ChangedMeanwhileError    the file is no longer as it was read
+├── ExportError          a folder that an export cannot be written to, or read from
+│   └── ExportStorageError   the disk itself refuses what is written
+├── StateError           the proxy's own files cannot be read or written
 ├── JournalError         what waits on this machine for the daemon cannot be kept, or read
 ├── OfflineError         this machine cannot answer in the daemon's place
 ├── SessionError         no transcript of that session is kept
 ├── SetupError           a client's configuration file that cannot be merged into
 ├── BlockedError         a text holds a credential that the policy does not let out
 ├── UnsealableError      a text holds a credential, and this machine has no keys to seal it with
+├── NoSecretError        there is no such sealed secret
+├── UnshownError         a new recovery code could not be shown
 ├── DeviceError          there is no such device, or nobody said yes to the question about it
 ├── SpaceKeysError       this machine has not the keys of its space
 │   ├── NotADeviceError      no machine of the space has added it yet, or one has removed it
@@ -22,20 +28,27 @@ ConfideError (confide_crypto.errors)
 │   └── SpaceLockedError     the daemon needs a key that this machine cannot hand over
 ├── UnreadableError      a store of another system, or a file of memories, that cannot be imported
 ├── ReaderMissingError   importing that store takes a library that is not installed
-└── ToolError            the daemon answered a tool call with an error
+├── ToolError            a tool call cannot be done as asked, here or at the daemon (confide_memory.errors)
+└── UnfitAnswerError     the daemon's answer is not of the agreed form (confide_memory.errors)
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import EXIT_CONFIG, EXIT_INPUT, EXIT_KEYS, EXIT_STORAGE, EXIT_UNREACHABLE, ConfideError
+from confide_memory.errors import ToolError as ToolError
+from confide_memory.errors import UnfitAnswerError as UnfitAnswerError
+
+LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled", "locked"})
+"""Codes of the daemon's refusals (PROTOCOL.md 7.2) that are about the moment, not about what was asked."""
 
 
 class ConfigError(ConfideError):
     """The configuration file is wrong."""
 
-    exit_code = 3
+    exit_code = EXIT_CONFIG
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path} {problem}", hint=hint)
@@ -45,7 +58,7 @@ class ConfigError(ConfideError):
 class KeyLockedError(ConfideError):
     """The key is sealed with a passphrase, and not unlocked now."""
 
-    exit_code = 4
+    exit_code = EXIT_KEYS
 
     def __init__(self) -> None:
         super().__init__("this machine's key is locked", hint="run confide key unlock")
@@ -54,19 +67,19 @@ class KeyLockedError(ConfideError):
 class KeyringError(ConfideError):
     """The operating system's keyring cannot be used, or does not answer."""
 
-    exit_code = 4
+    exit_code = EXIT_KEYS
 
 
 class KeyChangeError(ConfideError):
     """This machine's key cannot be moved, imported or rotated as things are."""
 
-    exit_code = 4
+    exit_code = EXIT_KEYS
 
 
 class NotJoinedError(ConfideError):
     """There is no daemon to talk to."""
 
-    exit_code = 5
+    exit_code = EXIT_UNREACHABLE
 
     def __init__(self) -> None:
         super().__init__(
@@ -78,7 +91,7 @@ class NotJoinedError(ConfideError):
 class DaemonStartError(ConfideError):
     """The daemon on this machine could not be started."""
 
-    exit_code = 5
+    exit_code = EXIT_UNREACHABLE
 
     def __init__(self, problem: str, *, log: Path | None = None, hint: str | None = None) -> None:
         super().__init__(f"cannot start the daemon on this machine: {problem}", hint=hint or (f"its log is {log}"))
@@ -92,7 +105,7 @@ class DaemonMissingError(DaemonStartError):
 class FolderError(ConfideError):
     """A file in a memory folder cannot be read or written as asked."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
     def __init__(self, path: str, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path}: {problem}", hint=hint)
@@ -103,7 +116,13 @@ class FolderError(ConfideError):
 class ExportError(ConfideError):
     """A folder is none that an export can be written to, or read from."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
+
+
+class ExportStorageError(ExportError):
+    """The disk refuses what an export writes, rather than the place that was named for it."""
+
+    exit_code = EXIT_STORAGE
 
 
 class ChangedMeanwhileError(FolderError):
@@ -116,7 +135,7 @@ class ChangedMeanwhileError(FolderError):
 class StateError(ConfideError):
     """The proxy's own files cannot be read or written."""
 
-    exit_code = 8
+    exit_code = EXIT_STORAGE
 
     def __init__(self, folder: Path, error: OSError) -> None:
         super().__init__(
@@ -128,19 +147,19 @@ class StateError(ConfideError):
 class JournalError(ConfideError):
     """The journal of this machine is full, in use, or damaged."""
 
-    exit_code = 8
+    exit_code = EXIT_STORAGE
 
 
 class OfflineError(ConfideError):
     """This machine cannot answer in the daemon's place."""
 
-    exit_code = 5
+    exit_code = EXIT_UNREACHABLE
 
 
 class SessionError(ConfideError):
     """The daemon keeps no transcript of that session."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
     def __init__(self) -> None:
         super().__init__(
@@ -152,7 +171,7 @@ class SessionError(ConfideError):
 class SetupError(ConfideError):
     """A client's configuration file is not one that an entry can be merged into."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path} {problem}", hint=hint)
@@ -162,7 +181,7 @@ class SetupError(ConfideError):
 class BlockedError(ConfideError):
     """A text holds a credential that the policy does not let out."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
     def __init__(self, kind: str, line: int) -> None:
         super().__init__(
@@ -176,7 +195,7 @@ class BlockedError(ConfideError):
 class UnsealableError(ConfideError):
     """A text holds a credential, and this machine has no keys to seal it with."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
     def __init__(self, kind: str) -> None:
         if kind == "note":
@@ -191,13 +210,13 @@ class UnsealableError(ConfideError):
 class NoSecretError(ConfideError):
     """A sealed secret that was named is not there, or the name is none."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
 
 class SpaceKeysError(ConfideError):
     """This machine has not the keys of its space, so it can neither seal nor open."""
 
-    exit_code = 4
+    exit_code = EXIT_KEYS
 
 
 class NotADeviceError(SpaceKeysError):
@@ -236,16 +255,25 @@ class UnconfirmedError(SpaceKeysError):
         self.words = words
 
 
+class UnshownError(ConfideError):
+    """A new recovery code, which is shown once, could not be written to stdout."""
+
+    exit_code = EXIT_STORAGE
+
+    def __init__(self, why: str, *, hint: str) -> None:
+        super().__init__(f"the new recovery code could not be shown: {why}", hint=hint)
+
+
 class DeviceError(ConfideError):
     """No such device, or the question about it was not answered with yes."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
 
 class SpaceLockedError(SpaceKeysError):
     """The daemon needs a key of the space's database that this machine cannot hand over."""
 
-    exit_code = 5
+    exit_code = EXIT_UNREACHABLE
 
     def __init__(self, why: ConfideError | None) -> None:
         hint = f"connect with one that can; here, {why}" if why else "confide device ls shows them"
@@ -255,7 +283,7 @@ class SpaceLockedError(SpaceKeysError):
 class UnreadableError(ConfideError):
     """A store of another system, or a file of memories, of which nothing can be read."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         shown = "".join(letter if letter.isprintable() else "?" for letter in str(path))
@@ -267,7 +295,7 @@ class UnreadableError(ConfideError):
 class ReaderMissingError(ConfideError):
     """A library that reads this kind of store is not installed."""
 
-    exit_code = 7
+    exit_code = EXIT_INPUT
 
     def __init__(self, title: str, extra: str) -> None:
         super().__init__(
@@ -275,18 +303,3 @@ class ReaderMissingError(ConfideError):
             hint=f"pip install 'confide[{extra}]'",
         )
         self.extra = extra
-
-
-class ToolError(ConfideError):
-    """A tool call failed; the text is the daemon's, made for people."""
-
-    exit_code = 7
-
-
-class UnfitAnswerError(ConfideError):
-    """An answer of the daemon's has not the form that it should."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the daemon's answer is not of the agreed form", hint="do the versions of confide and confided fit?"
-        )

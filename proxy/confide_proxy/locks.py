@@ -1,8 +1,6 @@
-"""One path of a folder is handled by one step at a time, in all processes of this machine: an edit on its way up and a revision on its
-way down must not cross, whichever of them each is in.
+"""Locks between the processes of this machine: on a file, on one path of a folder, on a seat that one of them has.
 
-Within a process that is a lock of asyncio's. Between processes it is a record lock on one byte of a file, which the kernel lets go when
-its holder ends; a lock file for each path would be thousands of them.
+All are locks of the kernel's, which lets them go when their holder ends, however it ends: nobody has to be told of a crash.
 """
 
 from __future__ import annotations
@@ -12,18 +10,45 @@ import fcntl
 import functools
 import hashlib
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 from confide_proxy.errors import FolderError
 
-LOOK_AGAIN_S = 0.01
-"""A path that another process handles is tried again so soon: it is done within a round trip."""
-LONGEST_STEP_S = 300.0
+LOOK_AGAIN_S: Final = 0.01
+"""What another process holds is tried for again so soon: it is done within a round trip."""
+SEAT_AGAIN_S: Final = 0.5
+"""How often to try for a seat that is taken; a try costs a system call."""
+LONGEST_STEP_S: Final = 300.0
 """More than a file of the largest size has for being sent and indexed."""
-_REMEMBERED = 1024
-_OFFSETS = 2**62
+_REMEMBERED: Final = 1024
+_OFFSETS: Final = 2**62
+
+
+def lock_file(file: Path) -> int:
+    """A descriptor of a file to lock, made where there is none. Raises OSError."""
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def taken(descriptor: int, *, wait_s: float = 0.0) -> bool:
+    """Whether the lock on a file is ours now; False where another process does not let go of it in time.
+
+    Raises:
+        OSError: this file system has no locks.
+    """
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(LOOK_AGAIN_S)
+        else:
+            return True
 
 
 @functools.cache
@@ -33,7 +58,11 @@ def path_locks(file: Path) -> PathLocks:
 
 
 class PathLocks:
-    """Locks by path, below one file that is made when it is first needed."""
+    """Locks by path, in one file that is made when it is first needed: a file for each path would be thousands.
+
+    One path of a folder is handled by one step at a time, in all processes: an edit on its way up and a revision on its way down must not
+    cross, whichever of them each is in. Within a process that is a lock of asyncio's, between processes a record lock on one byte.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -70,7 +99,7 @@ class PathLocks:
         try:
             if self._fd is None:
                 self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                self._fd = lock_file(self._file)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
         except (BlockingIOError, PermissionError):  # as POSIX lets a system say that it is taken
             return False
@@ -84,3 +113,58 @@ class PathLocks:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, offset)
             except OSError:
                 return
+
+
+class Seat:
+    """A seat that one process has at a time: who watches a folder, who streams a transcript, who replays the journal.
+
+    Whoever finds it taken looks again every `SEAT_AGAIN_S`. `try_take` and `leave` touch the disk briefly.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """`name` is of the seat, below `folder`."""
+        digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        self._file = folder / f"{digest}.lock"
+        self._fd: int | None = None
+        self._is_taken = False
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether this process holds it."""
+        return self._is_taken
+
+    def try_take(self) -> bool:
+        """Sit down if nobody else has; True also where it is ours already.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        if self._is_taken:
+            return True
+        if self._fd is None:  # and it stays open, so that to look again is one system call
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._fd = lock_file(self._file)
+        self._is_taken = taken(self._fd)
+        return self._is_taken
+
+    def show_life(self) -> None:
+        """Let those who look for the seat see that its holder is not frozen. Raises OSError."""
+        if self._is_taken and self._fd is not None:
+            os.utime(self._fd)
+
+    def silent_s(self) -> float:
+        """For how many seconds a holder has shown no life; 0 where that cannot be told."""
+        try:
+            return max(0.0, time.time() - os.fstat(self._fd).st_mtime) if self._fd is not None else 0.0
+        except OSError:
+            return 0.0
+
+    def leave(self) -> None:
+        """Let another have it, or stop trying."""
+        self._is_taken = False
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __del__(self) -> None:
+        self.leave()

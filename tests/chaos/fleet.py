@@ -10,15 +10,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.wall_clock import COMPILER, WallClock
-from tests.support.wire import Wire
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wall_clock import COMPILER, WallClock
+from tests.support.programs.wire import Wire
 
-from confide_daemon.master import MasterKey
-from confide_daemon.paths import DataFolder
-from confide_daemon.store.scan import VectorScan
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.datadir.master_key import MasterKey
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.vector_scan import VectorScan
 
 CONVERGED_WITHIN_S = 40.0
 CALL_S = 12.0
@@ -189,12 +189,12 @@ class Fleet:
         folder = DataFolder(self.daemon.data)
         (file,) = [path for path in folder.spaces.iterdir() if path.suffix == ".db"]
         key = MasterKey.load(folder.master).space_key(file.stem)
-        store = SqliteStore.open(file, key, writer=False, now=time.time(), scan=VectorScan())
+        store = Store.open(file, key, writer=False, now=time.time(), scan=VectorScan())
         try:
             with store.reading():
                 found: dict[str, list[str | None]] = {}
-                for row in store.documents(frozenset((project,))):
-                    revisions = [store.revision(row.id, number) for number in range(1, row.revision + 1)]
+                for row in store.documents.listed(frozenset((project,))):
+                    revisions = [store.documents.revision(row.id, number) for number in range(1, row.revision + 1)]
                     found[row.path] = [revision.text for revision in revisions if revision is not None]
                 return found
         finally:

@@ -1,7 +1,7 @@
 """Whatever happens to two or three machines and their daemon: in the end all have the same files, and nothing that was kept is lost.
 
-Twenty schedules here; `make chaos` runs a thousand. A schedule is drawn by hypothesis from CONFIDE_CHAOS_SEED (0 if it is not set), so a
-failure prints steps that can be carried out again; how they fall in time is chance.
+Eight schedules here, in which everything that can happen happens; `make chaos` runs a thousand. A schedule is drawn by hypothesis from
+CONFIDE_CHAOS_SEED, so a failure prints steps that can be carried out again; how they fall in time is chance.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.chaos.fleet import Fleet, fleet
 from tests.chaos.schedules import MARK, Ledger, Step, perform, steps
 
-SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "20"))
-SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "0"))
+SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "8"))
+SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "107"))
+"""The first seed whose eight schedules hold every kind of step."""
 SHORT = settings(
     max_examples=SCHEDULES // 2,
     deadline=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.channels import LAPTOP, Door
+from tests.support.crypto.channels import LAPTOP, Door
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.clock import Clock
 
-from confide_crypto.bucket import TokenBucket
+from confide_crypto.limits import TokenBucket
 
 
 def test_a_burst_passes_and_then_one_at_a_time() -> None:

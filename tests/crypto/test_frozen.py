@@ -8,16 +8,28 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-from tests.support.snapshots import Encapsulated
+from tests.support.crypto.snapshots import Encapsulated
 
 from confide_crypto import errors
-from confide_crypto.bech32m import decode
-from confide_crypto.channel import Channel, FrameType
-from confide_crypto.enroll import Invite
-from confide_crypto.handshake import ClientHandshake, DaemonHandshake, TransportKeys, derive_psk, transcript
-from confide_crypto.keys import Identity, fingerprint_words, format_daemon_key, format_public_key, verify
+from confide_crypto.channel.protocol import Channel, FrameType
+from confide_crypto.handshake.handshake import (
+    ClientHandshake,
+    DaemonHandshake,
+    TransportKeys,
+    derive_psk,
+    transcript,
+)
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.noise import CipherState, KeyPair
+from confide_crypto.keys.bech32m import decode
+from confide_crypto.keys.identity import (
+    Identity,
+    fingerprint_words,
+    format_daemon_key,
+    format_public_key,
+    verify,
+)
 from confide_crypto.limits import REKEY_RECORDS
-from confide_crypto.noise import CipherState, KeyPair
 
 FROZEN = json.loads((Path(__file__).parents[1] / "vectors" / "confide" / "frozen.json").read_text())
 

@@ -18,17 +18,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from tests.support.channels import HOST, LAPTOP, Door, echo, hosting, no_request
+from tests.support.crypto.channels import HOST, LAPTOP, Door, echo, hosting, no_request
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from confide_crypto.channel import Channel, FrameType, Message
-from confide_crypto.connection import connect
-from confide_crypto.enroll import Invite
+from confide_crypto.channel.protocol import Channel, FrameType, Message
 from confide_crypto.errors import ConnectionLost, DeniedError, RequestError, WrongDaemonKey
-from confide_crypto.handshake import DaemonHandshake
-from confide_crypto.keys import Identity
+from confide_crypto.handshake.handshake import DaemonHandshake
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import connect
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the package is of 2020

@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from tests.support import freeze
-from tests.support.frozen.scripts import channel, perform, plaintext, shown, told
-from tests.support.snapshots import again, handshake
+from tests.support.crypto import freeze
+from tests.support.crypto.frozen.scripts import channel, perform, plaintext, shown, told
+from tests.support.crypto.snapshots import again, handshake
 
 from confide_crypto import errors
-from confide_crypto.channel import FrameType, KeepAlive
-from confide_crypto.connection import _read_welcome
-from confide_crypto.enroll import Invite
-from confide_crypto.handshake import ClientHandshake, DaemonHandshake, derive_psk, transcript
-from confide_crypto.keys import (
+from confide_crypto.channel.protocol import FrameType, KeepAlive
+from confide_crypto.channel.requests import decode_answer, decode_request
+from confide_crypto.handshake.caller_rotation import verify_rotation
+from confide_crypto.handshake.daemon_rotation import successor_in
+from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake, derive_psk, transcript
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.noise import KeyPair
+from confide_crypto.keys.identity import (
     Identity,
     fingerprint_words,
     format_daemon_key,
@@ -28,10 +31,7 @@ from confide_crypto.keys import (
     parse_public_key,
     verify,
 )
-from confide_crypto.noise import KeyPair
-from confide_crypto.requests import decode_answer, decode_request
-from confide_crypto.rotation import verify_rotation
-from confide_crypto.succession import successor_in
+from confide_crypto.transport.open import _read_welcome
 
 Case = dict[str, Any]
 SESSIONS = {case["name"]: case for case in freeze.frozen("handshakes") if "message1" in case}
@@ -205,7 +205,7 @@ def test_frozen(file: str, case: Case) -> None:
 
 @pytest.mark.parametrize("file", READERS)
 def test_nothing_is_missing(file: str) -> None:
-    """A rule that got a case got it frozen too: `python -m tests.support.freeze` tells which one has not."""
+    """A rule that got a case got it frozen too: `python -m tests.support.crypto.freeze` tells which one has not."""
     assert [case["name"] for case in freeze.missing(file)] == []
     assert len(freeze.frozen(file)) >= 10
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
-from tests.support.confided import Confided
-from tests.support.registries import KEY
+from tests.support.daemon.registries import KEY
+from tests.support.programs.confided import Confided
 
-from confide_daemon.registry import Registry
+from confide_daemon.access.registry import Registry
 
 
 @pytest.fixture

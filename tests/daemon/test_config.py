@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon import config, models, paths
-from confide_daemon.chunks import ChunkSettings
+from confide_daemon import config
+from confide_daemon.config import ChunkSettings
+from confide_daemon.datadir import paths
 from confide_daemon.errors import ConfigError
-from confide_daemon.index import IndexSettings
-from confide_daemon.searching.ranking import ORIGINAL, RANKINGS, Weights
+from confide_daemon.retrieval.search.ranking import ORIGINAL, RANKINGS, Weights
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces import models
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "daemon.toml"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.interop.notes import NOTE, Notes
 from tests.interop.peer import Daemon
-from tests.support.programs import Machine
+from tests.support.programs.processes import Machine
 
 
 @pytest.fixture

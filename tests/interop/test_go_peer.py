@@ -15,8 +15,8 @@ from tests.interop.notes import Notes, ask_backlog, hash_of
 from tests.interop.peer import InviteNotAcceptedError, NotThePinnedKeyError, connect
 from tests.interop.requests import RefusedError
 from tests.interop.texts import Identity, Invite
-from tests.support.programs import Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 

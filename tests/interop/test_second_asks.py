@@ -15,7 +15,7 @@ from tests.interop.peer import Daemon, Served
 from tests.interop.requests import RefusedError
 from tests.interop.rotations import announcement
 from tests.interop.texts import Identity, decode
-from tests.support.programs import Machine
+from tests.support.programs.processes import Machine
 
 # More than the credit of a stream.
 LARGE = "- a line of a long log, with ünicode\n" * 60_000

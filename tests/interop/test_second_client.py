@@ -13,7 +13,7 @@ from tests.interop.notes import NOTE, hash_of
 from tests.interop.peer import DeniedError, InviteNotAcceptedError, Link, NotThePinnedKeyError, connect
 from tests.interop.requests import RefusedError
 from tests.interop.texts import Identity, Invite, fingerprint
-from tests.support.programs import Daemon, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, running_daemon, wait_until
 
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "second", "version": "2"}}
 

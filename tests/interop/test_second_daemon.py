@@ -10,8 +10,8 @@ from tests.interop.frames import REKEY_EVERY, Type
 from tests.interop.notes import NOTE, Notes, ask_backlog
 from tests.interop.peer import Daemon
 from tests.interop.texts import Identity, decode, fingerprint
-from tests.support.programs import Machine, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.wire import Wire
 
 
 async def join(machine: Machine, daemon: Daemon) -> str:

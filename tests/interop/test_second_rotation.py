@@ -14,7 +14,7 @@ from tests.interop.peer import DeniedError, NotThePinnedKeyError, connect
 from tests.interop.requests import RefusedError
 from tests.interop.rotations import rotation_request, successor
 from tests.interop.texts import Identity, Invite, encode
-from tests.support.programs import Daemon, running_daemon
+from tests.support.programs.processes import Daemon, running_daemon
 
 CONNECTIONS = 8
 MONTH_S = 30 * 86400

@@ -18,7 +18,7 @@ from tests.interop.frames import BULK, MAX_PAYLOAD, MORE, Frame, Type
 from tests.interop.peer import Opened, open_channel
 from tests.interop.requests import read_answer
 from tests.interop.texts import Identity, Invite
-from tests.support.programs import running_daemon
+from tests.support.programs.processes import running_daemon
 from websockets.exceptions import ConnectionClosed
 
 FULL = bytes(MAX_PAYLOAD)

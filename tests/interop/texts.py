@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-WORDS = (Path(__file__).parents[2] / "crypto" / "confide_crypto" / "words.txt").read_text().split()
+WORDS = (Path(__file__).parents[2] / "crypto" / "confide_crypto" / "keys" / "words.txt").read_text().split()
 DEFAULT_PORT = 7733
 MAX_LENGTH = 1023
 _ALPHABET = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from confide_daemon.errors import InvalidTextError
-from confide_daemon.notes.front_matter import UnreadableError, compose, edit, parse, split
+from confide_memory.front_matter import UnreadableError, compose, edit, parse, split
 
 # Fields as people write them, with what they mean. Each is whole lines.
 WRITTEN: list[tuple[str, Any]] = [

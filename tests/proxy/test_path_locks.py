@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy import path_locks
+from confide_proxy import locks as path_locks
 from confide_proxy.errors import FolderError
 
 HOLD = """
 import asyncio, pathlib, sys
-from confide_proxy.path_locks import path_locks
+from confide_proxy.locks import path_locks
 
 async def hold():
     async with path_locks(pathlib.Path(sys.argv[1])).held("memory/a.md"):

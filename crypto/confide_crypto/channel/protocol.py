@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from confide_crypto.channel.streams import Streams, StreamViolation
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
-from confide_crypto.handshake import TransportKeys
+from confide_crypto.handshake.handshake import TransportKeys
+from confide_crypto.handshake.noise import TAG_LENGTH, CipherState, NoiseError
 from confide_crypto.limits import MAX_MESSAGE, MAX_REASSEMBLY, MAX_RECORDS, MAX_REQUESTS, REKEY_RECORDS
-from confide_crypto.noise import TAG_LENGTH, CipherState, NoiseError
-from confide_crypto.streams import Streams, StreamViolation
 
 _header: Final = struct.Struct(">BBIH")
 _credit: Final = struct.Struct(">I")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from confide_crypto.errors import ProtocolViolation, RequestError
+from confide_crypto.errors import ProtocolViolation, RequestError, printable
 from confide_crypto.limits import MAX_MESSAGE
 
 _MAX_SENTENCE: Final = 1000
@@ -49,8 +49,8 @@ def encode_error(error: RequestError | None) -> bytes:
     """The RES payload of a failure; None stands for one whose cause is nobody's business."""
     told = error or _INTERNAL
     # As it will be shown: a sentence may quote a file name that is no text, which nothing could encode.
-    hint = None if told.hint is None else printable(told.hint)
-    return _encode({"error": {"code": told.code, "message": printable(told.message), "hint": hint}})
+    hint = None if told.hint is None else sentence(told.hint)
+    return _encode({"error": {"code": told.code, "message": sentence(told.message), "hint": hint}})
 
 
 def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:
@@ -64,13 +64,13 @@ def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:
             return result
         case {"error": {"code": str(code), "message": str(message), **rest}}:
             hint = rest.get("hint")
-            return RequestError(printable(code), printable(message), printable(hint) if isinstance(hint, str) else None)
+            return RequestError(sentence(code), sentence(message), sentence(hint) if isinstance(hint, str) else None)
     raise ProtocolViolation("the peer broke the protocol: an answer that is neither ok nor error")
 
 
-def printable(text: str) -> str:
-    """A peer's word or sentence as it may be shown: one line, and nothing in it that steers a terminal or cannot be written."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MAX_SENTENCE])
+def sentence(text: str) -> str:
+    """A peer's word or sentence as it may be shown, which is short."""
+    return printable(text[:_MAX_SENTENCE])
 
 
 def _encode(body: Any) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
 
 _OLD_LABEL: Final = b"confide/rotate-old/1"
 _NEW_LABEL: Final = b"confide/rotate-new/1"

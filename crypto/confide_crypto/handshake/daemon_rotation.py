@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
 
 log = logging.getLogger(__name__)
 

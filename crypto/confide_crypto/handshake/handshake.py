@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 
-from confide_crypto.enroll import INVITE_ID_LENGTH, Invite
 from confide_crypto.errors import HandshakeError
-from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
-from confide_crypto.noise import XKPSK3, CipherState, HandshakeState, KeyPair, NoiseError
+from confide_crypto.handshake.invite import INVITE_ID_LENGTH, Invite
+from confide_crypto.handshake.noise import XKPSK3, CipherState, HandshakeState, KeyPair, NoiseError
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
 
 PROLOGUE: Final = b"confide-channel/1 mlkem768\0"
 HASH: Final = "BLAKE2b"

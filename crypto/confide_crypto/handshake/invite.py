@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from confide_crypto import bech32m
 from confide_crypto.errors import InviteError
+from confide_crypto.keys import bech32m
 from confide_crypto.limits import DEFAULT_PORT
 
 TOKEN_LENGTH: Final = 16

@@ -13,9 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from confide_crypto import bech32m
 from confide_crypto.errors import KeyFileError, KeyTextError
-from confide_crypto.private import check_private_file, make_private_dir, read_private_file, write_private_file
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.files import (
+    check_private_file,
+    make_private_dir,
+    read_private_file,
+    write_private_file,
+)
 
 __all__ = [
     "Identity",

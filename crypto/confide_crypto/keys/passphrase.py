@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from confide_crypto import bech32m
 from confide_crypto.errors import KeyFileError, PassphraseError
-from confide_crypto.keys import KEY_LENGTH, SEALED_PREFIX, Identity
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.identity import KEY_LENGTH, SEALED_PREFIX, Identity
 
 _VERSION: Final = 1
 _LABEL: Final = b"confide/sealed-key/1\0"

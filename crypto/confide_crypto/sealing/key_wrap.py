@@ -9,9 +9,9 @@ import hashlib
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from confide_crypto.keys import Identity
+from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.encoding import labelled, u32
 from confide_crypto.sealing.errors import WrapError
-from confide_crypto.sealing.fields import labelled, u32
 from confide_crypto.sealing.space_keys import KEY_LENGTH
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 One word without blanks, so no chunk ends inside it and its kind can be searched for. In parentheses, since brackets and braces at
 the front of a value mean something to YAML, and brackets and angles to markdown; these mean nothing to either, nor to JSON.
-A placeholder only names: one whose id no record has is text that somebody wrote.
+A placeholder only names: one whose id no record has is text that somebody wrote. What a machine has redacted leaves a stand-in of a like
+form, which nobody can open.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
-from confide_crypto.sealing.records import KIND_PATTERN, is_kind
+from confide_crypto.sealing.record import KIND_PATTERN, is_kind
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
 
 _FORM: Final = re.compile(rf"\(sealed:({KIND_PATTERN}):([0-9a-f]{{{2 * SECRET_ID_LENGTH}}})\)")
@@ -20,7 +21,7 @@ _FORM: Final = re.compile(rf"\(sealed:({KIND_PATTERN}):([0-9a-f]{{{2 * SECRET_ID
 STANDIN: Final = re.compile(
     rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{{2 * SECRET_ID_LENGTH}}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)"
 )
-"""A placeholder, or what stands where a machine has redacted something, which nobody can open."""
+"""A placeholder, or what stands where a machine has redacted something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +65,49 @@ def replace(text: str, value_of: Callable[[Placeholder], str | None]) -> str:
             parts += [text[end:start], value]
             end = stop
     return "".join([*parts, text[end:]])
+
+
+def only(text: str) -> bool:
+    """Whether a text consists of stand-ins and blanks alone."""
+    return not STANDIN.sub("", text).strip()
+
+
+def in_order(text: str) -> tuple[str, ...]:
+    """The stand-ins in a text, as they come."""
+    return tuple(STANDIN.findall(text))
+
+
+def warnings(text: str) -> list[str]:
+    """What whoever had this stored may not know: a credential that was given in clear stands in it no more."""
+    found = set(in_order(text))
+    sealed = sum(one.startswith("(sealed:") for one in found)
+    redacted = len(found) - sealed
+    said = []
+    if sealed:
+        places = "its placeholder" if sealed == 1 else "their placeholders"
+        said.append(f"{_values(sealed)} sealed; the file has {places}, for secret_get or confide secrets show to open")
+    if redacted:
+        said.append(f"{_values(redacted)} redacted, and left the machine in no form")
+    return said
+
+
+def _values(count: int) -> str:
+    return "one value is" if count == 1 else f"{count} values are"
+
+
+def is_sealed_from(after: str, before: str) -> bool:
+    """Whether `after` is `before` with stand-ins in the places of some of its parts, and is the same in all others."""
+    first, *others = STANDIN.split(after)
+    if not others:
+        return after == before
+    *between, last = others
+    if not before.startswith(first):
+        return False
+    at = len(first)
+    for part in between:
+        # The first place is as good as any later one: it leaves the most for those that follow.
+        found = before.find(part, at + 1)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return before.endswith(last) and len(before) - len(last) > at

@@ -12,8 +12,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from confide_crypto import bech32m
-from confide_crypto.keys import KEY_LENGTH, Identity
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.identity import KEY_LENGTH, Identity
 from confide_crypto.sealing.errors import RecoveryCodeError
 
 CODE_LENGTH: Final = 20

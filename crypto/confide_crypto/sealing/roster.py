@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from confide_crypto import bech32m
-from confide_crypto.keys import Identity, fingerprint_words
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing import errors
-from confide_crypto.sealing.entries import (
+from confide_crypto.sealing.encoding import Cursor, u32
+from confide_crypto.sealing.key_wrap import WrapKey, check_wrap_key, seal_wrap
+from confide_crypto.sealing.roster_entry import (
     HASH_LENGTH,
     MAX_DEVICES,
     MAX_EPOCHS,
@@ -25,9 +27,7 @@ from confide_crypto.sealing.entries import (
     Entry,
     Wrap,
 )
-from confide_crypto.sealing.fields import Cursor, u32
 from confide_crypto.sealing.space_keys import FIRST_EPOCH, SPACE_ID_LENGTH, SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey, check_wrap_key, seal_wrap
 
 MAX_ENTRIES: Final = 256
 MAX_ROSTER_BYTES: Final = 8 * 1024 * 1024

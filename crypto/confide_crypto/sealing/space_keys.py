@@ -7,8 +7,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from confide_crypto.sealing.encoding import joined, u32
 from confide_crypto.sealing.errors import UnknownEpochError
-from confide_crypto.sealing.fields import joined, u32
 
 KEY_LENGTH: Final = 32
 SPACE_ID_LENGTH: Final = 16

@@ -11,19 +11,19 @@ import socket
 from collections.abc import AsyncIterable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.body import Body
-from confide_crypto.channel import MAX_PAYLOAD, Channel, FrameType
+from confide_crypto.channel.body import Body
+from confide_crypto.channel.protocol import MAX_PAYLOAD, Channel, FrameType
+from confide_crypto.channel.requests import decode_answer, encode_request
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
-from confide_crypto.inbox import Inbox, OnMessage, OnRequest, OnStream
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
-from confide_crypto.outbox import Outbox
-from confide_crypto.requests import decode_answer, encode_request
-from confide_crypto.slumber import wait_awake
+from confide_crypto.transport.inbox import Inbox, OnMessage, OnRequest, OnStream
+from confide_crypto.transport.outbox import Outbox
+from confide_crypto.transport.suspend import wait_awake
 
 if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection as WebSocket
 
-    from confide_crypto.succession import Succession
+    from confide_crypto.handshake.daemon_rotation import Succession
 
 
 class Connection:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from websockets.exceptions import ConnectionClosed
 
-from confide_crypto.body import Body
-from confide_crypto.channel import (
+from confide_crypto.channel.body import Body
+from confide_crypto.channel.protocol import (
     Answer,
     Channel,
     Closed,
@@ -33,10 +33,10 @@ from confide_crypto.channel import (
     Request,
     WasReset,
 )
+from confide_crypto.channel.requests import decode_request, encode_error, encode_result
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CONNECTION_CREDIT, MAX_HELD, MAX_WAITING_MESSAGES, STREAM_CREDIT
-from confide_crypto.outbox import Outbox
-from confide_crypto.requests import decode_request, encode_error, encode_result
+from confide_crypto.transport.outbox import Outbox
 
 if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection as WebSocket

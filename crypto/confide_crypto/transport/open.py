@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from websockets.exceptions import ConnectionClosed
 
-from confide_crypto.channel import WELCOME_BUCKET, WELCOME_STREAM, Answer, Channel, FrameType
-from confide_crypto.dialing import open_websocket, place_of, websocket_url
-from confide_crypto.enroll import Invite
+from confide_crypto.channel.protocol import WELCOME_BUCKET, WELCOME_STREAM, Answer, Channel, FrameType
+from confide_crypto.channel.requests import sentence
 from confide_crypto.errors import (
     BusyError,
     ConnectionLost,
@@ -24,8 +23,17 @@ from confide_crypto.errors import (
     UnreachableError,
     WrongDaemonKey,
 )
-from confide_crypto.handshake import Caller, ClientHandshake, DaemonHandshake
-from confide_crypto.keys import KEY_LENGTH, SIGNATURE_LENGTH, Identity, fingerprint_words, from_hex, verify
+from confide_crypto.handshake.daemon_rotation import Rotation, Succession, successor_in
+from confide_crypto.handshake.handshake import Caller, ClientHandshake, DaemonHandshake
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import (
+    KEY_LENGTH,
+    SIGNATURE_LENGTH,
+    Identity,
+    fingerprint_words,
+    from_hex,
+    verify,
+)
 from confide_crypto.limits import (
     CLOSE_BUSY,
     CLOSE_DENIED,
@@ -40,9 +48,8 @@ from confide_crypto.limits import (
     Timers,
     websocket_options,
 )
-from confide_crypto.requests import printable
-from confide_crypto.session import Connection
-from confide_crypto.succession import Rotation, Succession, successor_in
+from confide_crypto.transport.connection import Connection
+from confide_crypto.transport.dial import open_websocket, place_of, websocket_url
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -233,7 +240,7 @@ def _read_welcome(data: bytes, daemon_static: bytes, own_words: str) -> tuple[by
                 return peer_key, welcome
         case {"error": {"code": "denied", "reason": str(reason), **rest}}:
             hint = rest.get("hint")
-            raise DeniedError(printable(reason), own_words, hint=printable(hint) if isinstance(hint, str) else None)
+            raise DeniedError(sentence(reason), own_words, hint=sentence(hint) if isinstance(hint, str) else None)
     raise broken
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
-from confide_crypto.channel import MAX_PAYLOAD, Channel, FrameType
+from confide_crypto.channel.protocol import MAX_PAYLOAD, Channel, FrameType
 from confide_crypto.errors import ConnectionLost
 from confide_crypto.limits import MAX_MESSAGE
 

@@ -14,16 +14,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import apsw
 
 from confide_crypto.errors import ConfideError
-from confide_crypto.keys import fingerprint_words
-
-if TYPE_CHECKING:
-    from confide_daemon.registry import Registry
+from confide_crypto.keys.identity import fingerprint_words
 
 log = logging.getLogger(__name__)
 
@@ -104,21 +102,17 @@ def record(
     return number
 
 
-def entries(registry: Registry, *, since: float = 0.0, alias: str | None = None) -> list[Entry]:
-    """The rows since a time (seconds since the epoch), oldest first; of one caller, also under names that it had before.
-
-    Raises:
-        StorageError: the registry cannot be read.
-    """
-    known = registry.caller_named(alias) if alias else None
-    words = fingerprint_words(known.public_key) if known else None
-    with registry.reading() as database:
-        rows = database.execute(
-            """SELECT at, last_at, event, caller, fingerprint, session, detail, count FROM audit
-               WHERE last_at >= :since AND (:alias IS NULL OR caller = :alias OR fingerprint = :words) ORDER BY id""",
-            {"since": since, "alias": alias, "words": words},
-        )
-        return [Entry(*row) for row in rows]
+def select_entries(
+    database: apsw.Connection, since: float, *, alias: str | None, public_key: bytes | None
+) -> list[Entry]:
+    """The rows since a time (seconds since the epoch), oldest first; of one caller, by its name or its key."""
+    words = fingerprint_words(public_key) if public_key else None
+    rows = database.execute(
+        """SELECT at, last_at, event, caller, fingerprint, session, detail, count FROM audit
+           WHERE last_at >= :since AND (:alias IS NULL OR caller = :alias OR fingerprint = :words) ORDER BY id""",
+        {"since": since, "alias": alias, "words": words},
+    )
+    return [Entry(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +128,14 @@ class _Seen:
 class AuditLog:
     """What the running daemon sees, on its way to the log. `run` writes it; the other methods only queue and never wait."""
 
-    def __init__(self, registry: Registry, *, clock: Callable[[], float] = time.time) -> None:
-        self._registry = registry
+    def __init__(
+        self,
+        transaction: Callable[[], AbstractContextManager[apsw.Connection]],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`transaction`: that of the registry."""
+        self._transaction = transaction
         self._clock = clock
         self._waiting: deque[_Seen] = deque()
         self._dropped = 0
@@ -195,7 +195,7 @@ class AuditLog:
             self._counting.clear()
 
     def _store(self, batch: list[_Seen]) -> None:
-        with self._registry.transaction() as database:
+        with self._transaction() as database:
             for seen in batch:
                 if seen.event == "refused":
                     self._count(database, seen)

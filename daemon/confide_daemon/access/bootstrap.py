@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confide_crypto.keys import Identity, make_private_dir
+from confide_crypto.keys.identity import Identity, make_private_dir
+from confide_daemon.access.registry import Registry
+from confide_daemon.datadir.identity import Keys
+from confide_daemon.datadir.identity import load as load_keys
+from confide_daemon.datadir.master_key import MasterKey, credential
+from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError
-from confide_daemon.master import MasterKey, credential
-from confide_daemon.paths import DataFolder
-from confide_daemon.registry import Registry
-from confide_daemon.rotation import Keys
-from confide_daemon.rotation import load as load_keys
 
 
 @dataclass(frozen=True, slots=True)

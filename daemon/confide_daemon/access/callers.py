@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import apsw
 
+from confide_daemon.access.grants import Grants, Scope
 from confide_daemon.errors import StorageError, TakenError
-from confide_daemon.grants import Grants, Scope
 
 # Space ids name files and appear in logs, so they say nothing of the space's name.
 SPACE_ID_BYTES = 8

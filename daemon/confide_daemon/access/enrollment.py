@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from confide_crypto.enroll import Invite
-from confide_crypto.keys import parse_public_key
-from confide_daemon import address
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import parse_public_key
+from confide_daemon.access.bootstrap import State
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.grants import SCOPES, SOURCES, Grants, Scope
+from confide_daemon.access.invites import Invites, OpenInvite, UsedInvite
+from confide_daemon.access.names import check_name, nearest, parse_span
+from confide_daemon.access.registry import Registry
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
-from confide_daemon.enrolled import Caller
+from confide_daemon.datadir import instance
 from confide_daemon.errors import BadNameError, TakenError
-from confide_daemon.grants import SCOPES, SOURCES, Grants, Scope
-from confide_daemon.invites import Invites, OpenInvite, UsedInvite
-from confide_daemon.names import check_name, nearest, parse_span
-from confide_daemon.registry import Registry
-from confide_daemon.state import State
 
 POLL_S = 0.2
 EVERYTHING = "all"
@@ -269,7 +269,7 @@ def public_url(state: State, config: DaemonConfig, given: str | None) -> str:
     if given or config.server.public_url:
         url = given or config.server.public_url
         return url if "://" in url else f"confide://{url}"
-    running = address.read(state.folder.address)
+    running = instance.read(state.folder.address)
     if running is not None:
         return running.url
     host, port = parse_listen(config.server.listen)

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 import apsw
 
-from confide_daemon.audit import record
-from confide_daemon.enrolled import (
+from confide_daemon.access.audit import record
+from confide_daemon.access.callers import (
     Caller,
     caller_now,
     describe,
@@ -21,9 +21,9 @@ from confide_daemon.enrolled import (
     require_free,
     to_json,
 )
+from confide_daemon.access.grants import SCOPES, Grants, Scope
+from confide_daemon.access.registry import Registry
 from confide_daemon.errors import GrantError, TakenError
-from confide_daemon.grants import SCOPES, Grants, Scope
-from confide_daemon.registry import Registry
 
 # A used or expired invite is remembered this long, to tell the one who comes late what happened.
 INVITE_MEMORY_S = 7 * 24 * 3600

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from confide_daemon.registry import Registry
+from confide_daemon.access.registry import Registry
 
 Kind = Literal["fix", "reindex", "reembed", "rekey", "to-caller", "to-server", "to-vault", "from-vault"]
 ENDED: Final = ("done", "failed", "cancelled")

@@ -2,7 +2,7 @@
 
 An encrypted SQLite file that several processes use at once: the daemon, and each `confided invite`, `callers` or `revoke` that a person
 runs beside it. Every change is one transaction, the row of the audit log that tells of it included; a process that wants to know of
-changes watches `version`. Invites have a module of their own, `confide_daemon.invites`.
+changes watches `version`. Invites have a module of their own, `confide_daemon.access.invites`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import apsw
 
-from confide_daemon import schema
-from confide_daemon.audit import record
-from confide_daemon.enrolled import (
+from confide_daemon.access import schema
+from confide_daemon.access.audit import Entry, record, select_entries
+from confide_daemon.access.callers import (
     Caller,
     caller_now,
     describe,
@@ -29,8 +29,8 @@ from confide_daemon.enrolled import (
     select_callers,
     to_json,
 )
+from confide_daemon.access.grants import Grants
 from confide_daemon.errors import TakenError
-from confide_daemon.grants import Grants
 from confide_daemon.store.connection import connect, storage_errors, transaction
 
 
@@ -222,6 +222,14 @@ class Registry:
         with self.reading() as database:
             rows: list[Any] = database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
             return dict(rows)
+
+    # The audit log
+
+    def audit_entries(self, *, since: float = 0.0, alias: str | None = None) -> list[Entry]:
+        """The rows since a time (seconds since the epoch), oldest first; of one caller, also under names that it had before."""
+        with self.reading() as database:
+            known = named_now(database, alias) if alias else None
+            return select_entries(database, since, alias=alias, public_key=known.public_key if known else None)
 
     # The file
 

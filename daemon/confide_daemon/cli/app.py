@@ -16,20 +16,11 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import EXIT_STORAGE, ConfideError
-from confide_daemon import (
-    __version__,
-    auditing,
-    bench_commands,
-    config,
-    custody_commands,
-    health_commands,
-    invitation,
-    machines,
-    paths,
-    vault_commands,
-)
-from confide_daemon.daemonkey import key_app
-from confide_daemon.options import Config, Data, Json, say, show
+from confide_daemon import __version__, config
+from confide_daemon.cli import audit, bench, callers, custody, invites, status, vault
+from confide_daemon.cli.console import Config, Data, Here, Output, command, say
+from confide_daemon.cli.key import key_app
+from confide_daemon.datadir import paths
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
@@ -55,9 +46,7 @@ def main() -> None:
     try:
         app()
     except ConfideError as error:
-        say(f"confided: {error}")
-        if error.hint:
-            say(f"hint: {error.hint}")
+        say(f"confided: {error.with_hint}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -86,23 +75,25 @@ def top(
 
 
 @app.command()
-def init(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+@command
+def init(here: Here) -> Output:
     """Make the data folder and its keys."""
-    from confide_crypto.keys import Identity, format_daemon_key
-    from confide_daemon.state import create
+    from confide_crypto.keys.identity import Identity, format_daemon_key
+    from confide_daemon.access.bootstrap import create
 
-    found = paths.find(config=config_file, data=data)
-    config.load(found.config, must_exist=config_file is not None)
+    here.config()
+    found = here.paths
     is_new = create(found.data)
     key = format_daemon_key(Identity.load(found.data.identity).static_key)
-    if as_json:
-        show({"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new})
-        return
-    typer.echo(f"{'made' if is_new else 'already there'}: {found.data.root}")
-    typer.echo(f"daemon key: {key}")
-    if is_new:
-        say("Back up identity.key and master.key: without master.key the data cannot be read.")
-        say("Next: confided serve, and in another terminal: confided invite laptop")
+
+    def tell() -> None:
+        typer.echo(f"{'made' if is_new else 'already there'}: {found.data.root}")
+        typer.echo(f"daemon key: {key}")
+        if is_new:
+            say("Back up identity.key and master.key: without master.key the data cannot be read.")
+            say("Next: confided serve, and in another terminal: confided invite laptop")
+
+    return Output({"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new}, tell)
 
 
 @app.command()
@@ -132,17 +123,17 @@ def serve(
     if lock is None:
         return
     # Only now, since a second daemon on demand should be gone before it has loaded anything.
-    from confide_daemon import service
+    from confide_daemon.server import process
 
-    service.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
+    process.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
     lock.release()
 
 
 def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
     """The data folder's lock; None where another daemon that was started on demand serves already."""
-    from confide_crypto.keys import make_private_dir
+    from confide_crypto.keys.identity import make_private_dir
+    from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, DataFolderError
-    from confide_daemon.lock import DaemonLock
 
     if on_demand:
         make_private_dir(folder.root)
@@ -164,22 +155,22 @@ def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
         time.sleep(0.05)
 
 
-app.add_typer(invitation.invite_app, name="invite")
-app.command()(machines.revoke)
-app.add_typer(machines.callers_app, name="callers")
-app.command()(auditing.audit)
-app.command()(health_commands.reindex)
-app.command()(health_commands.status)
-app.command()(health_commands.doctor)
-app.command()(bench_commands.bench)
-app.command()(custody_commands.custody)
-app.command()(custody_commands.rekey)
-app.add_typer(vault_commands.vault_app, name="vault")
+app.add_typer(invites.invite_app, name="invite")
+app.command()(callers.revoke)
+app.add_typer(callers.callers_app, name="callers")
+app.command()(audit.audit)
+app.command()(status.reindex)
+app.command()(status.status)
+app.command()(status.doctor)
+app.command()(bench.bench)
+app.command()(custody.custody)
+app.command()(custody.rekey)
+app.add_typer(vault.vault_app, name="vault")
 
 
 @app.command(hidden=True)
 def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     """Print the tools as a client sees them, as JSON; the proxy ships this."""
-    from confide_daemon.tools import catalogue as tools
+    from confide_daemon.server import catalogue as tools
 
     typer.echo(json.dumps(tools.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

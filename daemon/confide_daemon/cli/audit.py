@@ -8,40 +8,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from confide_daemon.options import Config, Data, Json, clock, opened, say, show
+from confide_daemon.cli.console import Here, Output, clock, command, say
 
 if TYPE_CHECKING:
-    from confide_daemon.audit import Entry
+    from confide_daemon.access.audit import Entry
 
 
+@command
 def audit(
-    config_file: Config = None,
-    data: Data = None,
+    here: Here,
     since: Annotated[
         str | None, typer.Option("--since", help="Only what is younger, as in 2d or 12h.", show_default="all")
     ] = None,
     caller: Annotated[
         str | None, typer.Option("--caller", help="Only this machine, also under names it had before.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Show the audit log, oldest first: sessions, refusals, and every change to machines and invites."""
-    from confide_daemon import enrollment
-    from confide_daemon.audit import entries
-    from confide_daemon.names import parse_span
+    from confide_daemon.access import enrollment
+    from confide_daemon.access.names import parse_span
 
     begin = time.time() - parse_span(since) if since else 0.0
-    with opened(config_file, data) as state:
-        found = entries(state.registry, since=begin, alias=caller)
-        if caller and not found and not entries(state.registry, alias=caller):
+    with here.opened() as state:
+        found = state.registry.audit_entries(since=begin, alias=caller)
+        if caller and not found and not state.registry.audit_entries(alias=caller):
             enrollment.named(state.registry, caller)  # says which names there are
-    if as_json:
-        show([_facts(entry) for entry in found])
-        return
-    if not found:
-        say("nothing happened in that time")
-    for entry in found:
-        typer.echo(_line(entry))
+
+    def tell() -> None:
+        if not found:
+            say("nothing happened in that time")
+        for entry in found:
+            typer.echo(_line(entry))
+
+    return Output([_facts(entry) for entry in found], tell)
 
 
 def _facts(entry: Entry) -> dict[str, object]:

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_daemon import config, paths
+from confide_daemon.cli.console import Bar, Here, Output, command, say
 from confide_daemon.errors import BadNameError, LockedError, QuestionsError
-from confide_daemon.options import Config, Data, Json, opened, say, show
 
 if TYPE_CHECKING:
-    from confide_daemon.benchmark import Figures
-    from confide_daemon.store import Store
+    from confide_daemon.cli.benchmark import Figures
+    from confide_daemon.store.store import Store
 
 
+@command
 def bench(
-    config_file: Config = None,
-    data: Data = None,
+    here: Here,
     space: Annotated[
         str | None, typer.Option("--space", help="Which space is asked.", show_default="the only one")
     ] = None,
@@ -31,18 +30,16 @@ def bench(
             show_default="headings of its notes",
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Ask a space your own questions: how long each step takes, and how often the right document comes first."""
-    from confide_daemon import benchmark, models
-    from confide_daemon.bars import Bar
-    from confide_daemon.custody.custodian import Custodian
-    from confide_daemon.store.sqlite import SqliteStore
+    from confide_daemon.cli.benchmark import measure, own_questions, read_questions
+    from confide_daemon.spaces import models
+    from confide_daemon.spaces.custodian import Custodian
+    from confide_daemon.store.store import Store
 
-    found = paths.find(config=config_file, data=data)
-    settings = config.load(found.config, must_exist=config_file is not None)
-    asked = benchmark.read_questions(queries) if queries is not None else None
-    with opened(config_file, data) as state:
+    found, settings = here.paths, here.config()
+    asked = read_questions(queries) if queries is not None else None
+    with here.opened() as state:
         name = _chosen(space, state.registry.spaces())
         space_id = state.registry.spaces()[name]
         path = found.data.space(space_id)
@@ -54,16 +51,16 @@ def bench(
     except LockedError:
         hint = f"its machines give its key to the daemon alone; let the server keep it meanwhile: confided custody {name} server"
         raise LockedError(hint) from None
-    store = SqliteStore.open(path, key, writer=False, now=time.time())
+    store = Store.open(path, key, writer=False, now=time.time())
     handles = models.start(settings.embedding)
     try:
-        with Bar(is_quiet=as_json) as bar:
-            chosen = asked if asked is not None else benchmark.own_questions(store)
+        with Bar(is_quiet=here.is_quiet) as bar:
+            chosen = asked if asked is not None else own_questions(store)
             if not chosen:
                 raise QuestionsError(
                     f"the notes of {name} have no headings to ask for", hint="give a file of questions with --queries"
                 )
-            figures = benchmark.measure(
+            figures = measure(
                 store,
                 chosen,
                 handles,
@@ -76,7 +73,7 @@ def bench(
         for handle in handles:
             handle.close()
         store.close()
-    show(told) if as_json else _tell(told)
+    return Output(told, lambda: _tell(told))
 
 
 def _chosen(space: str | None, spaces: dict[str, str]) -> str:
@@ -94,8 +91,8 @@ def _chosen(space: str | None, spaces: dict[str, str]) -> str:
 
 def _facts(name: str, store: Store, figures: Figures) -> dict[str, Any]:
     """The figures as --json shows them; shares are of 0 to 1, null where nothing was expected."""
-    counts = store.counts(None)
-    live = next((one for one in store.generations() if one.live), None)
+    counts = store.documents.counts(None)
+    live = next((one for one in store.vectors.generations() if one.live), None)
     steps = {
         step: {"p50": _percentile(times, 0.5), "p95": _percentile(times, 0.95)}
         for step, times in sorted(figures.times.items(), key=lambda entry: entry[0] == "total")

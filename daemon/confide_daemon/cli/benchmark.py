@@ -1,4 +1,4 @@
-"""How well and how fast an index answers its owner's own questions.
+"""How well and how fast an index answers its owner's own questions. It loads the store, so `confided bench` imports it late.
 
 The database is only read, through a connection of its own, so this works beside a daemon that serves it. Questions go to the configured
 model and nowhere else; they are in no log and in no result.
@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confide_daemon import search
-from confide_daemon.embed import EmbedderHandle, Vectors
+from confide_daemon.embedding import Model, Vectors
 from confide_daemon.errors import EmbedderError, QuestionsError
-from confide_daemon.index import IndexSettings
-from confide_daemon.search import SearchQuery
-from confide_daemon.store import Generation, Store, model_name
+from confide_daemon.retrieval.search import engine
+from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.store.rows import Generation, model_name
+from confide_daemon.store.store import Store
 
 QUESTIONS = 100
 MOST_QUESTIONS = 5000
@@ -84,13 +85,13 @@ def read_questions(path: Path) -> list[Question]:
 
 def own_questions(store: Store, count: int = QUESTIONS) -> list[Question]:
     """Headings of the space's own notes, each the only one of its name, with the documents that they stand in."""
-    from confide_daemon.markdown import headings
+    from confide_memory.markdown import headings
 
     found: dict[str, set[str]] = {}
     with store.reading():
-        rows = [row for row in store.documents(None) if not row.deleted and row.source == "memory"]
+        rows = [row for row in store.documents.listed(None) if not row.deleted and row.source == "memory"]
         for row in rows[:DOCUMENTS]:
-            revision = store.revision(row.id, row.revision)
+            revision = store.documents.revision(row.id, row.revision)
             for heading in headings(revision.text or "") if revision is not None else ():
                 if len(heading.title.split()) >= LEAST_WORDS:
                     found.setdefault(heading.title[:200], set()).add(row.path)
@@ -101,16 +102,16 @@ def own_questions(store: Store, count: int = QUESTIONS) -> list[Question]:
 def measure(
     store: Store,
     questions: Sequence[Question],
-    handles: Sequence[EmbedderHandle],
+    handles: Sequence[Model],
     settings: IndexSettings,
     *,
     min_score: float,
     follow: Follow,
 ) -> Figures:
     """Asks all questions, one after the other, warm."""
-    live = next((one for one in store.generations() if one.live), None)
+    live = next((one for one in store.vectors.generations() if one.live), None)
     handle = _model_of(live, handles)
-    while handle is not None and live is not None and store.warm(live.id):
+    while handle is not None and live is not None and store.vectors.warm(live.id):
         follow("reading the vectors", 0, 0)
     asker = _Asker(store, live, handle, settings, min_score)
     for question in questions[:WARM_UP]:
@@ -123,7 +124,7 @@ def measure(
     return figures
 
 
-def _model_of(live: Generation | None, handles: Sequence[EmbedderHandle]) -> EmbedderHandle | None:
+def _model_of(live: Generation | None, handles: Sequence[Model]) -> Model | None:
     """The model whose vectors are live, once it is loaded; None where there is none."""
     for handle in handles if live is not None else ():
         handle.wait(LOAD_S)
@@ -137,7 +138,7 @@ def _model_of(live: Generation | None, handles: Sequence[EmbedderHandle]) -> Emb
 class _Asker:
     store: Store
     live: Generation | None
-    handle: EmbedderHandle | None
+    handle: Model | None
     settings: IndexSettings
     min_score: float
 
@@ -148,7 +149,7 @@ class _Asker:
         vector = self._vector(question.text, timings)
         query = SearchQuery(question.text, min_score=self.min_score)
         with self.store.reading():
-            found = search.run(
+            found = engine.run(
                 self.store,
                 query,
                 generation=None if vector is None else self.live,

@@ -7,25 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_daemon.options import (
+from confide_daemon.cli.console import (
     Config,
     Data,
     Expires,
+    Here,
     Json,
+    Output,
     Projects,
     Scope,
     Sources,
     Space,
     can_ask,
     clock,
-    opened,
+    command,
     rights_of,
     say,
-    show,
 )
 
 if TYPE_CHECKING:
-    from confide_daemon.enrolled import Caller
+    from confide_daemon.access.callers import Caller
 
 callers_app = typer.Typer(
     help="List the machines that may connect; add, approve, rename and change them.", invoke_without_command=True
@@ -36,25 +37,30 @@ Name = Annotated[str, typer.Argument(help="The machine, as `confided callers` sh
 @callers_app.callback()
 def callers(context: typer.Context, config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
     """List the machines that may connect."""
-    if context.invoked_subcommand is not None:
-        return
-    with opened(config_file, data) as state:
+    if context.invoked_subcommand is None:
+        _list(config_file=config_file, data=data, as_json=as_json)
+
+
+@command
+def _list(here: Here) -> Output:
+    with here.opened() as state:
         found = state.registry.callers()
-    if as_json:
-        show([facts(caller) for caller in found])
-        return
-    if not found:
-        say("no machine may connect yet; invite one with: confided invite laptop")
     width = max((len(caller.alias) for caller in found), default=0)
-    for caller in found:
-        typer.echo(_line(caller, width))
+
+    def tell() -> None:
+        if not found:
+            say("no machine may connect yet; invite one with: confided invite laptop")
+        for caller in found:
+            typer.echo(_line(caller, width))
+
+    return Output([facts(caller) for caller in found], tell)
 
 
 @callers_app.command("add")
+@command
 def callers_add(
+    here: Here,
     line: Annotated[str, typer.Argument(help="The line that `confide key show` prints on the machine.")],
-    config_file: Config = None,
-    data: Data = None,
     name: Annotated[
         str | None, typer.Option("--name", help="What to call the machine.", show_default="the line's own")
     ] = None,
@@ -63,34 +69,32 @@ def callers_add(
     projects: Projects = None,
     sources: Sources = None,
     expires: Expires = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Let a machine in by its public key line, without an invite."""
-    from confide_crypto.keys import fingerprint_words, format_daemon_key
-    from confide_daemon import enrollment
+    from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
+    from confide_daemon.access import enrollment
 
     rights = rights_of(scope, projects, sources, expires)
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         caller = enrollment.add_line(state.registry, line, name=name, space=space, rights=rights)
         key = format_daemon_key(state.identity.static_key)
-    if as_json:
-        show({**facts(caller), "daemonKey": key})
-    else:
+
+    def tell() -> None:
         typer.echo(f"added: {caller.alias}  {fingerprint_words(caller.public_key)}")
         say(f"On the machine: confide pin <url> {key}")
 
+    return Output({**facts(caller), "daemonKey": key}, tell)
+
 
 @callers_app.command("show")
-def callers_show(name: Name, config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+@command
+def callers_show(here: Here, name: Name) -> Output:
     """Show everything about one machine."""
-    from confide_daemon import enrollment
+    from confide_daemon.access import enrollment
 
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         caller = enrollment.named(state.registry, name)
     told = facts(caller)
-    if as_json:
-        show(told)
-        return
     lines = {
         "name": caller.alias,
         "fingerprint": told["fingerprint"],
@@ -106,93 +110,85 @@ def callers_show(name: Name, config_file: Config = None, data: Data = None, as_j
     }
     if told["nextFingerprint"]:
         lines["new key"] = f"{told['nextFingerprint']}, from its first connection on"
-    for label, value in lines.items():
-        typer.echo(f"{label:<12} {value}")
+    return Output(told, [f"{label:<12} {value}" for label, value in lines.items()])
 
 
 @callers_app.command("approve")
+@command
 def callers_approve(
+    here: Here,
     name: Name,
-    config_file: Config = None,
-    data: Data = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: the words have been compared.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Let a machine in that has joined and waits; compare its six words first."""
-    from confide_daemon import enrollment
+    from confide_daemon.access import enrollment
 
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         caller = enrollment.named(state.registry, name)
         if caller.approved_at is None and not yes:
             confirm(caller)
         is_new = caller.approved_at is None
         caller = enrollment.approve(state.registry, caller)
-    if as_json:
-        show(facts(caller))
-    else:
-        typer.echo(
-            f"{'approved' if is_new else 'was approved already'}: {caller.alias}  {facts(caller)['fingerprint']}"
-        )
+    told = facts(caller)
+    done = "approved" if is_new else "was approved already"
+    return Output(told, [f"{done}: {caller.alias}  {told['fingerprint']}"])
 
 
 @callers_app.command("rename")
+@command
 def callers_rename(
-    name: Name,
-    new_name: Annotated[str, typer.Argument(help="What to call it from now on.")],
-    config_file: Config = None,
-    data: Data = None,
-    as_json: Json = False,
-) -> None:
+    here: Here, name: Name, new_name: Annotated[str, typer.Argument(help="What to call it from now on.")]
+) -> Output:
     """Give a machine another name; it stays connected, and keeps its space."""
-    from confide_daemon import enrollment
+    from confide_daemon.access import enrollment
 
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         caller = enrollment.rename(state.registry, name, new_name)
-    show(facts(caller)) if as_json else typer.echo(f"renamed: {name} is now {caller.alias}")
+    return Output(facts(caller), [f"renamed: {name} is now {caller.alias}"])
 
 
 @callers_app.command("grant")
+@command
 def callers_grant(
+    here: Here,
     name: Name,
-    config_file: Config = None,
-    data: Data = None,
     scope: Scope = None,
     projects: Projects = None,
     sources: Sources = None,
     expires: Expires = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Change what a machine may do, within a second also where it is connected; what is not given stays as it was."""
-    from confide_daemon import enrollment
+    from confide_daemon.access import enrollment
 
     rights = rights_of(scope, projects, sources, expires)
     if rights.is_empty:
         raise typer.BadParameter("give at least one of --scope, --projects, --sources, --expires")
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         caller = enrollment.grant(state.registry, name, rights)
-    if as_json:
-        show(facts(caller))
-    else:
-        typer.echo(_line(caller, len(caller.alias)))
+    return Output(facts(caller), [_line(caller, len(caller.alias))])
 
 
-def revoke(name: Name, config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+@command
+def revoke(here: Here, name: Name) -> Output:
     """Shut a machine out for good; its live connections end within a second."""
-    from confide_crypto.keys import fingerprint_words
-    from confide_daemon import enrollment
+    from confide_crypto.keys.identity import fingerprint_words
+    from confide_daemon.access import enrollment
     from confide_daemon.sealing.rosters import Rosters
 
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         gone = enrollment.revoke(state.registry, name)
         roster = Rosters(state.registry).current(gone.space_id)
     words = fingerprint_words(gone.public_key)
     is_device = roster is not None and gone.public_key in roster.devices
-    if as_json:
-        show({"revoked": gone.alias, "fingerprint": words, "isDevice": is_device})
-        return
-    typer.echo(f"revoked: {gone.alias}  {words}")
-    if is_device:
-        say(f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {words}")
+
+    def tell() -> None:
+        typer.echo(f"revoked: {gone.alias}  {words}")
+        if is_device:
+            say(
+                f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {words}"
+            )
+
+    return Output({"revoked": gone.alias, "fingerprint": words, "isDevice": is_device}, tell)
 
 
 def confirm(caller: Caller) -> None:
@@ -202,7 +198,7 @@ def confirm(caller: Caller) -> None:
         ConfideError: the answer is no, or nobody can be asked.
     """
     from confide_crypto.errors import ConfideError
-    from confide_crypto.keys import fingerprint_words
+    from confide_crypto.keys.identity import fingerprint_words
 
     say(f"{caller.alias} wants to connect, with these six words:\n\n    {fingerprint_words(caller.public_key)}\n")
     if not can_ask():
@@ -218,7 +214,7 @@ def confirm(caller: Caller) -> None:
 
 def facts(caller: Caller) -> dict[str, Any]:
     """A machine as --json shows it. Times are seconds since 1970; null is all, never, or not yet."""
-    from confide_crypto.keys import fingerprint_words, format_public_key
+    from confide_crypto.keys.identity import fingerprint_words, format_public_key
 
     grants = caller.grants
     return {
@@ -239,7 +235,7 @@ def facts(caller: Caller) -> dict[str, Any]:
 
 
 def _line(caller: Caller, width: int) -> str:
-    from confide_crypto.keys import fingerprint_words
+    from confide_crypto.keys.identity import fingerprint_words
 
     words = fingerprint_words(caller.public_key)
     parts = [

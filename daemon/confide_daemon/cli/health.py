@@ -1,4 +1,4 @@
-"""How the daemon and its data folder are, seen from a command beside it."""
+"""How the daemon and its data folder are, seen from a command beside it. It loads the store, so commands import it late."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import __version__, address, config
-from confide_daemon.custody.custodian import Custodian
-from confide_daemon.custody.facts import facts_of
+from confide_daemon import __version__, config
+from confide_daemon.access.bootstrap import State, open_state
+from confide_daemon.cli.jobs import spaces_of
+from confide_daemon.cli.space_facts import facts_of, stranded
+from confide_daemon.datadir import instance
+from confide_daemon.datadir.paths import Paths
 from confide_daemon.errors import DamagedError, LockedError, WrongKeyError
-from confide_daemon.paths import Paths
-from confide_daemon.sealing.unsealed import UnsealedCounts
-from confide_daemon.sealing.vault import try_out
-from confide_daemon.sealing.vault_left import stranded
-from confide_daemon.search import iso
-from confide_daemon.state import State, open_state
+from confide_daemon.sealing.rescan import UnsealedCounts
+from confide_daemon.sealing.vault.vault import try_out
+from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.store.connection import migrations
-from confide_daemon.store.health import LOSSES
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.store import Store
+from confide_daemon.store.upkeep.integrity import LOSSES
+from confide_memory.timestamps import iso
 
 HEALTH_DEADLINE_S = 2.0
 MAX_ANSWER = 4096
@@ -70,7 +71,7 @@ def answers(address_file: Path) -> bool:
 
 def answer(address_file: Path) -> str | None:
     """What the daemon that wrote this file says of its health; None where none answers: a killed one leaves its file behind."""
-    found = address.read(address_file)
+    found = instance.read(address_file)
     if found is None:
         return None
     where = urlsplit(found.url)
@@ -92,7 +93,7 @@ def answer(address_file: Path) -> str | None:
 def facts(state: State) -> dict[str, Any]:
     """What `confided status` shows."""
     said = answer(state.folder.address)
-    found = address.read(state.folder.address) if said else None
+    found = instance.read(state.folder.address) if said else None
     files = [path for path in state.folder.root.rglob("*") if path.is_file()]
     return {
         "version": __version__,
@@ -128,8 +129,6 @@ def examine(
     checks = [_check("configuration", lambda: config.load(found.config, must_exist=must_have_config))]
     checks.append(_check("data folder and keys", lambda: open_state(found.data).close()))
     if checks[-1].is_ok:
-        from confide_daemon.health_commands import spaces_of
-
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
             checks += _database(found, name, space_id)
@@ -211,15 +210,15 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
         StorageError: it cannot be opened.
         DamagedError: nor read.
     """
-    store = SqliteStore.open(path, key, writer=False, now=0.0)
+    store = Store.open(path, key, writer=False, now=0.0)
     try:
         wrong: Counter[str] = Counter()
         if store.schema_version() < migrations()[-1][0]:
             return wrong  # of an older version: it is upgraded when it is opened, and looked at then
-        for found in store.examine():
+        for found in store.integrity.examine():
             for breach in found:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
-        for breach in store.breaches(limit=BREACHES):
+        for breach in store.breaches.listed(limit=BREACHES):
             if breach.healed_at is None and breach.what in LOSSES:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
         return wrong
@@ -229,7 +228,7 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
 
 def _models(found: Paths) -> Iterator[Check]:
     """Every configured model is loaded and embeds a word, so that a refused key or a server that is down shows here."""
-    from confide_daemon import models
+    from confide_daemon.spaces import models
 
     settings = config.load(found.config).embedding
     for place, name in enumerate(models.order(settings)):

@@ -11,28 +11,26 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import config, paths
-from confide_daemon.machines import confirm
-from confide_daemon.options import (
-    Config,
-    Data,
+from confide_daemon.cli.callers import confirm
+from confide_daemon.cli.console import (
     Expires,
-    Json,
+    Here,
+    Output,
     Projects,
     Scope,
     Sources,
     Space,
     can_ask,
     clock,
-    opened,
+    command,
     rights_of,
     say,
     show,
 )
 
 if TYPE_CHECKING:
-    from confide_daemon.enrollment import MadeInvite
-    from confide_daemon.invites import OpenInvite
+    from confide_daemon.access.enrollment import MadeInvite
+    from confide_daemon.access.invites import OpenInvite
 
 _MAKE = "make"
 
@@ -63,10 +61,10 @@ invite_app = typer.Typer(
 
 
 @invite_app.command(_MAKE, cls=_Make, hidden=True, epilog="Also: confided invite ls, confided invite rm NAME.")
+@command
 def invite(
+    here: Here,
     name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
-    config_file: Config = None,
-    data: Data = None,
     space: Space = None,
     scope: Scope = None,
     projects: Projects = None,
@@ -89,22 +87,20 @@ def invite(
         bool | None,
         typer.Option("--wait/--no-wait", help="Wait and show who joined.", show_default="wait in a terminal"),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Print the one string with which a machine joins, once; then wait and show who did."""
-    from confide_daemon import enrollment
-    from confide_daemon.names import parse_ttl
+    from confide_daemon.access import enrollment
+    from confide_daemon.access.names import parse_ttl
 
-    found = paths.find(config=config_file, data=data)
-    settings = config.load(found.config, must_exist=config_file is not None)
+    settings = here.config()
     rights = rights_of(scope, projects, sources, expires)
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         address = enrollment.public_url(state, settings, url)
         made = enrollment.make_invite(
             state, name, space=space, rights=rights, ttl_s=parse_ttl(ttl), url=address, needs_approval=approve
         )
         text = made.invite.to_string()
-        if as_json:
+        if here.is_quiet:
             show({"invite": text, **facts(made.entry)})
         else:
             typer.echo(text)
@@ -119,43 +115,47 @@ def invite(
             _show_code(text)
         sys.stdout.flush()
         if sys.stdout.isatty() if wait is None else wait:
-            _await_join(state, made, as_json=as_json)
+            _await_join(state, made, as_json=here.is_quiet)
 
 
 @invite_app.command("ls")
-def invite_ls(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+@command
+def invite_ls(here: Here) -> Output:
     """List the invites that can still be used; their strings are shown only once, when they are made."""
-    from confide_daemon.invites import Invites
+    from confide_daemon.access.invites import Invites
 
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         entries = Invites(state.registry).open_ones()
-    if as_json:
-        show([facts(entry) for entry in entries])
-        return
-    if not entries:
-        say("no invite is open; make one with: confided invite laptop")
-    for entry in entries:
-        told = facts(entry)
-        parts = [entry.alias, entry.space, entry.grants.scope]
-        parts += [f"{kind} {','.join(told[kind])}" for kind in ("projects", "sources") if told[kind] is not None]
-        parts += ["to be approved"] if entry.needs_approval else []
-        parts += [f"access until {clock(entry.caller_expires_at)}"] if entry.caller_expires_at else []
-        typer.echo("  ".join([*parts, f"good until {clock(entry.expires_at)}"]))
+
+    def tell() -> None:
+        if not entries:
+            say("no invite is open; make one with: confided invite laptop")
+        for entry in entries:
+            typer.echo(_line(entry))
+
+    return Output([facts(entry) for entry in entries], tell)
+
+
+def _line(entry: OpenInvite) -> str:
+    told = facts(entry)
+    parts = [entry.alias, entry.space, entry.grants.scope]
+    parts += [f"{kind} {','.join(told[kind])}" for kind in ("projects", "sources") if told[kind] is not None]
+    parts += ["to be approved"] if entry.needs_approval else []
+    parts += [f"access until {clock(entry.caller_expires_at)}"] if entry.caller_expires_at else []
+    return "  ".join([*parts, f"good until {clock(entry.expires_at)}"])
 
 
 @invite_app.command("rm")
+@command
 def invite_rm(
-    name: Annotated[str, typer.Argument(help="The machine that the invite was made for.")],
-    config_file: Config = None,
-    data: Data = None,
-    as_json: Json = False,
-) -> None:
+    here: Here, name: Annotated[str, typer.Argument(help="The machine that the invite was made for.")]
+) -> Output:
     """Take an open invite back: nobody joins with it any more."""
-    from confide_daemon import enrollment
+    from confide_daemon.access import enrollment
 
-    with opened(config_file, data) as state:
+    with here.opened() as state:
         gone = enrollment.take_back(state.registry, name)
-    show({"removed": gone.alias}) if as_json else typer.echo(f"removed: the invite for {gone.alias}")
+    return Output({"removed": gone.alias}, [f"removed: the invite for {gone.alias}"])
 
 
 def facts(entry: OpenInvite) -> dict[str, Any]:
@@ -176,8 +176,8 @@ def facts(entry: OpenInvite) -> dict[str, Any]:
 
 def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
     """Show who joins; where that is to be approved, ask right here if somebody can be asked."""
-    from confide_crypto.keys import fingerprint_words
-    from confide_daemon import enrollment
+    from confide_crypto.keys.identity import fingerprint_words
+    from confide_daemon.access import enrollment
 
     used = enrollment.wait_for_join(state.registry, made)
     if used is None:
@@ -211,7 +211,7 @@ def _show_code(text: str) -> None:
 
 def _advise(state: Any, url: str) -> None:
     """Say what would keep this invite from working."""
-    from confide_daemon.health import answers
+    from confide_daemon.cli.health import answers
 
     if any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost")):
         name, port = socket.gethostname() or "this-host", url.rstrip("/").rpartition(":")[2]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from confide_daemon import paths
-from confide_daemon.options import Config, Data, Json, say, show
+from confide_daemon.cli.console import Here, Output, command, say
+from confide_daemon.datadir.paths import DataFolder
 
 UPTAKE_DEADLINE_S = 5.0
 
@@ -17,80 +16,80 @@ key_app = typer.Typer(help="The daemon's own key.", no_args_is_help=True)
 
 
 @key_app.command("show")
-def key_show(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+@command
+def key_show(here: Here) -> Output:
     """Print the daemon's public key, for `confide pin`; during a rotation also the old one."""
-    from confide_crypto.keys import format_daemon_key
-    from confide_daemon import rotation
+    from confide_crypto.keys.identity import format_daemon_key
+    from confide_daemon.datadir import identity as rotation
 
-    keys = rotation.load(_folder(config_file, data))
+    keys = rotation.load(_folder(here))
     key = format_daemon_key(keys.current.static_key)
     old = keys.rotation
-    if as_json:
-        previous = {"key": format_daemon_key(old.old.static_key), "until": old.until} if old else None
-        show({"key": key, "previous": previous})
-        return
-    typer.echo(key)
-    if old:
-        say(f"old key, answers until {rotation.clock(old.until)}: {format_daemon_key(old.old.static_key)}")
+
+    def tell() -> None:
+        typer.echo(key)
+        if old:
+            say(f"old key, answers until {rotation.clock(old.until)}: {format_daemon_key(old.old.static_key)}")
+
+    previous = {"key": format_daemon_key(old.old.static_key), "until": old.until} if old else None
+    return Output({"key": key, "previous": previous}, tell)
 
 
 @key_app.command("rotate")
+@command
 def key_rotate(
-    config_file: Config = None,
-    data: Data = None,
+    here: Here,
     keep: Annotated[str, typer.Option("--keep", help="How long the old key goes on answering; at most 30d.")] = "30d",
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Make a new key; machines that connect while the old one still answers follow by themselves."""
-    from confide_crypto.keys import format_daemon_key
-    from confide_daemon import rotation
-    from confide_daemon.names import parse_ttl
+    from confide_crypto.keys.identity import format_daemon_key
+    from confide_daemon.access.names import parse_ttl
+    from confide_daemon.datadir import identity as rotation
 
-    folder = _folder(config_file, data)
+    folder = _folder(here)
     keys = rotation.rotate(folder, keep_s=parse_ttl(keep))
     assert keys.rotation is not None
     new, old = (format_daemon_key(identity.static_key) for identity in (keys.current, keys.rotation.old))
     until = keys.rotation.until
     is_taken_up = _is_taken_up(folder, new)
-    if as_json:
-        show({"key": new, "previous": {"key": old, "until": until}})
-    else:
-        typer.echo(f"new key: {new}")
-        typer.echo(f"old key: {old}  (answers until {rotation.clock(until)})")
+    notes = ["Back up identity.key again. Machines that do not connect until then have to join again."]
     if is_taken_up is not None:
         taken_up = "the running daemon answers to both", "note: the running daemon has not taken them up; restart it"
-        say(taken_up[0] if is_taken_up else taken_up[1])
-    say("Back up identity.key again. Machines that do not connect until then have to join again.")
+        notes.insert(0, taken_up[0] if is_taken_up else taken_up[1])
+    lines = [f"new key: {new}", f"old key: {old}  (answers until {rotation.clock(until)})"]
+    return Output({"key": new, "previous": {"key": old, "until": until}}, lines, notes)
 
 
 @key_app.command("retire")
-def key_retire(config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+@command
+def key_retire(here: Here) -> Output:
     """End the old key of a rotation now; machines that know only that one have to join again."""
-    from confide_daemon import rotation
+    from confide_daemon.datadir import identity as rotation
 
-    old = rotation.retire(_folder(config_file, data))
-    show({"retired": old}) if as_json else typer.echo(f"retired: {old or 'a damaged old key'}")
+    old = rotation.retire(_folder(here))
+    return Output({"retired": old}, [f"retired: {old or 'a damaged old key'}"])
 
 
-def _folder(config_file: Path | None, data: Path | None) -> paths.DataFolder:
-    from confide_crypto.keys import make_private_dir
+def _folder(here: Here) -> DataFolder:
+    from confide_crypto.keys.identity import make_private_dir
     from confide_daemon.errors import DataFolderError
 
-    folder = paths.find(config=config_file, data=data).data
+    folder = here.paths.data
     if not folder.identity.exists():
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
     make_private_dir(folder.root)
     return folder
 
 
-def _is_taken_up(folder: paths.DataFolder, key: str) -> bool | None:
+def _is_taken_up(folder: DataFolder, key: str) -> bool | None:
     """Whether the running daemon names the key as its own, waiting a little for it; None where none runs."""
-    from confide_daemon import address, health
+    from confide_daemon.cli import health
+    from confide_daemon.datadir import instance
 
     if not health.answers(folder.address):
         return None
     deadline = time.monotonic() + UPTAKE_DEADLINE_S
-    while (found := address.read(folder.address)) is not None and found.key != key:
+    while (found := instance.read(folder.address)) is not None and found.key != key:
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Who keeps the keys of the databases, as an operator is told it by a command beside the daemon."""
+"""Who keeps the keys of the databases, and what of them is in a vault, as an operator is told it by a command beside the daemon."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from confide_crypto.errors import KeyFileError
-from confide_daemon.custody import standing
-from confide_daemon.custody.custodian import Custodian
-from confide_daemon.custody.custody import Custody, Keeper, KeyName
+from confide_crypto.errors import ConfideError, KeyFileError
+from confide_daemon.access.bootstrap import State, open_state
+from confide_daemon.datadir import locked_spaces
+from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
+from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import StorageError
+from confide_daemon.sealing.rescan import UnsealedCounts
 from confide_daemon.sealing.rosters import Rosters
-from confide_daemon.sealing.unsealed import UnsealedCounts
-from confide_daemon.state import State
+from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
     """
     rosters, counts = Rosters(state.registry), UnsealedCounts(state.registry)
     folder = state.folder
-    standings = standing.read(folder.standing) if is_served else {}
+    standings = locked_spaces.read(folder.standing) if is_served else {}
     found = {}
     for name, space_id in state.registry.spaces().items():
         try:
@@ -121,3 +123,29 @@ def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
             locks_at=stands.locks_at if stands is not None and not stands.is_locked else None,
         )
     return found
+
+
+def stranded(folder: DataFolder, space_id: str) -> int:
+    """How many sealed records of a space are in a vault, where daemon.toml names none.
+
+    Of a space whose key its machines keep, what the running daemon has seen when it was opened.
+
+    Raises:
+        ConfideError: the folder cannot be read.
+    """
+    state = open_state(folder)
+    try:
+        _, key = Custodian(space_id, folder, state.master).opening_key()
+        store = Store.open(folder.space(space_id), key, writer=False, now=0.0)
+    except ConfideError:
+        # It is locked for us; or cannot be opened, and whoever checks the database tells of that.
+        told = locked_spaces.read(folder.standing).get(space_id)
+        return told.stranded if told is not None else 0
+    finally:
+        state.close()
+    try:
+        return store.sealed_records.count_at(is_placed=True)
+    except ConfideError:
+        return 0  # of a version without them, or damaged
+    finally:
+        store.close()

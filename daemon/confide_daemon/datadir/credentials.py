@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys import read_private_file
+from confide_crypto.keys.identity import read_private_file
 from confide_daemon.errors import QuotaError
 
 # Longer than any provider's key; what is longer is some other file.

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys import Identity, format_daemon_key, read_private_file, write_private_file
-from confide_crypto.private import remove_private_file
-from confide_crypto.succession import Rotation, Succession
+from confide_crypto.handshake.daemon_rotation import Rotation, Succession
+from confide_crypto.keys.files import remove_private_file
+from confide_crypto.keys.identity import Identity, format_daemon_key, read_private_file, write_private_file
+from confide_daemon.datadir.instance import DaemonLock
+from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import RotationError
-from confide_daemon.lock import DaemonLock
-from confide_daemon.paths import DataFolder
 
 Stamp = tuple[tuple[int, int] | None, ...]
 
@@ -123,44 +123,49 @@ class LiveKeys:
         self._seen: Stamp | None = None
 
     def in_force(self) -> Keys:
-        """The keys to answer to now."""
+        """The keys to answer to now: always the same object, until a rotation's time ends or `refresh` finds others."""
         keys = self._keys
-        return Keys(keys.current) if keys.rotation is None or keys.rotation.is_over(time.time()) else keys
+        return Keys(keys.current) if keys.rotation is not None and keys.rotation.is_over(time.time()) else keys
 
     def is_stale(self) -> bool:
-        """Whether `refresh` has something to do. Costs two looks at the folder, some microseconds."""
+        """Whether `refresh` has something to do. Costs four looks at the folder, some microseconds, and reads no file."""
         return self._seen != self._stamp() or self.in_force() is not self._keys
 
     def refresh(self) -> bool:
         """Take the files up as they are, and clear away a key whose time is over. Whether the keys have changed.
 
         Raises:
-            KeyFileError: they cannot be used; the keys stay as they were.
+            KeyFileError: they cannot be used; the keys stay as they were, and stale.
         """
         before = self._keys
-        self._seen = self._stamp()
-        self._keys = self.in_force()
+        seen: Stamp | None = self._stamp()
+        # Not settled until all of this has gone well: what stood in its way may end without a file changing.
+        self._seen, self._keys = None, self.in_force()
         keys = load(self._folder)
         if keys.rotation is None:
-            # Where a command is at work, the files are its own; it will be seen when it is done.
-            with contextlib.suppress(RotationError), _alone(self._folder):
-                keys = load(self._folder)
-                if keys.rotation is None:
-                    _clear(self._folder)
-                    self._seen = self._stamp()
-        self._keys = keys
+            try:
+                with _alone(self._folder):
+                    keys = load(self._folder)
+                    if keys.rotation is None:
+                        _clear(self._folder)
+            except RotationError:
+                # A command is at work and the files are its own; it will be seen when it is done, or when it has died.
+                seen = None
+        self._keys, self._seen = keys, seen
         return keys != before
 
     def _stamp(self) -> Stamp:
-        return _stamp(self._folder.identity), _stamp(self._folder.rotation)
+        folder = self._folder
+        return tuple(_stamp(path) for path in (folder.identity, folder.rotation, folder.previous, folder.following))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
+    """Another one after every change of the file, also of its mode and its owner."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns
+    return status.st_ino, status.st_ctime_ns
 
 
 def _clear(folder: DataFolder) -> None:

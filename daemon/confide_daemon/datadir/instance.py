@@ -1,12 +1,16 @@
-"""Where the running daemon can be reached: a small file beside its lock.
+"""The one daemon of a data folder: its lock, and where it can be reached, a small file beside that.
 
-Sessions on the same machine find a daemon that was started on demand through it. It can be stale (a killed process removes nothing), so
-a reader believes it only after a connection.
+The kernel drops the lock when the process ends, however it ends. Sessions on the same machine find a daemon that was started on demand
+through the address. It can be stale (a killed process removes nothing), so a reader believes it only after a connection.
+
+Standard library only: a daemon started on demand takes the lock before it imports anything heavy, so that the one of two that comes second
+is gone at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -55,3 +59,34 @@ def remove(path: Path) -> None:
     """Take the address away, as the last thing a daemon does before it gives back the lock."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
+
+
+class DaemonLock:
+    """The lock of a data folder, held until `release` or the end of the process."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    @classmethod
+    def take(cls, path: Path) -> DaemonLock | None:
+        """The lock at `path`, or None while another process holds it.
+
+        Raises:
+            OSError: the file cannot be made or opened.
+        """
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except OSError:  # a file system without locks
+            os.close(handle)
+            raise
+        return cls(handle)
+
+    def release(self) -> None:
+        """Give the folder back. The file stays: removing it would let two processes lock different files."""
+        os.close(self._handle)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, get_args
 
-from confide_crypto.keys import write_private_file
-from confide_crypto.private import read_private_file
+from confide_crypto.keys.files import read_private_file
+from confide_crypto.keys.identity import write_private_file
 from confide_daemon.errors import StorageError
 
 Keeper = Literal["server", "caller"]
+"""Who keeps the key of a space's database: the server derives it from its master key, or the machines of the space have it."""
 KEEPERS: Final[tuple[Keeper, ...]] = get_args(Keeper)
 _HIGHEST: Final = 2**32 - 1
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys import read_private_file, write_private_file
+from confide_crypto.keys.identity import read_private_file, write_private_file
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys import read_private_file, write_private_file
+from confide_crypto.keys.identity import read_private_file, write_private_file
 
 KEY_BYTES = 32
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"

@@ -1,4 +1,4 @@
-"""What a space keeps of the past: every revision of a document, and deleted ones for a while.
+"""The texts of documents, of now and of the past: a space keeps every revision, and for a while those of deleted documents.
 
 Deleting keeps the texts, so that a document can come back, until a sweep removes those that were deleted too long ago.
 """
@@ -6,17 +6,21 @@ Deleting keeps the texts, so that a document can come back, until a sweep remove
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from confide_daemon.documents.results import DocumentText, PutResult
+from confide_daemon.documents.revision_diff import compare
+from confide_daemon.documents.writer import LOST_HINT, Operation, Writer
 from confide_daemon.errors import DamagedError, NotFoundError, StorageError
-from confide_daemon.notes.comparison import compare
-from confide_daemon.results import PutResult
-from confide_daemon.store import RevisionEntry, Store
-from confide_daemon.threads import StoreThreads
-from confide_daemon.writes import Operation, Writer
+from confide_daemon.store.rows import RevisionEntry
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory.documents import source_of
+from confide_memory.timestamps import iso
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +32,7 @@ _SWEPT_AT_ONCE = 32
 _LOOKED_AT = 500
 # Texts that one listing compares, to say what each revision changed: for 150 ms at most.
 MAX_COMPARED_BYTES = 2 * 1024 * 1024
+NEAR_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,8 @@ class History:
 
         def work(store: Store) -> list[RevisionEntry]:
             with store.reading():
-                row = store.document(project, path)
-                found = store.revisions(row.id, limit=limit) if row is not None else []
+                row = store.documents.find(project, path)
+                found = store.documents.revisions(row.id, limit=limit) if row is not None else []
             if not found:
                 raise NotFoundError(
                     "nothing is known of such a document", hint="confide deleted lists what can come back"
@@ -104,9 +109,9 @@ class History:
 
         def work(store: Store) -> list[Past]:
             with store.reading():
-                row = store.document(project, path)
+                row = store.documents.find(project, path)
                 # One more, to compare the last one with.
-                found = store.revisions(row.id, limit=limit + 1) if row is not None else []
+                found = store.documents.revisions(row.id, limit=limit + 1) if row is not None else []
                 if row is None or not found:
                     raise NotFoundError(
                         "nothing is known of such a document", hint="memory_list and memory_search show what there is"
@@ -129,10 +134,12 @@ class History:
     def _deleted(self, store: Store, project: str) -> list[Deleted]:
         found = []
         with store.reading():
-            for path in store.deleted_paths(project, limit=MAX_DELETED):
-                row = store.document(project, path)
+            for path in store.documents.deleted_paths(project, limit=MAX_DELETED):
+                row = store.documents.find(project, path)
                 assert row is not None
-                last = next((entry for entry in store.revisions(row.id, limit=_LOOKED_AT) if not entry.deleted), None)
+                last = next(
+                    (entry for entry in store.documents.revisions(row.id, limit=_LOOKED_AT) if not entry.deleted), None
+                )
                 if last is not None and row.updated_at + self._kept_s > self._clock():
                     found.append(Deleted(path, last, row.author, row.updated_at, row.updated_at + self._kept_s))
         return found
@@ -173,7 +180,7 @@ class History:
 
         def work(store: Store) -> int:
             with store.writing():
-                return store.forget_deleted(before, limit=_SWEPT_AT_ONCE)
+                return store.documents.forget_deleted(before, limit=_SWEPT_AT_ONCE)
 
         swept = 0
         while count := await self._threads.write(work):
@@ -199,7 +206,7 @@ def _texts(store: Store, document: int, entries: list[RevisionEntry]) -> dict[in
         if size > MAX_COMPARED_BYTES:
             break
         with suppress(DamagedError):
-            row = store.revision(document, entry.number)
+            row = store.documents.revision(document, entry.number)
             if row is not None and row.text is not None:
                 texts[entry.number] = row.text
     return texts
@@ -214,3 +221,35 @@ def _summary(entry: RevisionEntry, text: str | None, before: RevisionEntry | Non
         return "restored"
     found = compare(earlier, text) if text is not None and earlier is not None else None
     return "" if found is None else str(found)
+
+
+def read_document(store: Store, project: str, path: str, revision: int | None) -> DocumentText:
+    """One revision of a document. Raises NotFoundError."""
+    with store.reading():
+        row = store.documents.find(project, path)
+        if row is None or (row.deleted and revision is None):
+            raise NotFoundError("no such document", hint=near_names(store, project, path))
+        found = store.documents.revision(row.id, row.revision if revision is None else revision)
+    if found is None and (revision is None or revision == row.revision):
+        raise DamagedError("the newest text of the document is lost", hint=LOST_HINT)
+    if found is None:
+        raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
+    if found.text is None:
+        raise NotFoundError(f"revision {found.number} deleted the document", hint="ask for the one before")
+    updated_at = iso(found.created_at)
+    return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at, row.id)
+
+
+def newest_text(store: Store, project: str, path: str) -> str | None:
+    """The text that a document has now; None where there is none, and no names like it, which are a walk over all."""
+    row = store.documents.find(project, path)
+    return None if row is None or row.deleted else read_document(store, project, path, None).text
+
+
+def near_names(store: Store, project: str, path: str) -> str | None:
+    """A hint with the paths most like the one asked for, of its source: whoever asks may reach no other."""
+    present = [row.path for row in store.documents.listed(frozenset((project,))) if not row.deleted]
+    present = [name for name in present if source_of(name) == source_of(path)]
+    same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
+    near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
+    return f"did you mean {', '.join(near)}?" if near else None

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterable
 
 from confide_daemon.errors import LinkError, NotFoundError
-from confide_daemon.store import ProjectRow, Store
-from confide_daemon.threads import StoreThreads
+from confide_daemon.store.rows import ProjectRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory.document_path import GLOBAL_PROJECT
 
-GLOBAL_PROJECT = "global"
 MAX_LISTED = 500
 MAX_LINKS = 32
 """Of one project: a search looks into all of them."""
@@ -29,7 +30,7 @@ class Projects:
 
     async def open(self) -> None:
         """Read the links, which nobody else changes while the space is open."""
-        self._links = frozenset(await self._threads.read(lambda store: store.links()))
+        self._links = frozenset(await self._threads.read(lambda store: store.projects.links()))
 
     def linked(self, project: str) -> frozenset[str]:
         """The projects that are linked with this one."""
@@ -37,7 +38,7 @@ class Projects:
 
     async def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None) -> list[ProjectRow]:
         """The projects that hold anything, the last changed first; at most `MAX_LISTED`."""
-        return await self._threads.read(lambda store: store.projects(names, sources, limit=MAX_LISTED))
+        return await self._threads.read(lambda store: store.projects.listed(names, sources, limit=MAX_LISTED))
 
     async def link(self, project: str, other: str, *, known: Iterable[str]) -> None:
         """Link two projects.
@@ -65,8 +66,8 @@ class Projects:
 
         def work(store: Store) -> list[tuple[str, str]]:
             with store.writing():
-                store.add_link(project, other, now=time.time())
-                return store.links()
+                store.projects.add_link(project, other, now=time.time())
+                return store.projects.links()
 
         self._links = frozenset(await self._threads.write(work))
 
@@ -81,7 +82,7 @@ class Projects:
 
         def work(store: Store) -> list[tuple[str, str]]:
             with store.writing():
-                store.remove_link(project, other)
-                return store.links()
+                store.projects.remove_link(project, other)
+                return store.projects.links()
 
         self._links = frozenset(await self._threads.write(work))

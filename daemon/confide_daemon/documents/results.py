@@ -1,11 +1,11 @@
-"""What a space answers. Revisions count from 1; hashes are BLAKE2b-256 in hex (`documents.text_hash`); times are ISO 8601 in UTC."""
+"""What reading and changing documents comes to.
+
+Revisions count from 1; hashes are BLAKE2b-256 in hex (`documents.text_hash`); times are ISO 8601 in UTC.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from confide_daemon.indexing.report import GenerationStatus, ProviderStatus
-from confide_daemon.store import SourceCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,48 +84,3 @@ class RebuildResult:
     chunks_added: int
     chunks_updated: int
     chunks_removed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Clash:
-    """A document whose newest text holds two versions of some lines."""
-
-    project: str
-    path: str
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether what must hold in a space's database does."""
-
-    state: str  # ok, healing, damaged: something is lost, or cannot be put right
-    breaches: list[tuple[str, int]]  # (what, rows) that are not put right yet
-    healed: int  # how many breaches ever were, of those still written down
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceStatus:
-    """How a space is. Counts are of the projects asked for; queue, model and size are of the whole space."""
-
-    space_id: str
-    files: int
-    chunks: int
-    sources: dict[str, SourceCount]
-    projects: list[str]
-    provider: str | None
-    model: str | None
-    dimensions: int | None
-    embedder: str  # loading, ready, failed
-    queued: int  # pieces that wait for their vectors
-    index_age_s: float  # how long the oldest of them has waited
-    reembedding: tuple[int, int, int] | None  # (generation, done, total) while a new one is built
-    size_bytes: int | None  # None: not told
-    at_rest: str
-    search_p50_ms: float | None
-    search_p95_ms: float | None
-    warnings: list[str]
-    clashes: list[Clash]  # the first of them
-    generations: list[GenerationStatus] = field(default_factory=list)
-    providers: list[ProviderStatus] = field(default_factory=list)  # the wanted one first
-    health: Health = field(default_factory=lambda: Health("ok", [], 0))

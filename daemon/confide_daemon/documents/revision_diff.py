@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from confide_daemon.markdown import headings
-from confide_daemon.notes import front_matter
+from confide_memory import front_matter
+from confide_memory.markdown import headings
 
 MAX_COMPARED = 1024 * 1024  # characters of both texts
 MAX_NAMED = 5

@@ -3,6 +3,23 @@
 The daemon's word counts for how far a session has come. A batch names the version of that state which its machine has seen, and is taken
 only if it is the present one, in the transaction that stores its messages; so a batch that is sent twice, late, or by two processes is
 taken once. What is not taken is answered with the present state, from which the machine goes on.
+
+A document is markdown, to which is added so that the lines before are read as before:
+
+    # Claude Code session of 2026-11-21
+
+    Began 14:03 UTC on branch main; session 0a6afc57-2f31-4cb4-8ff0-01247f50c64c.
+
+    ## User 14:03
+
+    Why did we choose postgres?
+
+    ## Assistant 14:03
+
+    [tool Grep: postgres]
+
+A heading stands before each change of speaker, and at least every ten minutes, so that the pieces that are cut at headings say who
+spoke, and when. Times are UTC.
 """
 
 from __future__ import annotations
@@ -10,18 +27,20 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_daemon import dialogue, documents
-from confide_daemon.chunks import Piece, cut
-from confide_daemon.dialogue import Message
-from confide_daemon.index import IndexSettings
-from confide_daemon.store import DocumentRow, Store, TranscriptRow
+from confide_daemon.documents.writer import Derive
+from confide_daemon.store.rows import DocumentRow, TranscriptRow
+from confide_daemon.store.store import Store
+from confide_memory import documents
+from confide_memory.markdown import FENCE, HEADING, structure
 
+Extend = Callable[[Store, DocumentRow, str, str, float], None]
+"""Keeps what is derived of a document in step with its text when more is added to it: to what, and when. The index hands it in."""
 FOLDER: Final = "sessions/"
 PART_BYTES: Final = 160 * 1024
 """A document that is larger gets a successor: adding to one writes it anew, and compresses all of it."""
@@ -32,6 +51,29 @@ _AGENT = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _MAX_WORD = 64
 _MAX_BRANCH = 128
+_SAME_BREATH_S = 600.0
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_BRANCH = re.compile(
+    r"^(?:## \w+ [\d: -]+ \(branch |Began \d\d:\d\d UTC on branch )(.+?)(?:\)|; session [\w-]+\.)$", re.MULTILINE
+)
+_MAY_SWALLOW = re.compile(r"^ {0,3}(?:<|`{3}|~{3})", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message.
+
+    Attributes:
+        role: `user` or `assistant`.
+        text: markdown, whatever it holds.
+        time: in UTC.
+        branch: "" where it is not known.
+    """
+
+    role: str
+    text: str
+    time: datetime
+    branch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +216,11 @@ def _word(params: dict[str, Any], key: str) -> str:
 
 def state(store: Store, name: Name) -> State:
     """How far a session is."""
-    row = store.transcript(name.project, name.agent, name.session)
+    row = store.transcripts.find(name.project, name.agent, name.session)
     return State() if row is None else State(row.version, row.offset, row.head, row.mark, row.forgotten)
 
 
-def take(store: Store, settings: IndexSettings, batch: Batch, *, author: str) -> tuple[State, bool]:
+def take(store: Store, batch: Batch, *, author: str, derive: Derive, extend: Extend) -> tuple[State, bool]:
     """Store a batch, if it goes on from the present state: (the state now, whether it was taken)."""
     name, now = batch.name, time.time()
     with store.writing():
@@ -188,24 +230,24 @@ def take(store: Store, settings: IndexSettings, batch: Batch, *, author: str) ->
             return present, False
         after = State(present.version + 1, batch.end, batch.head, batch.mark)
         row = TranscriptRow(0, name.project, name.agent, name.session, *_columns(after))
-        identity = store.save_transcript(row, now=now)
+        identity = store.transcripts.save(row, now=now)
         if batch.begin < present.offset:
-            _bury(store, settings, identity, name, author=author, now=now)
-        _Parts(store, settings, identity, name, author=author, now=now).add(batch.messages)
+            _bury(store, identity, name, derive, author=author, now=now)
+        _Parts(store, identity, name, derive, extend, author=author, now=now).add(batch.messages)
         return after, True
 
 
-def forget(store: Store, settings: IndexSettings, name: Name, *, author: str) -> State:
+def forget(store: Store, name: Name, *, author: str, derive: Derive) -> State:
     """Delete a session's documents with their texts; nothing of it is taken again."""
     now = time.time()
     with store.writing():
         present = state(store, name)
         after = replace(present, version=present.version + 1, forgotten=True)
         row = TranscriptRow(0, name.project, name.agent, name.session, *_columns(after), forgotten=True)
-        identity = store.save_transcript(row, now=now)
-        for document in _bury(store, settings, identity, name, author=author, now=now):
+        identity = store.transcripts.save(row, now=now)
+        for document in _bury(store, identity, name, derive, author=author, now=now):
             for number in range(1, document.revision):
-                store.drop_revision(document.id, number)
+                store.documents.drop_revision(document.id, number)
         return after
 
 
@@ -213,18 +255,16 @@ def _columns(now: State) -> tuple[int, int, str, str]:
     return now.version, now.offset, now.head, now.mark
 
 
-def _bury(
-    store: Store, settings: IndexSettings, transcript: int, name: Name, *, author: str, now: float
-) -> list[DocumentRow]:
+def _bury(store: Store, transcript: int, name: Name, derive: Derive, *, author: str, now: float) -> list[DocumentRow]:
     """Delete the session's documents; as with any other one, what was last in them stays in their history."""
     buried = []
-    for path in store.transcript_parts(transcript):
-        row = store.document(name.project, path)
+    for path in store.transcripts.parts(transcript):
+        row = store.documents.find(name.project, path)
         if row is not None and not row.deleted:
-            gone = store.save(name.project, path, None, author=author, now=now)
-            store.replace_pieces(gone, [], chunking=settings.chunks.name, now=now)
+            gone = store.documents.save(name.project, path, None, author=author, now=now)
+            derive(store, gone, None, now)
             buried.append(gone)
-    store.drop_transcript_parts(transcript)
+    store.transcripts.drop_parts(transcript)
     return buried
 
 
@@ -232,10 +272,19 @@ class _Parts:
     """The documents of one session, while messages are added to them."""
 
     def __init__(
-        self, store: Store, settings: IndexSettings, transcript: int, name: Name, *, author: str, now: float
+        self,
+        store: Store,
+        transcript: int,
+        name: Name,
+        derive: Derive,
+        extend: Extend,
+        *,
+        author: str,
+        now: float,
     ) -> None:
         self._store = store
-        self._settings = settings
+        self._derive = derive
+        self._extend_derived = extend
         self._transcript = transcript
         self._name = name
         self._author = author
@@ -243,9 +292,9 @@ class _Parts:
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add the messages, in as many documents as it takes."""
-        paths = self._store.transcript_parts(self._transcript)
+        paths = self._store.transcripts.parts(self._transcript)
         number = max(1, len(paths))
-        row = self._store.document(self._name.project, paths[-1]) if paths else None
+        row = self._store.documents.find(self._name.project, paths[-1]) if paths else None
         if row is not None and row.deleted:
             row = None  # somebody has deleted it: what follows begins a new one
             number += 1
@@ -270,51 +319,113 @@ class _Parts:
         if row is None:
             self._begin(messages, number)
         else:
-            self._extend(row, text, dialogue.rendered(messages, day=row.day, branch=dialogue.branch_in(text)))
+            self._extend(row, text, rendered(messages, day=row.day, branch=branch_in(text)))
 
     def _begin(self, messages: list[Message], number: int) -> None:
         name, first = self._name, messages[0]
-        text = dialogue.title(name.agent, name.session, first, number)
-        text += dialogue.rendered(messages, day=first.time.date().isoformat(), branch=first.branch)
+        text = title(name.agent, name.session, first, number)
+        text += rendered(messages, day=first.time.date().isoformat(), branch=first.branch)
         row = self._save(self._free_path(first, number), text)
-        pieces = cut(text, self._settings.chunks)
-        self._store.replace_pieces(row, pieces, chunking=self._settings.chunks.name, now=self._now)
-        self._store.add_transcript_part(self._transcript, row.id)
+        self._derive(self._store, row, text, self._now)
+        self._store.transcripts.add_part(self._transcript, row.id)
 
     def _extend(self, row: DocumentRow, text: str, added: str) -> None:
         saved = self._save(row.path, text + added)
         # Its text is the beginning of the new one: kept, a day's work would be stored hundreds of times over.
-        self._store.drop_revision(row.id, row.revision)
-        if row.chunking == self._settings.chunks.name:
-            # What is added begins with a heading, so the pieces before it stay as they are.
-            top = text.split("\n", 1)[0].removeprefix("# ")
-            lines = text.count("\n")
-            pieces = [_moved(piece, lines, top) for piece in cut(added, self._settings.chunks)]
-            self._store.add_pieces(saved, pieces, now=self._now)
+        self._store.documents.drop_revision(row.id, row.revision)
+        self._extend_derived(self._store, saved, text, added, self._now)
 
     def _save(self, path: str, text: str) -> DocumentRow:
-        return self._store.save(self._name.project, path, text, author=self._author, now=self._now)
+        return self._store.documents.save(self._name.project, path, text, author=self._author, now=self._now)
 
     def _free_path(self, first: Message, number: int) -> str:
         day = first.time.date().isoformat()
-        stem = f"sessions/{day}-{self._name.agent}-{self._name.session}"
+        stem = f"{FOLDER}{day}-{self._name.agent}-{self._name.session}"
         while True:
             path = f"{stem}.md" if number == 1 else f"{stem}-{number}.md"
-            row = self._store.document(self._name.project, path)
+            row = self._store.documents.find(self._name.project, path)
             if row is None or row.deleted:
                 return path
             number += 1
 
     def _text(self, row: DocumentRow | None) -> str:
-        revision = self._store.revision(row.id, row.revision) if row is not None else None
+        revision = self._store.documents.revision(row.id, row.revision) if row is not None else None
         return revision.text or "" if revision is not None else ""
 
 
-def _moved(piece: Piece, lines: int, top: str) -> Piece:
-    """A piece of what was added, as a piece of the whole."""
-    return replace(
-        piece,
-        start_line=piece.start_line + lines,
-        end_line=piece.end_line + lines,
-        heading=f"{top} > {piece.heading}" if piece.heading else top,
-    )
+# ---------------------------------------------------------------- as markdown; pure functions
+
+
+def title(agent: str, session: str, first: Message, part: int) -> str:
+    """How a document of a session begins."""
+    name = " ".join(word.capitalize() for word in agent.split("-"))
+    branch = f" on branch {first.branch}" if first.branch else ""
+    more = f", part {part}" if part > 1 else ""
+    day, clock = first.time.date().isoformat(), _clock(first.time)
+    return f"# {name} session of {day}{more}\n\nBegan {clock} UTC{branch}; session {session}.\n"
+
+
+def rendered(messages: Sequence[Message], *, day: str, branch: str) -> str:
+    """The lines to add for these messages: those of one breath share a heading, the first always has one.
+
+    Args:
+        day: of the document, ISO; a message of another one says its own.
+        branch: what the document said last (`branch_in`).
+    """
+    pieces = []
+    role = ""
+    heading_at = messages[0].time if messages else None
+    for message in messages:
+        has_moved = bool(message.branch) and message.branch != branch
+        assert heading_at is not None
+        if message.role != role or has_moved or abs((message.time - heading_at).total_seconds()) > _SAME_BREATH_S:
+            own_day = message.time.date().isoformat()
+            clock = _clock(message.time) if own_day == day else f"{own_day} {_clock(message.time)}"
+            pieces.append(
+                f"\n## {message.role.capitalize()} {clock}{f' (branch {message.branch})' if has_moved else ''}\n"
+            )
+            heading_at, role = message.time, message.role
+        branch = message.branch or branch
+        pieces.append(f"\n{body(message.text)}\n")
+    return "".join(pieces)
+
+
+def branch_in(text: str) -> str:
+    """The branch that a document's last heading, or else its beginning, names; "" where none does."""
+    named = _BRANCH.findall(text)
+    return named[-1] if named else ""
+
+
+def body(text: str) -> str:
+    """A message's text so that it stands below its own heading and ends with itself: its headings go two levels down, a fence that it
+    leaves open is closed, and one that would swallow what follows all the same is shown as it is, as code."""
+    lines: list[str] = []
+    fence = ""
+    for line in text.strip("\n").split("\n"):
+        mark = FENCE.match(line)
+        if fence:
+            if mark and line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        elif mark:
+            fence = mark[1]
+        elif found := HEADING.match(line):
+            line = f"{'#' * min(6, len(found[1]) + 2)} {found[2].strip()}"
+        elif _UNDERLINE.match(line) and lines and lines[-1].strip():
+            lines.append("")  # below a blank line it underlines nothing
+        lines.append(line)
+    if fence:
+        lines.append(fence)
+    whole = "\n".join(lines)
+    if _MAY_SWALLOW.search(whole) and not _ends_with_itself(whole):
+        return "\n".join("    " + line for line in text.strip("\n").split("\n"))
+    return whole
+
+
+def _ends_with_itself(text: str) -> bool:
+    """Whether a heading right below the text is one."""
+    lines = text.count("\n") + 2
+    return any(heading.line == lines and heading.level == 2 for heading in structure(f"{text}\n\n## End\n")[1])
+
+
+def _clock(moment: datetime) -> str:
+    return moment.strftime("%H:%M")

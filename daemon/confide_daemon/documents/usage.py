@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.store import Store
-from confide_daemon.threads import StoreThreads
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
 
 log = logging.getLogger(__name__)
 # The first use waits so long for others to be written with it: each write makes searches list again which documents they may see.
@@ -71,7 +71,7 @@ class Usage:
 
         def work(store: Store) -> None:
             with store.writing_derived():
-                store.count_uses(uses, now=now)
+                store.documents.count_uses(uses, now=now)
 
         try:
             await self._threads.maintain(work)

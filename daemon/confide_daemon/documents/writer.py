@@ -6,20 +6,21 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from confide_crypto.states import bucket_of
-from confide_crypto.texts import MAX_TEXT_BYTES
-from confide_daemon import deriving, documents
+from confide_daemon.documents.merge import Merge, merge_texts
+from confide_daemon.documents.results import Comparison, DeleteResult, PutResult, RebuildResult, RemoveResult
 from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
-from confide_daemon.index import IndexSettings
-from confide_daemon.indexing.plan import holdings
-from confide_daemon.line_ends import in_style_of
-from confide_daemon.results import Comparison, DeleteResult, PutResult, RebuildResult, RemoveResult
-from confide_daemon.store import DocumentRow, OperationRow, Store
-from confide_daemon.threeway import Merge, merge_texts
+from confide_daemon.store.rows import DocumentRow, OperationRow, PieceChanges
+from confide_daemon.store.store import Store
+from confide_memory import documents, markdown
+from confide_memory.line_endings import in_style_of
+from confide_memory.wire.digest import bucket_of, text_hash
+from confide_memory.wire.document_body import MAX_TEXT_BYTES
 
 LOST_HINT = (
     "a machine that has the file sends it again when it next compares (confide sync); confide history lists older texts"
 )
+Derive = Callable[[Store, DocumentRow, str | None, float], PieceChanges]
+"""Keeps what is derived of a document in step with its text (None: it is deleted), at this time; the index hands it in."""
 # Revisions among which the last other text of a document is looked for.
 MOST_LOOKED_BACK = 1000
 
@@ -40,9 +41,9 @@ class Operation:
 class Writer:
     """The write operations of a space, run in the writer's thread."""
 
-    def __init__(self, store: Store, settings: IndexSettings) -> None:
+    def __init__(self, store: Store, derive: Derive) -> None:
         self._store = store
-        self._settings = settings
+        self._derive = derive
 
     @property
     def store(self) -> Store:
@@ -52,24 +53,24 @@ class Writer:
     def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
         """The text as a machine has it, made from revision `base` (0: from none)."""
         with self._store.writing():
-            row = self._store.document(project, path)
+            row = self._store.documents.find(project, path)
             # A blank hash: the newest text is lost, and every text is better.
             if row is None or row.deleted or not row.hash:
                 return self._keep(row, project, path, text, author=author)
-            if row.hash == documents.text_hash(text):
+            if row.hash == text_hash(text):
                 return self._result(row, text, changed=False)
             if base == row.revision:
                 return self._keep(row, project, path, text, author=author)
             merge = self._merge(row, text, base=base, author=author)
             if merge.clash:
                 # What came in stays in the history as it was sent, whatever the merge made of it.
-                self._store.save(project, path, text, author=author, now=time.time())
-            if not merge.clash and documents.text_hash(merge.text) == row.hash:
+                self._store.documents.save(project, path, text, author=author, now=time.time())
+            if not merge.clash and text_hash(merge.text) == row.hash:
                 return self._result(row, merge.text, changed=False, merged=True)
             return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
 
     def _merge(self, row: DocumentRow, text: str, *, base: int, author: str) -> Merge:
-        ancestor = self._store.revision(row.id, base)
+        ancestor = self._store.documents.revision(row.id, base)
         ours = self._text(row)
         merge = merge_texts(
             None if ancestor is None else ancestor.text,
@@ -94,7 +95,7 @@ class Writer:
         """Adds to the end of the document, or of a section, making either when it is missing."""
 
         def change(before: str | None) -> str:
-            return documents.append_text(before or "", text, heading=heading)
+            return markdown.append_text(before or "", text, heading=heading)
 
         return self._edit(project, path, text, author, operation, change)
 
@@ -117,7 +118,7 @@ class Writer:
                 raise NotFoundError(
                     "no such document, so no section to replace", hint="store it without a heading first"
                 )
-            return documents.replace_section(before, text, heading=heading)
+            return markdown.replace_section(before, text, heading=heading)
 
         return self._edit(project, path, text, author, operation, change)
 
@@ -126,7 +127,7 @@ class Writer:
     ) -> PutResult | None:
         """A new document; None where there is one of that name, which stays as it is. Deleted ones of that name come to life."""
         with self._store.writing():
-            row = self._store.document(project, path)
+            row = self._store.documents.find(project, path)
             if known := self._known(operation):
                 return self._repeated(row, known)
             if row is not None and not row.deleted:
@@ -139,7 +140,7 @@ class Writer:
 
     def create_within(self, project: str, path: str, text: str, *, author: str) -> PutResult | None:
         """As `create`, in a transaction that has begun, of a text that was checked."""
-        row = self._store.document(project, path)
+        row = self._store.documents.find(project, path)
         if row is not None and not row.deleted:
             return None
         return self._keep(row, project, path, text, author=author, lines=text.count("\n"))
@@ -166,7 +167,7 @@ class Writer:
         """
 
         def checked(before: str | None) -> str:
-            row = self._store.document(project, path)
+            row = self._store.documents.find(project, path)
             if before is None or row is None:
                 raise NotFoundError("no such document", hint="it may have been deleted meanwhile")
             if base is not None and row.revision != base:
@@ -189,7 +190,7 @@ class Writer:
             OperationError.
         """
         with self._store.writing():
-            row = self._store.document(project, path)
+            row = self._store.documents.find(project, path)
             known = self._known(operation)
             if known and row is not None:
                 return DeleteResult(known.revision, row.updated_at, known.previous, row.deleted, repeated=True)
@@ -200,13 +201,13 @@ class Writer:
             buried = self._tombstone(row, author)
             if operation:
                 done = OperationRow(operation.id, operation.asked, buried.revision, "", row.hash, 0)
-                self._store.add_operation(done, now=time.time())
+                self._store.operations.add(done, now=time.time())
             return DeleteResult(buried.revision, buried.updated_at, row.hash, is_deleted=True)
 
     def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
         """Deletes the document when `base` is its newest revision; the history stays."""
         with self._store.writing():
-            row = self._store.document(project, path)
+            row = self._store.documents.find(project, path)
             if row is None:
                 raise NotFoundError("no such document to remove")
             if row.deleted:
@@ -233,7 +234,7 @@ class Writer:
             OperationError.
         """
         with self._store.writing():
-            row = self._store.document(project, path)
+            row = self._store.documents.find(project, path)
             if known := self._known(operation):
                 return self._repeated(row, known)
             if row is not None and base not in (None, row.revision):
@@ -246,14 +247,14 @@ class Writer:
     def _restored(
         self, row: DocumentRow | None, revision: int | None, project: str, path: str, author: str
     ) -> PutResult:
-        entries = self._store.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
+        entries = self._store.documents.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
         if row is None or not entries:
             raise NotFoundError("nothing is known of such a document", hint="confide deleted lists what can come back")
         if revision is None:
             revision = next((one.number for one in entries if not one.deleted and one.hash != row.hash), None)
             if revision is None:
                 raise NotFoundError("the document has no other text to restore", hint="confide history lists them")
-        found = self._store.revision(row.id, revision)
+        found = self._store.documents.revision(row.id, revision)
         if found is None:
             raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
         if found.text is None:
@@ -266,24 +267,24 @@ class Writer:
         """Deletes what a machine deleted, where it had the newest revision."""
         with self._store.writing():
             for path, base in gone:
-                row = self._store.document(project, path)
+                row = self._store.documents.find(project, path)
                 if row is not None and not row.deleted and row.revision == base and row.source != "sessions":
                     self._tombstone(row, author)
 
     def recut(self, document: int) -> RebuildResult:
         """Cuts one document again, if it is there; pieces whose text stays the same keep their ids and vectors."""
         with self._store.writing_derived():
-            row = next((one for one in self._store.documents_by_id([document]) if not one.deleted), None)
-            revision = self._store.revision(row.id, row.revision) if row is not None else None
+            row = next((one for one in self._store.documents.by_id([document]) if not one.deleted), None)
+            revision = self._store.documents.revision(row.id, row.revision) if row is not None else None
             if row is None or revision is None or revision.text is None:
                 return RebuildResult(0, 0, 0)  # deleted meanwhile, or its text is lost, which the upkeep tells
-            changes = deriving.keep(self._store, row, revision.text, self._settings.chunks, now=time.time())
+            changes = self._derive(self._store, row, revision.text, time.time())
         return RebuildResult(changes.added, changes.kept, changes.removed)
 
     def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
         now = time.time()
-        buried = self._store.save(row.project, row.path, None, author=author, now=now)
-        deriving.forget(self._store, buried, self._settings.chunks, now=now)
+        buried = self._store.documents.save(row.project, row.path, None, author=author, now=now)
+        self._derive(self._store, buried, None, now)
         return buried
 
     def _edit(
@@ -299,12 +300,12 @@ class Writer:
     ) -> PutResult:
         """`is_exact`: the change sees to line ends and marks itself."""
         with self._store.writing():
-            row = self._store.document(project, path)
+            row = self._store.documents.find(project, path)
             if known := self._known(operation):
                 return self._repeated(row, known)
             before = None if row is None or row.deleted else self._text(row)
             after = documents.check_text(change(before) if is_exact else in_style_of(before, change))
-            lines = len(documents.split_keeping_ends(written.strip("\n")))
+            lines = len(markdown.split_keeping_ends(written.strip("\n")))
             if row is not None and after == before:
                 result = self._result(row, after, changed=False, previous=row.hash)
             else:
@@ -314,7 +315,7 @@ class Writer:
             return result
 
     def _known(self, operation: Operation | None) -> OperationRow | None:
-        known = self._store.operation(operation.id) if operation else None
+        known = self._store.operations.find(operation.id) if operation else None
         # A blank one: what was asked is not kept any more (`Store.forget_traces`).
         if operation and known and known.asked not in ("", operation.asked):
             raise OperationError
@@ -329,7 +330,7 @@ class Writer:
             result.previous_hash,
             result.lines_written,
         )
-        self._store.add_operation(done, now=time.time())
+        self._store.operations.add(done, now=time.time())
 
     def _repeated(self, row: DocumentRow | None, known: OperationRow) -> PutResult:
         """What a change came to that was made before. The text is today's: an older one must not reach a disk again."""
@@ -356,8 +357,8 @@ class Writer:
     ) -> PutResult:
         now = time.time()
         previous = None if row is None or row.deleted else row.hash
-        saved = self._store.save(project, path, text, author=author, now=now)
-        deriving.keep(self._store, saved, text, self._settings.chunks, now=now)
+        saved = self._store.documents.save(project, path, text, author=author, now=now)
+        self._derive(self._store, saved, text, now)
         return self._result(saved, text, changed=True, merged=merged, clash=clash, previous=previous, lines=lines)
 
     def _result(
@@ -374,11 +375,11 @@ class Writer:
         return PutResult(row.revision, row.hash, text, changed, merged, clash, self._queued(), previous, lines)
 
     def _queued(self) -> int:
-        live = next((one for one in holdings(self._store) if one.generation.live), None)
-        return live.missing if live is not None else self._store.piece_count()
+        live = next((one for one in self._store.vectors.generations() if one.live), None)
+        return self._store.pieces.count() if live is None else self._store.vectors.waiting_count(live.id)
 
     def _text(self, row: DocumentRow) -> str:
-        revision = self._store.revision(row.id, row.revision)
+        revision = self._store.documents.revision(row.id, row.revision)
         if revision is None or revision.text is None:
             raise DamagedError("the newest text of the document is lost", hint=LOST_HINT)
         return revision.text
@@ -386,7 +387,7 @@ class Writer:
 
 def states(store: Store, project: str) -> list[tuple[str, str, int]]:
     """(path, hash, revision) of every document that working copies have."""
-    rows = store.documents(frozenset((project,)))
+    rows = store.documents.listed(frozenset((project,)))
     return [(row.path, row.hash, row.revision) for row in rows if row.source != "sessions" and not row.deleted]
 
 
@@ -406,7 +407,7 @@ def compare_states(
     """
     result = Comparison()
     # Transcripts are in no working copy.
-    rows = {row.path: row for row in store.documents(frozenset((project,))) if row.source != "sessions"}
+    rows = {row.path: row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"}
     if buckets is not None:
         rows = {path: row for path, row in rows.items() if bucket_of(path) in buckets}
     here = set()
@@ -438,5 +439,5 @@ def compare_states(
 
 def _unchanged(store: Store, row: DocumentRow, content: str, base: int) -> bool:
     """Whether the machine's file is still the revision it last confirmed."""
-    revision = store.revision(row.id, base)
+    revision = store.documents.revision(row.id, base)
     return revision is not None and revision.hash == content

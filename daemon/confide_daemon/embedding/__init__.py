@@ -1,7 +1,7 @@
 """Turning text into vectors.
 
-An `Embedder` is one model behind one small protocol; a provider is one file in `providers/`. Models load in the background behind an
-`EmbedderHandle`, so that nothing waits for them: a search before that is answered by keywords.
+An `Embedder` is one model behind one small protocol; a provider is one file in `providers/`. A `Model` loads it in the
+background, so that nothing waits for them: a search before that is answered by keywords.
 """
 
 import os
@@ -10,8 +10,8 @@ import os
 # is imported, and everything of ours that uses numpy imports this package first.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from confide_daemon.embed.breaker import BreakerState, CircuitBreaker
-from confide_daemon.embed.handle import EmbedderHandle
-from confide_daemon.embed.protocol import Embedder, Limits, Vectors
+from confide_daemon.embedding.circuit_breaker import BreakerState, CircuitBreaker
+from confide_daemon.embedding.embedder import Embedder, Limits, Vectors
+from confide_daemon.embedding.model import Model
 
-__all__ = ["BreakerState", "CircuitBreaker", "Embedder", "EmbedderHandle", "Limits", "Vectors"]
+__all__ = ["BreakerState", "CircuitBreaker", "Embedder", "Limits", "Model", "Vectors"]

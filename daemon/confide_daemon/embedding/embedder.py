@@ -1,10 +1,13 @@
-"""What every embedding model offers."""
+"""What every embedding model offers, and what its vectors must be before anybody stores or compares them: the right number, finite, not
+zero, of unit length. Imports nothing heavy: providers are imported with the configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +28,7 @@ class Limits:
 
     Attributes:
         texts: texts in one call.
-        tokens: their tokens together, in `cl100k_base` (`confide_daemon.tokens`): what OpenAI counts in; Voyage counts 10 to 20 % more of
+        tokens: their tokens together, in `cl100k_base` (`tokens`): what OpenAI counts in; Voyage counts 10 to 20 % more of
             them, other models less than twice as many, all far below what a provider takes in a request.
         concurrency: calls at once; 1 where they would only share the same cores.
     """
@@ -76,3 +79,35 @@ class Embedder(Protocol):
 
         One call is one request to a provider on the network (with its retries): what it returned is kept before the next is made.
         """
+
+
+class BadVectorError(EmbedderError):
+    """A vector of the right length that has no direction: not numbers, or zero."""
+
+
+def unit(rows: object, *, count: int, dimensions: int | None) -> Vectors:
+    """The rows as float32 of unit length.
+
+    Args:
+        dimensions: None takes the first row's.
+    Raises:
+        BadVectorError: a row is not finite, or zero.
+        EmbedderError: they are not so many rows of so many numbers. The message says which.
+    """
+    import numpy as np
+
+    try:
+        vectors = np.asarray(rows, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        raise EmbedderError("the vectors are not rows of numbers of one length") from None
+    if vectors.ndim != 2 or len(vectors) != count:
+        raise EmbedderError(
+            f"{count} texts were given, but {len(vectors) if vectors.ndim == 2 else 'no'} vectors came back"
+        )
+    if vectors.shape[1] == 0 or (dimensions is not None and vectors.shape[1] != dimensions):
+        raise EmbedderError(f"the vectors have {vectors.shape[1]} dimensions, not {dimensions}")
+    # In float64, where no float32 vector is too long or too short to be measured.
+    length = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    if not np.isfinite(length).all() or (length == 0).any():
+        raise BadVectorError("there are vectors that are not numbers or zero")
+    return np.asarray(vectors / length, dtype=np.float32)

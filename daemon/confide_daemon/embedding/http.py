@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from confide_daemon import __version__
-from confide_daemon.embed.secret import SecretKey
-from confide_daemon.embed.vectors import BadVectorError
+from confide_daemon.datadir.credentials import SecretKey
+from confide_daemon.embedding.embedder import BadVectorError
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 if TYPE_CHECKING:

@@ -1,13 +1,44 @@
-"""Files that ship inside the package, unpacked and checked; where they come from is in `data/ORIGIN.md`."""
+"""What a model is loaded with: libraries that speak to others unless told not to, and files that ship inside the package.
+
+The only way to these libraries: they are told here, before they are imported.
+
+ONNX Runtime 1.31 writes a number for the machine and a database of events below the user's home as soon as a model is loaded, and asks
+for its maker's address to send them to; `disable_telemetry_events()` after the import does not stop it. FastEmbed brings
+huggingface_hub, which may ask its hub. What stands in the environment of the process is overwritten: nothing there may make a private
+daemon speak.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 from importlib import resources
+from typing import Any, Final
 
 from confide_daemon.errors import StorageError
 
+SILENCE: Final = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1"}
+"""Read by the libraries when they are imported."""
+
+
+def onnxruntime() -> Any:
+    """ONNX Runtime, silent."""
+    os.environ.update(SILENCE)
+    import onnxruntime
+
+    return onnxruntime
+
+
+def fastembed() -> Any:
+    """FastEmbed, with an ONNX Runtime and a huggingface_hub that are silent. Raises ImportError where the extra is not installed."""
+    os.environ.update(SILENCE)
+    import fastembed
+
+    return fastembed
+
+
+# Of the packaged files; where they come from is in `data/ORIGIN.md`.
 SHA256 = {
     "cl100k_base.tiktoken": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
     "minilm.tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",

@@ -1,20 +1,22 @@
-"""A model that may still be loading, or be down. Spaces hold the handle; one handle serves all spaces of a daemon."""
+"""A configured model, which may still be loading, or be down. One serves all spaces of a daemon; what each may spend on it, and how it
+stands for each, is in `retrieval.indexing.model`."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.embed.breaker import QUOTA_PAUSE_S, CircuitBreaker
+from confide_daemon.embedding.circuit_breaker import QUOTA_PAUSE_S, CircuitBreaker
+from confide_daemon.embedding.embedder import unit
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 if TYPE_CHECKING:
-    from confide_daemon.embed.protocol import Embedder, Vectors
+    from confide_daemon.embedding.embedder import Embedder, Vectors
 
 # Questions asked again (by the same agent, with other filters) are not embedded again. Held in memory only.
 QUERIES_KEPT = 256
@@ -32,13 +34,13 @@ MAX_LOAD_PAUSE_S = 60.0
 REFUSED_LOAD_PAUSE_S = QUOTA_PAUSE_S
 
 
-class EmbedderHandle:
+class Model:
     """`loading`, `ready`, or `failed` with the reason; loading happens in a thread of its own and nobody waits for it.
 
     Attributes:
         name: the provider, as the configuration calls it.
-        breaker: refuses calls at once while the model keeps failing; questions go through it here, documents in `indexing.provider`.
-        monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing/budget.py`).
+        breaker: refuses calls at once while the model keeps failing; questions and documents go through it.
+        monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing.budget`).
         price_per_million: US dollars for a million tokens, None where it is not known; 0.0 for what runs on this machine.
     """
 
@@ -74,22 +76,27 @@ class EmbedderHandle:
         self._thread.start()
 
     @classmethod
-    def ready(cls, embedder: Embedder) -> EmbedderHandle:
-        """A handle on a model that is already there."""
-        handle = cls(lambda: embedder, name=embedder.id)
-        handle.wait(5.0)
-        return handle
+    def ready(cls, embedder: Embedder) -> Model:
+        """One that is already there."""
+        model = cls(lambda: embedder, name=embedder.id)
+        model.wait(5.0)
+        return model
 
     @classmethod
-    def none(cls, reason: str = "no embedding model is configured") -> EmbedderHandle:
-        """A handle without a model: every search is answered by keywords, and says so."""
+    def none(cls, reason: str = "no embedding model is configured") -> Model:
+        """None at all: every search is answered by keywords, and says so."""
 
         def refuse() -> Embedder:
             raise EmbedderError(reason)
 
-        handle = cls(refuse, name="none")
-        handle.wait(5.0)
-        return handle
+        model = cls(refuse, name="none")
+        model.wait(5.0)
+        return model
+
+    @property
+    def label(self) -> str:
+        """What it is called to people."""
+        return self.name or (self._embedder.id if self._embedder else "the embedding model")
 
     @property
     def state(self) -> str:
@@ -177,20 +184,30 @@ class EmbedderHandle:
                 f"{self.breaker.name} did not answer a question within {self._query_deadline_s:g} s"
             ) from None
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Around a call of `embed_documents`: of all spaces no more at once than the model takes (`limits.concurrency`).
+    def embed(self, texts: Sequence[str], *, in_turn: bool = True) -> Vectors:
+        """The vectors of documents.
+
+        Args:
+            in_turn: behind what others have it embed; not for a few texts that an agent waits for.
 
         Raises:
+            EmbedderError: as the model's `embed_documents`, or its vectors cannot be used.
             ProviderDownError: the others did not end in time.
         """
+        embedder = self._embedder
+        if embedder is None:
+            raise EmbedderError("there is no embedding model yet")
+        # In this order: a call that waits for its turn must not be taken for a probe that hangs.
+        with self._turn(embedder) if in_turn else nullcontext(), self.breaker.call():
+            with self._named(self.label):
+                rows = embedder.embed_documents(texts)
+            return unit(rows, count=len(texts), dimensions=embedder.dimensions)
+
+    @contextmanager
+    def _turn(self, embedder: Embedder) -> Iterator[None]:
+        """Around a call for documents: of all spaces no more at once than the model takes (`limits.concurrency`)."""
         with self._lock:
-            if self._turns is None and self._embedder is not None:
-                self._turns = threading.BoundedSemaphore(self._embedder.limits.concurrency)
-            turns = self._turns
-        if turns is None:
-            yield
-            return
+            turns = self._turns = self._turns or threading.BoundedSemaphore(embedder.limits.concurrency)
         if not turns.acquire(timeout=TURN_S):
             raise ProviderDownError(f"{self.breaker.name} is still busy with other texts")
         try:
@@ -198,16 +215,23 @@ class EmbedderHandle:
         finally:
             turns.release()
 
+    @contextmanager
+    def _named(self, name: str) -> Iterator[None]:
+        """Around a call of a library: its own classes of errors become one that says whose fault it is, and no more."""
+        try:
+            yield
+        except EmbedderError:
+            raise
+        except Exception as error:
+            raise EmbedderError(f"{name} failed: {type(error).__name__}") from None
+
     def _ask(self, embedder: Embedder, text: str) -> Vectors:
         try:
-            with self.breaker.watch():
+            with self._named(self.breaker.name), self.breaker.watch():
                 vector = embedder.embed_query(text)
         except EmbedderError:
             self._forget(text)
             raise
-        except Exception as error:  # a library's own classes; nobody who waits should see those
-            self._forget(text)
-            raise EmbedderError(f"{self.breaker.name} failed: {type(error).__name__}") from None
         with self._lock:
             # Also when nobody waits any more: the next one who asks this has it at once.
             self._queries[text] = vector
@@ -229,7 +253,7 @@ class EmbedderHandle:
                 self._failure = None
             except ConfideError as error:
                 self._failure = error
-            except Exception as error:  # a broken library must not leave the handle "loading" for ever
+            except Exception as error:  # a broken library must not leave it "loading" for ever
                 self._failure = EmbedderError(f"cannot load the embedding model: {type(error).__name__}")
             if isinstance(self._failure, ProviderDownError):
                 self._hurry.wait(pause)

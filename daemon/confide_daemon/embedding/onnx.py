@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from confide_daemon.embed.protocol import Limits, Vectors
-from confide_daemon.embed.vectors import unit
+from confide_daemon.embedding import libraries
+from confide_daemon.embedding.embedder import Limits, Vectors, unit
+from confide_daemon.embedding.libraries import packaged
 from confide_daemon.errors import EmbedderError
-from confide_daemon.packaged import packaged
 
 if TYPE_CHECKING:
-    import onnxruntime
     from tokenizers import Tokenizer
 
 MINILM_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -224,10 +223,9 @@ def open_tokenizer(data: bytes, max_tokens: int, *, what: str = MODEL) -> Tokeni
     return tokenizer
 
 
-def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> onnxruntime.InferenceSession:
-    """An ONNX model, loaded. Raises EmbedderError."""
-    import onnxruntime
-
+def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
+    """An ONNX model, loaded: an `onnxruntime.InferenceSession`. Raises EmbedderError."""
+    onnxruntime = libraries.onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

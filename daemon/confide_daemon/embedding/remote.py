@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from confide_daemon.embed.endpoint import Endpoint, UnusableAnswerError
-from confide_daemon.embed.protocol import Limits, Vectors
-from confide_daemon.embed.secret import SecretKey
-from confide_daemon.embed.settings import RemoteSettings
-from confide_daemon.embed.vectors import unit
+from confide_daemon.datadir.credentials import SecretKey
+from confide_daemon.embedding.embedder import Limits, Vectors, unit
+from confide_daemon.embedding.http import Endpoint, UnusableAnswerError
+from confide_daemon.embedding.settings import RemoteSettings
+from confide_daemon.embedding.tokens import first_tokens
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
-from confide_daemon.tokens import first_tokens
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ REMOTE_LIMITS = Limits(texts=1000, tokens=8_000, concurrency=4)
 TRIES = 5
 # While the one text is sought that a provider refuses.
 SEEKING_TRIES = 2
-# Below the search's own deadline (handle.QUERY_DEADLINE_S), so that the reason is known and not only that it took too long.
+# Below the search's own deadline (model.QUERY_DEADLINE_S), so that the reason is known and not only that it took too long.
 QUERY_DEADLINE_S = 1.4
 # A float in JSON takes up to 25 bytes, in base64 5.4; an answer that is longer than this is not an answer.
 BYTES_PER_NUMBER = 32

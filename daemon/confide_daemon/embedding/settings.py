@@ -1,19 +1,47 @@
-"""The options that every provider on the network has, and what is wrong with their values. Imports nothing heavy: it is read with the
-configuration."""
+"""The options of `[embedding]`, those that every provider on the network has, and what is wrong with their values.
+
+Imports nothing heavy: it is read with the configuration.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 # What a key looks like and the path of a file hardly does: one long word with neither slash nor dot.
 KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+=]{20,}")
 MOST_DIMENSIONS = 16_384
+# For `fallback`: what is configured besides the first, in the order of the original plan.
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSettings:
+    """The model that turns text into vectors, and those that stand in for it.
+
+    Attributes:
+        provider: a name of `providers.names()`, or `none` to leave searches to keywords. `local` and `hashed` send nothing anywhere.
+        fallback: the providers that serve while the ones before them cannot, in order. `["auto"]` is, behind a provider on the network,
+            those others that have a key file, and `local`; behind one on this machine it is nothing.
+        folder: a model of your own (`model.onnx` and `tokenizer.json`) for `local`, in place of the packaged one.
+        threads: how many cores a model on this machine may use.
+        sections: by the provider's name, its own options (`[embedding.voyage]`).
+    """
+
+    provider: str = "local"
+    fallback: tuple[str, ...] = (AUTO,)
+    folder: str = ""
+    threads: int = 2
+    sections: Mapping[str, Any] = field(default_factory=dict)
+
+    def section(self, name: str) -> Any:
+        """The `Settings` of a provider."""
+        return self.sections[name]
 
 
 @dataclass(frozen=True, slots=True)

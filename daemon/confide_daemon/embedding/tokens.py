@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from confide_daemon.packaged import packaged
+from confide_daemon.embedding.libraries import packaged
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from confide_daemon.documents import check_path, check_text
+from confide_daemon.documents.results import PutResult
+from confide_daemon.documents.writer import Writer
 from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeError
-from confide_daemon.notes import naming
 from confide_daemon.notes.draft import Draft
-from confide_daemon.notes.note import digest_of
-from confide_daemon.projects import GLOBAL_PROJECT
-from confide_daemon.results import PutResult
-from confide_daemon.store import Store
-from confide_daemon.writes import Writer
+from confide_daemon.store.store import Store
+from confide_memory import note_names
+from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import check_path, check_text
+from confide_memory.note import digest_of
 
 State = Literal["new", "known", "identical", "deleted", "refused"]
 
@@ -94,18 +94,22 @@ class Intake:
 
     def _gone(self, store: Store) -> frozenset[str]:
         """What names the files of deleted notes, whatever their titles were."""
-        return frozenset() if self.again else frozenset(map(naming.mark_of, store.deleted_files(self.project)))
+        return (
+            frozenset()
+            if self.again
+            else frozenset(map(note_names.mark_of, store.documents.deleted_files(self.project)))
+        )
 
     def _looked_up(self, store: Store, draft: Draft, gone: frozenset[str]) -> Taken:
         identity, path = draft.named(b"")
-        if (known := store.note(identity, self.projects)) is not None:
+        if (known := store.notes.find(identity, self.projects)) is not None:
             return Taken("known", identity, project=known.project if known.project != self.project else None)
-        document = store.document(self.project, path)
+        document = store.documents.find(self.project, path)
         if document is not None and not document.deleted:
             return Taken("known", identity)  # whoever edited the file took its id away
-        if naming.mark_of(path) in gone:
+        if note_names.mark_of(path) in gone:
             return Taken("deleted", identity)
-        twin = store.note_twin(self.project, draft.task_id, digest_of(draft.body))
+        twin = store.notes.twin(self.project, draft.task_id, digest_of(draft.body))
         if twin is not None:
             return Taken("identical", twin.id)
         scope = "task" if draft.task_id else "global" if self.project == GLOBAL_PROJECT else "project"

@@ -1,5 +1,8 @@
 """Finds notes of one place that say nearly the same, and makes one of each group: nothing is lost by it.
 
+A group is around its newest note, to which all others of it are near. It is not a transitive closure: a chain of notes, each like the one
+before, can end far from where it began.
+
 The newest text stays, and takes the tags, the keywords and the importance of the others; that it supersedes them stands in its front
 matter. The others stay as they are, readable and restorable, and are no part of a group any more.
 """
@@ -7,29 +10,49 @@ matter. The others stay as they are, readable and restorable, and are no part of
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confide_daemon.errors import ConflictError, NotFoundError
-from confide_daemon.notes import front_matter
-from confide_daemon.notes import note as notes
-from confide_daemon.notes.grouping import BLOCK, groups
-from confide_daemon.notes.neighbours import read_compared
-from confide_daemon.notes.note import IMPORTANCE, MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Note, Relation
-from confide_daemon.notes.shelf import Notes
-from confide_daemon.notes.similarity import Compared, Likeness
-from confide_daemon.results import PutResult
-from confide_daemon.store import NoteRow, Store
-from confide_daemon.threads import StoreThreads
+import numpy as np
 
+from confide_daemon.documents.results import PutResult
+from confide_daemon.embedding.embedder import Vectors
+from confide_daemon.errors import ConflictError, NotFoundError
+from confide_daemon.notes.service import SUPERSEDES, Notes
+from confide_daemon.notes.similarity import Compared, Likeness, likeness, read_compared
+from confide_daemon.retrieval.indexing.planner import live_generation
+from confide_daemon.store.rows import NoteRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory import front_matter
+from confide_memory import note as notes
+from confide_memory.note import IMPORTANCE, MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Note, Relation
+
+# Notes that are compared at a time, so that no matrix grows with their square.
+BLOCK = 256
+# Notes of several pieces can be nearer than their centres are.
+SLACK = 0.1
+# Words that so many notes share say nothing of two of them.
+MOST_SHARING = 200
+# Notes in one group.
+MOST_IN_GROUP = 64
 # Notes read in one go: 20 ms.
 SLICE = 500
 # Notes of one call, the newest; 100 MB of texts and vectors at most, if all of them are long.
 MOST_NOTES = 20_000
 
 Tell = Callable[[int, int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Notes by their places in what was given; each of `others` with how near it is to `newest`."""
+
+    newest: int
+    others: tuple[tuple[int, Likeness], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +149,7 @@ class Deduplication:
         older = [alike.row for alike in merger.older]
 
         def check(store: Store) -> None:
-            now = store.notes_named([row.id for row in older], None)
+            now = store.notes.named([row.id for row in older], None)
             for row in older:
                 if row.id not in now:
                     raise NotFoundError("a note of the group is gone", hint="look for duplicates again")
@@ -145,14 +168,14 @@ class Deduplication:
 def _places(store: Store, projects: frozenset[str] | None) -> list[tuple[int, object]]:
     """(document, where it lies), the newest first, without what is superseded."""
     with store.reading():
-        found = store.note_places(projects)
-        gone = store.superseded([place.document for place in found], projects)
+        found = store.notes.places(projects)
+        gone = store.notes.superseded([place.document for place in found], projects)
     return [(place.document, (place.project, place.task_id)) for place in found if place.document not in gone]
 
 
 def _read(store: Store, documents: Sequence[int]) -> dict[int, Compared]:
     with store.reading():
-        live = next((one for one in store.generations() if one.live), None)
+        live = live_generation(store)
         return read_compared(store, live.id if live is not None else None, documents)
 
 
@@ -185,14 +208,14 @@ def _merger(store: Store, newest: int, others: Sequence[tuple[int, Likeness]]) -
         changes["importance"] = next((word for word, value in IMPORTANCE.items() if value == importance), importance)
     held = fields.get("relations")
     entries = held if isinstance(held, list) else [relation.as_field() for relation in note.relations]
-    changes["relations"] = [*entries, *(Relation("supersedes", old.id).as_field() for (old, _, _), _ in older)]
+    changes["relations"] = [*entries, *(Relation(SUPERSEDES, old.id).as_field() for (old, _, _), _ in older)]
     alike = tuple(Alike(old, likeness) for (old, _, _), likeness in older)
     return Merger(row, alike, note.body, tags, keywords, importance, changes) if alike else None
 
 
 def _note(store: Store, document: int) -> tuple[NoteRow, Note, dict[str, Any]] | None:
-    row = store.note_of(document)
-    revision = store.revision(document, row.revision) if row is not None else None
+    row = store.notes.of_document(document)
+    revision = store.documents.revision(document, row.revision) if row is not None else None
     if row is None or revision is None or revision.text is None:
         return None
     return row, notes.read(row.project, row.path, revision.text), front_matter.parse(revision.text).fields
@@ -206,3 +229,66 @@ def _united(own: tuple[str, ...], others: Iterable[tuple[str, ...]], most: int) 
         for word in words:
             kept.setdefault(word.casefold(), word)
     return own if len(kept) == len(own) else tuple(kept.values())[: max(most, len(own))]
+
+
+def groups(notes: Sequence[Compared], threshold: float) -> Iterator[list[Group]]:
+    """The groups among the notes, which are given the newest first; step by step, a list for each BLOCK of them."""
+    centres = _centres(notes)
+    is_single = np.array([len(note.weights) == 1 and not note.is_long for note in notes], dtype=np.bool_)
+    sharing = _Sharing([frozenset(note.words.split()) for note in notes], threshold)
+    taken = np.zeros(len(notes), dtype=np.bool_)
+    for start in range(0, len(notes), BLOCK):
+        found: list[Group] = []
+        cosines = centres[start : start + BLOCK] @ centres[start:].T
+        for row, place in zip(cosines, range(start, len(notes)), strict=False):
+            if taken[place]:
+                continue
+            least = np.where(is_single[start:] & is_single[place], threshold - 1e-6, threshold - SLACK)
+            near = {start + int(at) for at in np.flatnonzero(row >= least)} | sharing.with_words_of(place)
+            others: list[tuple[int, Likeness]] = []
+            for other in sorted(near):
+                if other <= place or taken[other] or len(others) == MOST_IN_GROUP:
+                    continue
+                if alike := likeness(notes[place], notes[other], threshold):
+                    others.append((other, alike))
+            if others:
+                taken[[place, *(other for other, _ in others)]] = True
+                found.append(Group(place, tuple(others)))
+        yield found
+
+
+def _centres(notes: Sequence[Compared]) -> Vectors:
+    """A row for each note; zero where it has no vectors, so that it is near to none."""
+    rows = [note.centre for note in notes]
+    dimensions = next((len(row) for row in rows if row is not None), 1)
+    centres = np.zeros((len(notes), dimensions), dtype=np.float32)
+    for centre, row in zip(centres, rows, strict=True):
+        if row is not None:
+            centre[:] = row
+    return centres
+
+
+class _Sharing:
+    """Which notes may have nearly the same words, by their rarest ones.
+
+    Of two sets with a Jaccard index of j each must hold one of the (1 - j) |set| + 1 rarest words of the other (prefix filtering: Bayardo,
+    Ma and Srikant, "Scaling up all pairs similarity search", WWW 2007), so that few notes meet at all.
+    """
+
+    def __init__(self, sets: Sequence[frozenset[str]], threshold: float) -> None:
+        counts = Counter(word for words in sets for word in words)
+        # A changed word is one less that both have and one more of all: letters and words agree about so well.
+        jaccard = max(0.5, 2 * threshold - 1.1)
+        self._rarest = []
+        self._holders: defaultdict[str, list[int]] = defaultdict(list)
+        for place, words in enumerate(sets):
+            ordered = sorted(words, key=lambda word: (counts[word], word))
+            rarest = ordered[: len(ordered) - math.ceil(jaccard * len(ordered)) + 1]
+            self._rarest.append(rarest)
+            for word in rarest:
+                self._holders[word].append(place)
+
+    def with_words_of(self, place: int) -> set[int]:
+        """The notes that share a rare word with this one."""
+        holders = [self._holders[word] for word in self._rarest[place]]
+        return {other for held in holders if len(held) <= MOST_SHARING for other in held}

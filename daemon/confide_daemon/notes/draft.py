@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-from confide_daemon.notes import front_matter, naming
-from confide_daemon.notes.note import MAX_TITLE, Relation, title_of
+from confide_memory import front_matter, note_names
+from confide_memory.note import Relation
+from confide_memory.timestamps import iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Draft:
     @property
     def heading(self) -> str:
         """Its title, or what its text gives for one."""
-        return (self.title or title_of(self.body) or "Note")[:MAX_TITLE]
+        return note_names.heading_of(self.title, self.body)
 
     def named(self, seed: bytes) -> tuple[str, str]:
         """Its id and the path of its file; the same for the same seed."""
-        identity = self.id or naming.new_id(self.entity, self.heading, created=self.created, seed=seed)
-        return identity, naming.path_of(identity, self.heading, self.task_id)
+        identity = self.id or note_names.new_id(self.entity, self.heading, created=self.created, seed=seed)
+        return identity, note_names.path_of(identity, self.heading, self.task_id)
 
     def text(self, identity: str, scope: str) -> str:
         """The document."""
@@ -61,12 +61,7 @@ class Draft:
             "sensitive": self.sensitive or None,
             "relations": [relation.as_field() for relation in self.relations],
             "metadata": dict(self.metadata),
-            "created": stamp(self.created),
-            "updated": stamp(self.created if self.updated is None else self.updated),
+            "created": iso(self.created),
+            "updated": iso(self.created if self.updated is None else self.updated),
         }
         return front_matter.compose(fields, self.body)
-
-
-def stamp(moment: float) -> str:
-    """A moment as it stands in a note: ISO 8601, UTC, whole seconds."""
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -16,20 +16,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.chunks import ChunkSettings, cut
-from confide_daemon.embed import Vectors
+from confide_daemon.config import ChunkSettings
+from confide_daemon.embedding import Vectors
+from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError, StorageError
-from confide_daemon.indexing.budget import Budget
-from confide_daemon.indexing.filling import in_thread
-from confide_daemon.indexing.plan import Condition
-from confide_daemon.indexing.provider import Provider
-from confide_daemon.indexing.serving import loading
-from confide_daemon.notes.neighbours import Near, find_near, first_look
-from confide_daemon.notes.similarity import FIRST
-from confide_daemon.store import Generation, NoteRow, Store
-from confide_daemon.store.pieces import piece_hash
-from confide_daemon.threads import StoreThreads
-from confide_daemon.tokens import count_tokens
+from confide_daemon.notes.similarity import FIRST, Near, find_near, first_look
+from confide_daemon.retrieval.chunking.chunker import cut
+from confide_daemon.retrieval.indexing.backfill import in_thread
+from confide_daemon.retrieval.indexing.budget import Budget
+from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.planner import Condition, live_generation
+from confide_daemon.retrieval.indexing.serving import loading
+from confide_daemon.store.rows import Generation, NoteRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.pieces import piece_hash
+from confide_daemon.store.threads import StoreThreads
 
 log = logging.getLogger(__name__)
 
@@ -152,15 +153,11 @@ class Duplicates:
         sizes = [count_tokens(text) for text in unknown.values()]
         count = provider.limits.fit(sizes)
         asked, tokens = dict(list(unknown.items())[:count]), sum(sizes[:count])
-        provider.spend(tokens)
-        try:
+        with provider.paying(tokens):
             if provider.is_counted:
-                # On disk before it is sent, as in `indexing.filling`.
+                # On disk before it is sent, as in `indexing.backfill`.
                 await self.threads.write(self._budget.flush)
-            rows = await in_thread(lambda: provider.embed(list(asked.values()), in_turn=False))
-        except ConfideError:
-            provider.give_back(tokens)
-            raise
+            rows = await in_thread(lambda: provider.model.embed(list(asked.values()), in_turn=False))
         fresh = dict(zip(asked, rows, strict=True))
         return _Embedded(found.generation, {**found.vectors, **fresh}, fresh)
 
@@ -175,13 +172,13 @@ class Duplicates:
         generation, vectors = embedded.generation, embedded.vectors
 
         def keep(store: Store) -> None:
-            pieces = store.note_pieces([document], first=FIRST) if document is not None else []
+            pieces = store.notes.first_pieces([document], first=FIRST) if document is not None else []
             have = [(piece.id, vectors[piece.hash]) for piece in pieces if piece.hash in vectors]
             with store.writing_derived():
-                if have and any(one.id == generation.id for one in store.generations()):
-                    store.add_vectors(generation.id, have)
+                if have and any(one.id == generation.id for one in store.vectors.generations()):
+                    store.vectors.add(generation.id, have)
                 else:
-                    store.keep_vectors(generation, list(embedded.fresh.items()), now=time.time())
+                    store.vectors.keep(generation, list(embedded.fresh.items()), now=time.time())
 
         if document is not None or embedded.fresh:
             await self.threads.write(keep)
@@ -260,5 +257,5 @@ class Look:
 def _known(store: Store, hashes: Sequence[bytes]) -> _Embedded | None:
     """The live generation, and what it has of these texts."""
     with store.reading():
-        live = next((one for one in store.generations() if one.live), None)
-        return None if live is None else _Embedded(live, dict(store.known_vectors(live, hashes)))
+        live = live_generation(store)
+        return None if live is None else _Embedded(live, dict(store.vectors.known(live, hashes)))

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.line_ends import MARK, style_of
-from confide_daemon.notes import front_matter
-from confide_daemon.notes.draft import stamp
-from confide_daemon.notes.front_matter import UnreadableError
-from confide_daemon.notes.note import MAX_RELATIONS, Relation
+from confide_memory import front_matter
+from confide_memory.front_matter import UnreadableError
+from confide_memory.line_endings import MARK, style_of
+from confide_memory.note import MAX_RELATIONS, Relation
+from confide_memory.timestamps import iso
 
 Change = Callable[[str], str]
 
@@ -63,7 +63,7 @@ def _dated(before: str, after: str, now: float) -> str:
     """With the time of the change, where there was one and the note has front matter to say so."""
     if after == before or not front_matter.split(after)[0]:
         return after
-    return _edited(after, {"updated": stamp(now)})
+    return _edited(after, {"updated": iso(now)})
 
 
 def _with_content(text: str, content: str | None) -> str:

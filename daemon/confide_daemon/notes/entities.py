@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from rapidfuzz import fuzz, process, utils
 
-from confide_daemon.store import EntityRow, Store
-from confide_daemon.store.notes import folded
+from confide_daemon.store.rows import EntityRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.notes import folded
 
 # Below that two names have little in common but letters.
 LEAST = 60.0
@@ -34,7 +35,7 @@ def search(
 ) -> list[tuple[EntityRow, float]]:
     """(entity, similarity of its name), the nearest first; of equally near ones the most written about."""
     with store.reading():
-        near = dict(matches(query, store.entity_keys(projects, tasks=tasks), limit=limit))
+        near = dict(matches(query, store.entities.keys(projects, tasks=tasks), limit=limit))
         # Counted for these alone: to list all 10,000 takes three times as long as to find the names that are like one.
-        found = [(one, near[folded(one.name)]) for one in store.entities_among(list(near), projects, tasks=tasks)]
+        found = [(one, near[folded(one.name)]) for one in store.entities.among(list(near), projects, tasks=tasks)]
     return sorted(found, key=lambda pair: -pair[1])[:limit]

@@ -8,19 +8,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from confide_daemon.documents import check_path, check_text
-from confide_daemon.errors import NotFoundError
-from confide_daemon.notes import entities, front_matter, past
-from confide_daemon.notes import note as notes
+from confide_daemon.documents.results import PutResult
+from confide_daemon.documents.writer import Operation, Writer
+from confide_daemon.errors import NotFoundError, ToolError
+from confide_daemon.notes import entities
+from confide_daemon.notes.bulk_import import Intake, Taken
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Look
-from confide_daemon.notes.intake import Intake, Taken
-from confide_daemon.notes.note import Note
-from confide_daemon.projects import GLOBAL_PROJECT
-from confide_daemon.results import PutResult
-from confide_daemon.store import EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow, RelationRow, Store
-from confide_daemon.threads import StoreThreads
-from confide_daemon.writes import Operation, Writer
+from confide_daemon.store.rows import DocumentRow, EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow, RelationRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory import front_matter, note_names
+from confide_memory import note as notes
+from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import check_path, check_text
+from confide_memory.note import Note
+
+MAX_DELETED = 10_000
+# Of notes whose file names tell nothing, so many texts are read.
+MAX_READ = 200
+# A chain of notes that supersede each other is followed no further; each step is a look into an index.
+MAX_CHAIN = 1000
+SUPERSEDES = "supersedes"
 
 T = TypeVar("T")
 
@@ -58,12 +67,7 @@ class FullNote:
 class Notes:
     """For one space, until it is closed."""
 
-    def __init__(
-        self,
-        threads: StoreThreads,
-        writer: Writer,
-        change: Change,
-    ) -> None:
+    def __init__(self, threads: StoreThreads, writer: Writer, change: Change) -> None:
         """`change` is the space's."""
         self._threads = threads
         self._writer = writer
@@ -88,8 +92,8 @@ class Notes:
         check_path(path)
 
         def work(store: Store) -> Stored:
-            if operation is None or store.operation(operation.id) is None:
-                twin = store.note_twin(project, draft.task_id, notes.digest_of(draft.body))
+            if operation is None or store.operations.find(operation.id) is None:
+                twin = store.notes.twin(project, draft.task_id, notes.digest_of(draft.body))
                 if twin is not None:
                     return Stored(twin, None)
             result = self._writer.create(project, path, text, author=author, operation=operation)
@@ -102,7 +106,7 @@ class Notes:
         """Whether a change under this id was made before."""
         if operation is None:
             return False
-        return await self._threads.read(lambda store: store.operation(operation.id) is not None)
+        return await self._threads.read(lambda store: store.operations.find(operation.id) is not None)
 
     async def take(self, drafts: Sequence[Draft], intake: Intake, *, is_dry: bool = False) -> list[Taken]:
         """Takes in notes from elsewhere, which bring their ids, in one transaction; a dry run writes nothing.
@@ -131,18 +135,18 @@ class Notes:
 
     async def place(self, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
         """(project, path) of a note, or of one that was deleted and can come back. Raises as `get`."""
-        return await self._threads.read(lambda store: past.place(store, identity, projects))
+        return await self._threads.read(lambda store: _place(store, identity, projects))
 
     async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
         """What is listed of a note. Raises as `get`."""
         return await self._threads.read(lambda store: _found(store, identity, projects))
 
     async def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
-        """A page of the notes that pass, by `store.note_listing.SORTS`."""
+        """A page of the notes that pass, by `store.tables.note_listing.SORTS`."""
 
         def work(store: Store) -> NoteList:
             with store.reading():
-                return store.note_list(wanted, sort=sort, limit=limit, offset=offset)
+                return store.note_listing.page(wanted, sort=sort, limit=limit, offset=offset)
 
         return await self._threads.read(work)
 
@@ -159,7 +163,7 @@ class Notes:
                 # The levels above it come first, so that a few of them do not push these out.
                 listed = _listed(store, projects, "importance", limit * len(notes.IMPORTANCE))
                 chosen = [row for row, _ in listed.notes if notes.level_of(row.importance) == level][:limit]
-                texts = [store.revision(row.document, row.revision) for row in chosen]
+                texts = [store.documents.revision(row.document, row.revision) for row in chosen]
             pairs = zip(chosen, texts, strict=True)
             return [(row, front_matter.split(text.text)[1].strip("\r\n")) for row, text in pairs if text and text.text]
 
@@ -167,7 +171,7 @@ class Notes:
 
     async def superseding(self, row: NoteRow, projects: frozenset[str] | None) -> list[str]:
         """The ids of the notes there that say they supersede it, the newest first."""
-        found = await self._threads.read(lambda store: store.supersessions([row.document], projects))
+        found = await self._threads.read(lambda store: store.notes.supersessions([row.document], projects))
         return [one.id for one in found]
 
     async def entities(
@@ -177,7 +181,7 @@ class Notes:
 
         def work(store: Store) -> list[EntityRow]:
             with store.reading():
-                return store.entities(projects, tasks=tasks, type=type)
+                return store.entities.listed(projects, tasks=tasks, type=type)
 
         return await self._threads.read(work)
 
@@ -189,7 +193,7 @@ class Notes:
 
     async def counts(self, projects: frozenset[str] | None) -> NoteCounts:
         """How many notes there are in the projects."""
-        return await self._threads.read(lambda store: store.note_counts(projects))
+        return await self._threads.read(lambda store: store.entities.note_counts(projects))
 
     async def edit(
         self,
@@ -213,7 +217,7 @@ class Notes:
         """
 
         def work(store: Store) -> PutResult:
-            if check is not None and (operation is None or store.operation(operation.id) is None):
+            if check is not None and (operation is None or store.operations.find(operation.id) is None):
                 check(store)
             return self._writer.edit(row.project, row.path, change, author=author, base=base, operation=operation)
 
@@ -224,7 +228,7 @@ class Notes:
 
 
 def _listed(store: Store, projects: frozenset[str] | None, sort: str, limit: int) -> NoteList:
-    return store.note_list(NoteFilter(projects=projects), sort=sort, limit=limit, offset=0)
+    return store.note_listing.page(NoteFilter(projects=projects), sort=sort, limit=limit, offset=0)
 
 
 def now() -> float:
@@ -233,7 +237,7 @@ def now() -> float:
 
 
 def _found(store: Store, identity: str, projects: frozenset[str] | None) -> NoteRow:
-    row = store.note(identity, projects)
+    row = store.notes.find(identity, projects)
     if row is None:
         raise NotFoundError("there is no note of that id", hint="memory_search and memory_list show ids")
     return row
@@ -241,19 +245,68 @@ def _found(store: Store, identity: str, projects: frozenset[str] | None) -> Note
 
 def _full(store: Store, row: NoteRow, projects: frozenset[str] | None) -> FullNote:
     with store.reading():
-        document = store.document(row.project, row.path)
-        revision = store.revision(row.document, row.revision) if document is not None else None
+        document = store.documents.find(row.project, row.path)
+        revision = store.documents.revision(row.document, row.revision) if document is not None else None
         if revision is None or revision.text is None:
             raise NotFoundError("there is no note of that id", hint="it may have been deleted just now")
-        relations = store.note_relations([row.id], projects)
+        relations = store.notes.relations([row.id], projects)
         others = {end for one in relations for end in (one.note, one.other) if end != row.id}
-        related = store.notes_named(sorted(others), projects)
+        related = store.notes.named(sorted(others), projects)
     return FullNote(row, notes.read(row.project, row.path, revision.text), revision.text, relations, related)
 
 
 def _row_at(store: Store, project: str, path: str) -> NoteRow:
-    document = store.document(project, path)
-    row = store.note_of(document.id) if document is not None else None
+    document = store.documents.find(project, path)
+    row = store.notes.of_document(document.id) if document is not None else None
     if row is None:
         raise NotFoundError("the note is gone", hint="it was stored before, and has been deleted since")
     return row
+
+
+def _place(store: Store, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
+    """(project, path) of a note of these projects (None: of any), living or deleted.
+
+    Raises:
+        NotFoundError: there is none there, or it was deleted too long ago.
+    """
+    with store.reading():
+        row = store.notes.find(identity, projects)
+        if row is not None:
+            return row.project, row.path
+        left = MAX_READ
+        # The last one first: a file that was renamed is deleted under its old name before.
+        for document in store.documents.deleted_notes(projects, limit=MAX_DELETED):
+            is_named = note_names.is_named(document.path, identity)
+            is_named = is_named or note_names.id_of_path(document.project, document.path) == identity
+            left -= not is_named
+            if (is_named or left >= 0) and _is(store, document, identity):
+                return document.project, document.path
+    raise NotFoundError("there is no note of that id", hint="memory_search and memory_list show ids")
+
+
+def _is(store: Store, row: DocumentRow, identity: str) -> bool:
+    last = store.documents.revision(row.id, row.revision - 1)
+    found = notes.read(row.project, row.path, last.text) if last is not None and last.text is not None else None
+    return found is not None and identity in (found.id, found.path_id)
+
+
+def refuse_circle(store: Store, identity: str, others: Sequence[str], projects: frozenset[str] | None) -> None:
+    """Refuse that the note supersedes these, if at however many removes it would supersede itself: neither would be the newer one.
+
+    Args:
+        projects: where the caller reaches; what lies elsewhere is not told of. None: anywhere.
+
+    Raises:
+        ToolError: one of them supersedes it already, directly or by others in between.
+    """
+    seen, waiting = set(others), list(others)
+    while waiting and len(seen) < MAX_CHAIN:
+        stated = store.notes.relations(waiting, projects)
+        found = {one.other for one in stated if one.kind == SUPERSEDES and one.note in seen} - seen
+        if identity in found or identity in seen:
+            raise ToolError(
+                "these notes would supersede each other in a circle",
+                hint=f"take the older statement back first: memory_update with relation {SUPERSEDES} and without that note in relatedTo",
+            )
+        waiting = sorted(found)
+        seen |= found

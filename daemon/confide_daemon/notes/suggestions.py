@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confide_daemon.notes.note import IMPORTANCE
-from confide_daemon.searching.words import STOP_WORDS
+from confide_daemon.retrieval.search.terms import STOP_WORDS
+from confide_memory.note import IMPORTANCE
 
 MOST_CHARACTERS = 8_000
 MOST_TAGS = 5

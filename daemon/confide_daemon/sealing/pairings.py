@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from confide_crypto.sealing.roster import Roster
-from confide_daemon.registry import Registry
+from confide_daemon.access.registry import Registry
 
 MAX_WAITING: Final = 64
 """Shown at once, the longest waiting first; more than a roster takes."""

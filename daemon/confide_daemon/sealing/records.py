@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from confide_crypto.sealing.errors import RecordError
-from confide_crypto.sealing.records import Record
+from confide_crypto.sealing.record import Record
 from confide_daemon.errors import DamagedError, NotFoundError, VaultError
-from confide_daemon.store import SealedPlace, SealedRow, Store
-from confide_daemon.threads import StoreThreads
+from confide_daemon.store.rows import SealedPlace, SealedRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+
+Follow = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveResult:
+    """What came of moving records.
+
+    Attributes:
+        moved: how many were.
+        lost: how many could not be brought back, since the vault has them no more.
+        in_vault, in_database: how many are there now, the lost ones among those in the vault.
+    """
+
+    moved: int
+    lost: int
+    in_vault: int
+    in_database: int
 
 
 class SealedRecords:
@@ -29,7 +49,7 @@ class SealedRecords:
 
         def work(store: Store) -> int:
             with store.writing():
-                return sum(store.put_sealed(row, record) for row, record in rows)
+                return sum(store.sealed_records.put(row, record) for row, record in rows)
 
         return await self._threads.write(work)
 
@@ -43,22 +63,40 @@ class SealedRecords:
         """
         found = await self._stored(secret_id)
         if isinstance(found, SealedPlace):
-            raise without_vault()
+            raise _without_vault()
         return parsed(found)
 
     async def listed(self, after: bytes, *, limit: int, below: int | None = None) -> list[SealedRow]:
         """What is known of the records, by their names' bytes, from the first behind `after`; of older epochs than `below`."""
-        return await self._threads.read(lambda store: store.sealed_list(after, limit=limit, below=below))
+        return await self._threads.read(lambda store: store.sealed_records.listed(after, limit=limit, below=below))
 
     async def count(self) -> int:
         """How many there are."""
-        return await self._threads.read(lambda store: store.sealed_count())
+        return await self._threads.read(lambda store: store.sealed_records.count())
 
     async def places(self) -> tuple[int, int]:
         """How many are in a vault, and how many in the database."""
         return await self._threads.read(
-            lambda store: (store.sealed_count_at(is_placed=True), store.sealed_count_at(is_placed=False))
+            lambda store: (
+                store.sealed_records.count_at(is_placed=True),
+                store.sealed_records.count_at(is_placed=False),
+            )
         )
+
+    async def move(self, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:  # noqa: ARG002 - there is no vault
+        """Brings all records into the vault, or `back` into the database.
+
+        Args:
+            follow: told how many are there, and of how many.
+
+        Raises:
+            VaultError: there is no vault, unless there is nothing in it to bring back, or it cannot be used now.
+            StorageError.
+        """
+        in_vault, in_database = await self.places()
+        if in_vault or not back:
+            raise _without_vault()
+        return MoveResult(0, 0, in_vault, in_database)
 
     def start(self) -> None:
         """The space is open."""
@@ -67,7 +105,7 @@ class SealedRecords:
         """The space is about to be closed."""
 
     async def _stored(self, secret_id: bytes) -> bytes | SealedPlace:
-        found = await self._threads.read(lambda store: store.sealed(secret_id))
+        found = await self._threads.read(lambda store: store.sealed_records.find(secret_id))
         if found is None:
             raise unknown()
         return found
@@ -82,7 +120,7 @@ def parsed(stored: bytes) -> Record:
         raise DamagedError("a stored sealed record is damaged", hint=hint) from error
 
 
-def without_vault() -> VaultError:
+def _without_vault() -> VaultError:
     """What is said where a vault is needed and none is configured."""
     return VaultError(
         "there is no vault for sealed records in daemon.toml",

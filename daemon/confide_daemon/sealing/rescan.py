@@ -15,14 +15,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from confide_daemon import deriving
+from confide_daemon.access.registry import Registry
+from confide_daemon.documents.writer import Derive
 from confide_daemon.errors import StorageError
-from confide_daemon.index import IndexSettings
-from confide_daemon.store import Store
 from confide_daemon.store.rows import StoredText
-from confide_daemon.threads import StoreThreads
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class StoredTexts:
     def __init__(
         self,
         threads: StoreThreads,
-        settings: IndexSettings,
+        derive: Derive,
         wake: Callable[[], None],
         forget_texts: Callable[[], None],
     ) -> None:
@@ -82,7 +82,7 @@ class StoredTexts:
             forget_texts: has searches keep no text in memory.
         """
         self._threads = threads
-        self._settings = settings
+        self._derive = derive
         self._wake = wake
         self._forget_texts = forget_texts
 
@@ -95,8 +95,8 @@ class StoredTexts:
 
         def work(store: Store) -> Page:
             with store.reading():
-                texts = store.stored_texts(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)
-                return Page(texts, store.stored_count(), not store.mark(UNERASED))
+                texts = store.texts.listed(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)
+                return Page(texts, store.texts.count(), not store.marks.find(UNERASED))
 
         return await self._threads.read(work)
 
@@ -123,11 +123,11 @@ class StoredTexts:
 
     def _rewrite(self, store: Store, change: int, before: str, text: str) -> str:
         with store.writing():
-            outcome, document = store.rewrite_text(change, before, text)
+            outcome, document = store.texts.rewrite(change, before, text)
             if outcome == "rewritten":
-                store.set_mark(UNERASED, 1.0)
-            for row in store.documents_by_id([document] if document is not None else []):
-                deriving.keep(store, row, text, self._settings.chunks, now=time.time())
+                store.marks.put(UNERASED, 1.0)
+            for row in store.documents.by_id([document] if document is not None else []):
+                self._derive(store, row, text, time.time())
             return outcome
 
     async def erase(self) -> Erased:
@@ -160,18 +160,18 @@ class StoredTexts:
     def _write_anew(self, store: Store) -> Erased:
         """In one go, so that what is replaced meanwhile is not taken for cleaned."""
         with store.writing():
-            store.forget_traces()
-        store.optimize_words()
-        store.copy_clean()
+            store.texts.forget_traces()
+        store.free_space.optimize_words()
+        store.replacement.copy_clean()
         # Without the connections that read, whose pages in memory go with them.
-        self._threads.alone(store.swap_clean)
+        self._threads.alone(store.replacement.swap_clean)
         with store.writing():
-            store.set_mark(UNERASED, 0.0)
-        return Erased(store.size_bytes(), store.damaged_copies())
+            store.marks.put(UNERASED, 0.0)
+        return Erased(store.size_bytes(), store.replacement.damaged_copies())
 
     async def _fold(self) -> None:
         deadline = time.monotonic() + _FOLD_S
-        while not await self._threads.maintain(lambda store: self._threads.alone(store.fold_log)):
+        while not await self._threads.maintain(lambda store: self._threads.alone(store.free_space.fold_log)):
             if time.monotonic() > deadline:
                 raise StorageError(
                     "the log of the database cannot be emptied: another process reads it all the time",
@@ -181,8 +181,39 @@ class StoredTexts:
 
     async def is_older_than_sealing(self) -> bool:
         """Whether there are texts from before anything was sealed here."""
-        return await self._threads.read(lambda store: store.is_older_than_sealing())
+        return await self._threads.read(lambda store: store.texts.is_older_than_sealing())
 
 
 def _merging(begin: bool) -> Callable[[Store], bool]:
-    return lambda store: store.merge_words(begin=begin)
+    return lambda store: store.free_space.merge_words(begin=begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """How many credentials a space holds in clear, as one of its machines has counted them, and when (seconds since 1970)."""
+
+    findings: int
+    seen_at: float
+
+
+class UnsealedCounts:
+    """Those of all spaces, in the registry, so that an operator is told of them while a space is locked.
+
+    As safe as the registry itself: from several threads and processes.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def keep(self, space_id: str, counted: Unsealed) -> None:
+        """In the place of an older one. Raises StorageError."""
+        with self._registry.transaction() as database:
+            sql = "INSERT OR REPLACE INTO unsealed (space, findings, seen_at) VALUES (?, ?, ?)"
+            database.execute(sql, (space_id, counted.findings, counted.seen_at))
+
+    def of(self, space_id: str) -> Unsealed | None:
+        """The last one; None where nobody has ever counted. Raises StorageError."""
+        with self._registry.reading() as database:
+            sql = "SELECT findings, seen_at FROM unsealed WHERE space = ?"
+            rows: list[Any] = database.execute(sql, (space_id,)).fetchall()
+        return Unsealed(*rows[0]) if rows else None

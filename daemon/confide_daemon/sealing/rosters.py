@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 import apsw
 
-from confide_crypto.sealing.entries import Change, Entry
 from confide_crypto.sealing.errors import ReplayedEntryError, RosterError
 from confide_crypto.sealing.roster import Roster
-from confide_daemon.audit import record
+from confide_crypto.sealing.roster_entry import Change, Entry
+from confide_daemon.access.audit import record
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.invites import Invites
+from confide_daemon.access.registry import Registry
+from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.errors import StorageError
-from confide_daemon.registry import Registry
+from confide_daemon.sealing.pairings import Pairings
+from confide_daemon.sealing.rescan import UnsealedCounts
 
 MAX_REMEMBERED: Final = 256
 """Verified rosters in memory, of those used last: some 20 kB each, 8 MiB at most."""
@@ -126,3 +133,88 @@ def _write_down(database: apsw.Connection, now: float, roster: Roster, entry: En
     changed = entry.device.key if entry.device is not None else entry.removed or None
     detail = f"{_DONE[entry.change]}; {len(roster.devices)} in epoch {roster.epoch}"
     record(database, now, "devices", alias=by, public_key=changed, detail=detail)
+
+
+class CustodyFacts(Protocol):
+    """Who keeps the keys of the spaces' databases, as far as connections ask (PROTOCOL.md 10.9); the spaces know it, which stand above.
+
+    Asked on the event loop: answers from memory, without waiting.
+    """
+
+    def custody(self, space_id: str, /) -> Keeper:
+        """Whether the daemon keeps the key itself, or its callers hand it over."""
+        ...
+
+    def is_locked(self, space_id: str, /) -> bool:
+        """Whether the database cannot be opened before a device has handed over its key."""
+        ...
+
+    def needed_epochs(self, space_id: str, epoch: int, /) -> list[int]:
+        """The epochs whose database keys the daemon wants now: to open the database, or to change to a new key.
+
+        Args:
+            epoch: the roster's newest, 0 where there is none.
+        """
+        ...
+
+
+class Follower(Protocol):
+    """One connection."""
+
+    def tell(self) -> None:
+        """Something about the roster of its space is new. Never waits."""
+        ...
+
+
+def _reaches_all(caller: Caller) -> bool:
+    grants = caller.grants
+    return grants.may_write and grants.projects is None and grants.sources is None
+
+
+class RosterDesk:
+    """What all connections of a daemon share of rosters: the rosters themselves, who waits for them, and who is told when they change."""
+
+    def __init__(self, registry: Registry, rosters: Rosters, custody: CustodyFacts) -> None:
+        self.rosters = rosters
+        self.pairings = Pairings(registry)
+        self.invites = Invites(registry)
+        self.unsealed = UnsealedCounts(registry)
+        self.custody = custody
+        self._registry = registry
+        self._followers: dict[str, set[Follower]] = {}
+
+    def is_enrolled(self, key: bytes) -> bool:
+        """Whether this key is a caller's, and was not revoked. Raises StorageError."""
+        caller = self._registry.caller(key)
+        return caller is not None and caller.revoked_at is None
+
+    def may_decide(self, caller: Caller) -> bool:
+        """Whether a caller may decide for its whole space: it reaches all of it, or nobody who may write does. Raises StorageError.
+
+        The first device has the say on who opens what all others seal, and who brings the next key of the database on who opens that.
+        """
+        now = self._registry.clock()
+        owners = [
+            one
+            for one in self._registry.callers()
+            if one.space_id == caller.space_id and _reaches_all(one) and one.closed(now) is None
+        ]
+        return not owners or any(one.public_key == caller.public_key for one in owners)
+
+    @contextmanager
+    def following(self, space_id: str, follower: Follower) -> Iterator[None]:
+        """Within this, the follower is told of what others change in its space."""
+        self._followers.setdefault(space_id, set()).add(follower)
+        try:
+            yield
+        finally:
+            mine = self._followers[space_id]
+            mine.discard(follower)
+            if not mine:
+                del self._followers[space_id]
+
+    def announce(self, space_id: str, origin: Follower | None = None) -> None:
+        """Tell all connections of a space, but the one that changed something; on the event loop."""
+        for follower in self._followers.get(space_id, ()):
+            if follower is not origin:
+                follower.tell()

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from confide_daemon import __version__, prompts, resources
+from confide_daemon import __version__
 from confide_daemon.errors import ToolsetError
+from confide_daemon.server import prompts, resources
 from confide_daemon.tools import (
     context_info,
     dedupe,
     delete,
-    entity_list,
-    entity_search,
+    entities,
     get,
+    history,
     import_notes,
     link,
-    listing,
-    note_history,
     project_summary,
     read,
     search,
@@ -33,18 +33,23 @@ from confide_daemon.tools import (
     sync,
     update,
 )
+from confide_daemon.tools import (
+    list as listing,
+)
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import Definition
 
 
-class Tool(Protocol):
-    """A module of one tool."""
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool: how it is described, and what carries it out.
 
-    DEFINITION: Definition
+    Attributes:
+        call: gets arguments that were checked against the definition. Raises ConfideError.
+    """
 
-    async def call(self, context: ToolContext, arguments: dict[str, Any], /) -> ToolResult:
-        """Carry it out, with arguments that were checked against the definition. Raises ConfideError."""
-        ...
+    definition: Definition
+    call: Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
 
 
 SERVER_NAME = "confide"
@@ -68,15 +73,36 @@ CAPABILITIES: dict[str, Any] = {
 }
 
 TOOLSETS: dict[str, tuple[Tool, ...]] = {
-    "core": (search, read, store, status, sync),
-    "notes": (get, listing, update, delete, note_history, link, dedupe, import_notes, secret_get),
-    "entities": (project_summary, context_info, entity_list, entity_search),
+    "core": (
+        Tool(search.DEFINITION, search.call),
+        Tool(read.DEFINITION, read.call),
+        Tool(store.DEFINITION, store.call),
+        Tool(status.DEFINITION, status.call),
+        Tool(sync.DEFINITION, sync.call),
+    ),
+    "notes": (
+        Tool(get.DEFINITION, get.call),
+        Tool(listing.DEFINITION, listing.call),
+        Tool(update.DEFINITION, update.call),
+        Tool(delete.DEFINITION, delete.call),
+        Tool(history.DEFINITION, history.call),
+        Tool(link.DEFINITION, link.call),
+        Tool(dedupe.DEFINITION, dedupe.call),
+        Tool(import_notes.DEFINITION, import_notes.call),
+        Tool(secret_get.DEFINITION, secret_get.call),
+    ),
+    "entities": (
+        Tool(project_summary.DEFINITION, project_summary.call),
+        Tool(context_info.DEFINITION, context_info.call),
+        Tool(entities.LIST, entities.list_entities),
+        Tool(entities.SEARCH, entities.find_entities),
+    ),
 }
 
 
 def definitions(toolsets: Sequence[str]) -> tuple[Definition, ...]:
     """How the tools of these groups are described. Raises as `tools`."""
-    return tuple(tool.DEFINITION for tool in tools(toolsets))
+    return tuple(tool.definition for tool in tools(toolsets))
 
 
 def tools(toolsets: Sequence[str]) -> tuple[Tool, ...]:

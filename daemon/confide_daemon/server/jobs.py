@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
+from confide_daemon.access.jobs import Job, Jobs, Kind
+from confide_daemon.access.registry import Registry
 from confide_daemon.errors import LockedError
-from confide_daemon.jobs import Job, Jobs, Kind
-from confide_daemon.registry import Registry
-from confide_daemon.sealing.vaulted import move
-from confide_daemon.space import Space
-from confide_daemon.spaces import Spaces
+from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import Space
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +60,7 @@ async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow)
 
 
 async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
-    result = await move(
-        space.records,
+    result = await space.records.move(
         back=kind == "from-vault",
         follow=lambda done, total: follow("moving sealed records", done, total),
         is_cancelled=is_cancelled,

@@ -19,13 +19,12 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_daemon import prompts, resources
-from confide_daemon.copies import Change
-from confide_daemon.notes import naming
-from confide_daemon.operations import Origin
-from confide_daemon.tools import calls
-from confide_daemon.tools.catalogue import MODERN_VERSIONS, catalogue
+from confide_daemon.server import prompts, resources, tool_calls
+from confide_daemon.server.catalogue import MODERN_VERSIONS, catalogue
+from confide_daemon.server.replicas import Change
+from confide_daemon.server.tool_calls import Origin
 from confide_daemon.tools.context import ToolContext
+from confide_memory import note_names
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ class AgentServer:
         if not context.grants.reaches(change.project, change.path):
             return
         uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
-        if naming.is_note(change.path):
+        if note_names.is_note(change.path):
             uris += [resources.CORE, resources.HIGH]
         for uri in uris:
             self._changed |= self._spellings.get(uri, frozenset())
@@ -166,13 +165,13 @@ class AgentServer:
     async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         self._saw(context)
         if (refusal := self._gate.refusal()) is not None:
-            return calls.refused(refusal.message, refusal.hint, refusal.code)
+            return tool_calls.refused(refusal)
         try:
             origin = Origin.of_meta(params.meta)
         except RequestError as error:
-            return calls.refused(str(error), error.hint, error.code)
+            return tool_calls.refused(error)
         surroundings = origin.within(self._surroundings(context.session.report_progress))
-        result = await self._gate.tracked(calls.run(params.name, params.arguments, surroundings, self._toolsets()))
+        result = await self._gate.tracked(tool_calls.run(params.name, params.arguments, surroundings, self._toolsets()))
         assert isinstance(result, mcp_types.CallToolResult)
         return result
 
@@ -249,16 +248,15 @@ class AgentServer:
         """What the work comes to, within the deadline of a call; what goes wrong as an error of the protocol."""
 
         async def timed() -> Any:
-            async with asyncio.timeout(calls.CALL_DEADLINE_S):
+            async with asyncio.timeout(tool_calls.CALL_DEADLINE_S):
                 return await work(self._surroundings(_nobody))
 
         if (refusal := self._gate.refusal()) is not None:
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=f"{refusal.message}; {refusal.hint}")
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=refusal.in_one_line)
         try:
             return await self._gate.tracked(timed())
         except ConfideError as error:
-            said = f"{error}; {error.hint}" if error.hint else str(error)
-            raise MCPError(code=calls.protocol_code(error), message=said) from None
+            raise MCPError(code=tool_calls.protocol_code(error), message=error.in_one_line) from None
         except TimeoutError:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message="it did not finish in time; try again") from None
         except Exception as error:

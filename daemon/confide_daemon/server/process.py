@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from confide_daemon import models
+from confide_daemon.access.bootstrap import State, create, open_state
+from confide_daemon.access.jobs import Kind
 from confide_daemon.config import DaemonConfig, parse_listen
-from confide_daemon.descriptors import make_room
-from confide_daemon.errors import BadNameError, LockedError
-from confide_daemon.jobs import Kind
-from confide_daemon.paths import DataFolder
-from confide_daemon.sealing.vault import Vault
-from confide_daemon.server import Daemon, Listen
-from confide_daemon.spaces import Spaces
-from confide_daemon.state import State, create, open_state
-from confide_daemon.work import carry_out
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
+from confide_daemon.sealing.vault.vault import Vault
+from confide_daemon.server.jobs import carry_out
+from confide_daemon.server.limits import MAX_STRANGERS
+from confide_daemon.server.server import Daemon, Listen
+from confide_daemon.spaces import models
+from confide_daemon.spaces.pool import Spaces
 
-LOOPBACK = "127.0.0.1"
+log = logging.getLogger(__name__)
+
+RESERVE: Final = 128
+"""The registry, the model, the log, and what Python opens for a moment."""
+PER_SPACE: Final = 10
+"""A writer and two readers, each with the database, its log and the log's index; and one while a change is folded in."""
+FEWEST_SESSIONS: Final = 16
+LOOPBACK: Final = "127.0.0.1"
 
 
 def run(
@@ -119,3 +127,49 @@ def _listen(text: str) -> tuple[str, int]:
         return parse_listen(text)
     except ValueError as error:
         raise BadNameError(f"'{text[:80]}' is no address to listen on", hint=str(error)) from None
+
+
+def make_room(max_sessions: int, *, spaces: int) -> int:
+    """How many sessions this process can hold, `max_sessions` at most; raises its soft limit of open files as far as that needs.
+
+    Each connection is one file, and a process that has none left can neither accept nor open a database.
+
+    Args:
+        max_sessions: as configured.
+        spaces: how many there are; all of them may be open at once.
+
+    Raises:
+        DescriptorsError: the hard limit leaves room for hardly anybody.
+    """
+    others = MAX_STRANGERS + RESERVE + PER_SPACE * (spaces + 1)
+    allowed = _raise_to(max_sessions + others)
+    if allowed >= max_sessions + others:
+        return max_sessions
+    room = allowed - others
+    if room < FEWEST_SESSIONS:
+        raise DescriptorsError(allowed, others + FEWEST_SESSIONS)
+    log.warning(
+        "only %d sessions at once, not %d: this process may open %d files; raise the limit (ulimit -Hn) for more",
+        room,
+        max_sessions,
+        allowed,
+    )
+    return room
+
+
+def _raise_to(wanted: int) -> int:
+    """Raise the soft limit to `wanted`, or as far as it goes; what it is now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    # macOS calls the hard limit infinite and takes no more than OPEN_MAX, 10240.
+    for target in (wanted, 10240):
+        reachable = target if hard == resource.RLIM_INFINITY else min(target, hard)
+        if reachable <= soft:
+            break
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+        except (OSError, ValueError):
+            continue
+        return reachable
+    return soft

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from confide_daemon.errors import ToolError
 from confide_daemon.tools import search
-from confide_daemon.tools.arguments import check
 from confide_daemon.tools.context import ToolContext
+from confide_memory.tools.arguments import check
 
 MOST_CHARS: Final = 4000
 
@@ -72,5 +72,5 @@ async def get(context: ToolContext, name: str, arguments: Mapping[str, str] | No
         )
     if name == "remember":
         return prompt["description"], _REMEMBER.format(fact=value)
-    found = await search.call(context, check(search.DEFINITION, {"query": value}))
+    found = await search.call(context, check(search.DEFINITION.parameters, {"query": value}))
     return prompt["description"], _RECALL.format(topic=value, found=found.text)

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_daemon.documents import source_of
+from confide_daemon.access.grants import Grants
 from confide_daemon.errors import GrantError
-from confide_daemon.grants import Grants
-from confide_daemon.space import PutResult, Space
+from confide_daemon.spaces.space import PutResult, Space
 from confide_daemon.tools.context import WrittenBack
+from confide_memory.documents import source_of
 
 log = logging.getLogger(__name__)
 
 # A tool call waits for the caller's own disk, but not for long: the document is safe in the daemon already.
 WRITE_BACK_DEADLINE_S = 2.0
 BACKGROUND_DEADLINE_S = 10.0
+SCAN_DEADLINE_S = 600.0
 MAX_MERGE_ROUNDS = 3
 # Announcements of one document are folded into one, so this many different documents wait at most; the next comparison brings the rest.
 MAX_WAITING = 4096
@@ -136,7 +137,9 @@ class Copies:
                 grants.require_write(change.project, change.path)
                 base = held.revision if held else _told_base(answer)
                 text = answer["text"]
-                kept = await self._space.put(change.project, change.path, text, base=base, author=grants.alias)
+                kept = await self._space.documents.put(
+                    change.project, change.path, text, base=base, author=grants.alias
+                )
         except (TimeoutError, ConnectionLost):
             why = "this machine has not confirmed that its file is gone; it goes with the next sync"
             return WrittenBack(False, gone, f"deleted, but {why}")
@@ -229,7 +232,7 @@ class Copies:
             base = held.revision if held else _told_base(answer)
             grants = self._grants()
             grants.require_write(project, path)
-            merged = await self._space.put(project, path, answer["text"], base=base, author=grants.alias)
+            merged = await self._space.documents.put(project, path, answer["text"], base=base, author=grants.alias)
             if merged.revision != result.revision:
                 self._publish(Change.of(project, path, merged, result.hash))
             newest.append(merged)
@@ -262,6 +265,44 @@ class Copies:
         else:
             self._held[key] = Held(change.revision, change.hash)
         return None
+
+
+class ConnectedMachine:
+    """The machine at the other end of a connection, with the progress of one call."""
+
+    def __init__(
+        self, copies: Copies, publish: Callable[[Change], None], report: Callable[..., Any], session_id: str
+    ) -> None:
+        """`publish` tells the other machines of the space of a revision, `report` the client how far the call is."""
+        self._copies = copies
+        self._publish = publish
+        self._session_id = session_id
+        self.flush = copies.flush
+        self.backlog = copies.backlog
+        self.workplace = copies.workplace
+        self.progress = report
+
+    async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
+        """Bring a stored revision to the caller's disk, and to the other machines of the space."""
+        if result.changed:
+            self._publish(Change.of(project, path, result, before))
+        return await self._copies.write_back(project, path, result, before)
+
+    async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
+        """Remove the file of a deleted document from the caller's disk, and from the other machines of the space."""
+        change = Change(project, path, revision, "", before, None)
+        self._publish(change)
+        return await self._copies.take_away(change)
+
+    async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
+        """Let the machine compare its files; None if it keeps none here. Raises RequestError where it could not."""
+        try:
+            return await self._copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)
+        except (ConnectionLost, RequestError, TimeoutError) as error:
+            log.info("session %s: the scan ended early: %s", self._session_id, type(error).__name__)
+            if isinstance(error, RequestError):
+                raise
+            raise RequestError("unavailable", "the machine did not answer in time") from None
 
 
 def _told_base(answer: dict[str, Any]) -> int:

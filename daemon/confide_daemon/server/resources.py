@@ -16,13 +16,13 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.documents import source_of
 from confide_daemon.errors import NotFoundError, ToolError
-from confide_daemon.notes.note import level_of
-from confide_daemon.search import iso
-from confide_daemon.store import DocumentRow, NoteRow
-from confide_daemon.tools import reach
+from confide_daemon.store.rows import DocumentRow, NoteRow
+from confide_daemon.tools import scope
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext
+from confide_memory.documents import source_of
+from confide_memory.note import level_of
+from confide_memory.timestamps import iso
 
 CORE: Final = "memory://core"
 HIGH: Final = "memory://high"
@@ -86,7 +86,7 @@ async def listed(context: ToolContext, cursor: str | None) -> tuple[list[dict[st
         {"uri": project_uri(name), "name": f"project/{name}", "title": f"Memory of {name}", "mimeType": MARKDOWN}
         for name in names
     ]
-    rows = await context.space.documents_following(projects, after, sources=context.grants.sources, limit=PAGE + 1)
+    rows = await context.space.documents.following(projects, after, sources=context.grants.sources, limit=PAGE + 1)
     shown = rows[:PAGE]
     following = _cursor(shown[-1]) if len(rows) > PAGE else None
     return (fixed if cursor is None else []) + [_file(row) for row in shown], following
@@ -133,7 +133,7 @@ def stored(said: str) -> str:
 
 
 def _projects(context: ToolContext) -> frozenset[str] | None:
-    return context.grants.projects_among(reach.projects(context, None, "all"))
+    return context.grants.projects_among(scope.projects(context, None, "all"))
 
 
 def _cursor(row: DocumentRow) -> str:
@@ -183,7 +183,7 @@ async def _project(context: ToolContext, name: str) -> str:
     except ConfideError:
         # Answered as what is not there.
         projects = frozenset()
-    rows = await context.space.documents(projects, sources=grants.sources) if projects != frozenset() else []
+    rows = await context.space.documents.listed(projects, sources=grants.sources) if projects != frozenset() else []
     if not rows or not projects:
         raise NotFoundError("there is no such project", hint="confide projects lists those there are")
     notes = await context.space.notes.newest(projects, limit=MOST_NOTES) if grants.has_source("memory") else []
@@ -203,7 +203,7 @@ async def _document(context: ToolContext, uri: str) -> tuple[str, dict[str, Any]
         if not (grants.has_project(project) and grants.has_source(source_of(path))):
             continue
         try:
-            document = await context.space.read(project, path)
+            document = await context.space.documents.read(project, path)
         except NotFoundError:
             continue
         context.space.usage.count([document.document])

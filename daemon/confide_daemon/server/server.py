@@ -26,27 +26,27 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from confide_crypto.connection import Connection, accept
 from confide_crypto.errors import ConfideError, RequestError
-from confide_crypto.keys import format_daemon_key
+from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Handshakes, Timers, websocket_options
-from confide_daemon import __version__, address
-from confide_daemon.audit import AuditLog
-from confide_daemon.callers import Callers
+from confide_crypto.transport.open import Connection, accept
+from confide_daemon import __version__
+from confide_daemon.access.audit import AuditLog
+from confide_daemon.access.authorization import Callers
+from confide_daemon.access.bootstrap import State
+from confide_daemon.access.callers import Caller
 from confide_daemon.config import DaemonConfig
-from confide_daemon.copies import Change
-from confide_daemon.enrolled import Caller
+from confide_daemon.datadir import instance
+from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
-from confide_daemon.rates import Rates
-from confide_daemon.rotation import LiveKeys
-from confide_daemon.sealing.desk import RosterDesk
-from confide_daemon.session import Session
-from confide_daemon.space import Space
-from confide_daemon.spaces import Spaces
-from confide_daemon.state import State
-from confide_daemon.strangers import GuardedConnection, Refusals, Strangers, limit_http
-from confide_daemon.upkeep import LOOK_S
-from confide_daemon.work import Work
+from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.jobs import Work
+from confide_daemon.server.limits import GuardedConnection, Rates, Refusals, Strangers, limit_http
+from confide_daemon.server.replicas import Change
+from confide_daemon.server.session import Session
+from confide_daemon.spaces.maintenance import LOOK_S
+from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import Space
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +88,13 @@ class Daemon:
         self._open: Counter[bytes] = Counter()
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
+        self._keys_complaint = ""
         self._timers = timers or Timers.every(config.server.keepalive_s)
         self._handshakes = Handshakes()
         self._refusals = Refusals()
         self._strangers = Strangers(self._refusals)
         self._rates = Rates()
-        self._audit = AuditLog(state.registry)
+        self._audit = AuditLog(state.registry.transaction)
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = Work(state.registry, spaces)
         self.desk = RosterDesk(state.registry, spaces.rosters, spaces)
@@ -134,7 +135,7 @@ class Daemon:
             await self._until_stopped(url, listen.idle_exit_s)
         finally:
             self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
-            address.remove(self._state.folder.address)
+            instance.remove(self._state.folder.address)
             server.close(close_connections=False)
             await self._close_sessions()
             self._strangers.cut_all()
@@ -324,7 +325,7 @@ class Daemon:
     async def _write_address(self, url: str) -> None:
         key = format_daemon_key(self._keys.in_force().current.static_key)
         await asyncio.to_thread(
-            address.write, self._state.folder.address, address.Address(url, key, os.getpid(), __version__)
+            instance.write, self._state.folder.address, instance.Address(url, key, os.getpid(), __version__)
         )
 
     async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:
@@ -367,8 +368,12 @@ class Daemon:
             if await asyncio.to_thread(self._keys.refresh):
                 log.info("the daemon's key was rotated, or its old one ended")
                 await self._write_address(url)
+            self._keys_complaint = ""
         except (ConfideError, OSError) as error:
-            log.error("the key files cannot be used, so the keys stay as they were: %s", error)
+            # They are looked at again with every poll until they can be used; once is enough to say it.
+            if str(error) != self._keys_complaint:
+                self._keys_complaint = str(error)
+                log.error("the key files cannot be used, so the keys stay as they were: %s", error)
 
     def _apply_registry(self) -> None:
         """Give every session its caller's rights as they are now. A read of milliseconds, which no busy thread may hold up."""

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -19,35 +19,38 @@ import mcp_types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from confide_crypto.body import Body
-from confide_crypto.connection import Connection
+from confide_crypto.channel.body import Body
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_crypto.handshake.caller_rotation import verify_rotation
 from confide_crypto.limits import MAX_MESSAGE
-from confide_crypto.rotation import verify_rotation
-from confide_crypto.texts import MAX_TEXT_BYTES, receive_text, send_text
-from confide_daemon import __version__, transcripts
-from confide_daemon.agent import AgentServer, Incoming
-from confide_daemon.copies import Change, Copies
-from confide_daemon.custody.requests import CustodyRequests
-from confide_daemon.enrolled import Caller
-from confide_daemon.errors import GrantError, LockedError, TakenError, ToolsetError
-from confide_daemon.exchange import Exchange, as_request_error, project_of, text_of
-from confide_daemon.export_requests import ExportRequests
-from confide_daemon.grants import Grants
-from confide_daemon.history_requests import HistoryRequests
-from confide_daemon.import_requests import ImportRequests
-from confide_daemon.operations import call_again
-from confide_daemon.project_requests import ProjectRequests
-from confide_daemon.rates import Rate
-from confide_daemon.sealing.desk import RosterDesk
-from confide_daemon.sealing.record_requests import RecordRequests
-from confide_daemon.sealing.requests import RosterRequests
-from confide_daemon.sealing.rescan_requests import RescanRequests
-from confide_daemon.sealing.sensitivity import SensitivityRequests
-from confide_daemon.space import PutResult, Space
-from confide_daemon.spaces import Spaces
-from confide_daemon.tools.catalogue import catalogue, fingerprint
-from confide_daemon.tools.context import GLOBAL_PROJECT, ConnectionFacts, ToolContext, WrittenBack
+from confide_crypto.transport.open import Connection
+from confide_daemon import __version__
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.grants import Grants
+from confide_daemon.documents import transcripts
+from confide_daemon.errors import GrantError, LockedError, ToolsetError
+from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.catalogue import catalogue, fingerprint
+from confide_daemon.server.limits import Rate
+from confide_daemon.server.mcp import AgentServer, Incoming
+from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
+from confide_daemon.server.requests.devices import RosterRequests
+from confide_daemon.server.requests.history import HistoryRequests
+from confide_daemon.server.requests.projects import ProjectRequests
+from confide_daemon.server.requests.records import RecordRequests
+from confide_daemon.server.requests.rescan import RescanRequests
+from confide_daemon.server.requests.router import Router, as_request_error
+from confide_daemon.server.requests.sensitivity import SensitivityRequests
+from confide_daemon.server.requests.sync import SyncRequests
+from confide_daemon.server.requests.transfer import ExportRequests, ImportRequests
+from confide_daemon.server.requests.unlock import CustodyRequests
+from confide_daemon.server.tool_calls import call_again
+from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import Space
+from confide_daemon.tools.context import GLOBAL_PROJECT, ConnectionFacts, ToolContext
+from confide_memory.wire.document_body import MAX_TEXT_BYTES, receive_text, send_text
+from confide_memory.wire.requests import project as project_of
+from confide_memory.wire.requests import read
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +58,6 @@ log = logging.getLogger(__name__)
 MESSAGE_QUEUE = 64
 MAX_CALLS_AT_ONCE = 32
 MAX_PROJECTS = 8
-MAX_LABEL_CHARS = 128
-SCAN_DEADLINE_S = 600.0
 DRAIN_DEADLINE_S = 5.0
 # For a CLOSE to a caller that is shut out; one that does not read is cut off.
 GOODBYE_S = 0.5
@@ -114,13 +115,16 @@ class Session:
         self._max_age_s = max_age_s
         self._toolsets: tuple[str, ...] = ("core",)
         self._project: str | None = None
-        self._client: dict[str, str] = {}
+        self._machine = self._proxy_version = ""
         self._running: set[asyncio.Task[Any]] = set()
         self._is_closing = False
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         self._rosters = RosterRequests(host.desk, self._caller_now, self._ask)
-        self._custody = CustodyRequests(host.spaces, self._caller_now, host.desk.may_decide)
+        custody = CustodyRequests(host.spaces, self._caller_now, host.desk.may_decide)
+        # By these a machine comes to its keys, so they are answered while the space is locked.
+        self._early = Router({**self._rosters.operations, **custody.operations})
+        self._requests = Router()
         if space is not None:
             self._use(space)
         self._agent = AgentServer(
@@ -133,19 +137,19 @@ class Session:
         """From here on, everything is answered."""
         self._space = space
         self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
-        self._exchange = Exchange(space, self._copies, lambda: self.grants, self._publish)
-        self._exchange.serve(HistoryRequests(space, lambda: self.grants, self._publish_here_too).operations)
-        self._exchange.serve(ImportRequests(space, lambda: self.grants, self._publish_here_too).operations)
-        self._exchange.serve(ExportRequests(space, lambda: self.grants, self._publish_here_too).operations)
-        self._exchange.serve(ProjectRequests(space, lambda: self.grants).operations)
+        self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
+        history = HistoryRequests(space, lambda: self.grants, self._publish_here_too)
+        imports = ImportRequests(space, lambda: self.grants, self._publish_here_too)
+        exports = ExportRequests(space, lambda: self.grants, self._publish_here_too)
+        projects = ProjectRequests(space, lambda: self.grants)
         records = RecordRequests(space, self._caller_now, self._rosters.epoch_for)
-        self._exchange.serve(records.operations)
-        rescans = RescanRequests(space, self._caller_now, self._rosters.epoch_for, self._host.desk.unsealed).operations
-        self._exchange.serve(rescans)
-        sensitivity = SensitivityRequests(space, lambda: self.grants).operations
-        self._exchange.serve(sensitivity)
+        rescans = RescanRequests(space, self._caller_now, self._rosters.epoch_for, self._host.desk.unsealed)
+        sensitivity = SensitivityRequests(space, lambda: self.grants)
+        for family in (self._sync, history, imports, exports, projects, records, rescans, sensitivity):
+            self._requests.serve(family.operations)
         # Of more projects than a machine attaches, or of the space as a whole.
-        self._unattached = {"transcript", "import", "export", "refill", *records.operations, *rescans, *sensitivity}
+        unattached = (imports, exports, records, rescans, sensitivity)
+        self._unattached = {"transcript", *(op for family in unattached for op in family.operations)}
 
     @property
     def grants(self) -> Grants:
@@ -254,18 +258,16 @@ class Session:
         await self._rate.pass_request()
         if op == "catalogue":
             try:
-                return catalogue(_toolsets(body))
+                return catalogue(**read(op, body))
             except ToolsetError as error:
                 raise as_request_error(error) from error
         if op == "ping":
             return {}
         if op == "rotate":
             return await self._rotate(body)
-        if op in self._rosters.operations:
-            return await self.tracked(self._rosters.handle(op, body))
-        if op in self._custody.operations:
-            answer = await self.tracked(self._custody.handle(op, body))
-            if self._space is None and not answer["isLocked"]:
+        if op in self._early:
+            answer = await self.tracked(self._early.answer(op, body))
+            if op == "unlock" and self._space is None and not answer["isLocked"]:
                 # Whoever reads the answer may go on at once.
                 space = await self._host.spaces.get(self.caller.space_id)
                 if self._space is None:
@@ -273,15 +275,14 @@ class Session:
             return answer
         self._require_unlocked()
         if op == "attach":
-            return await self._attach(body)
-        if op in self._unattached:
-            return await self.tracked(self._exchange.handle(op, body))
-        project = project_of(body)
-        if op == "call":
-            return await self.tracked(call_again(body, self._surroundings, project))
-        if project not in self._copies.projects:
-            raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
-        return await self.tracked(self._exchange.handle(op, body))
+            return await self._attach(**read(op, body))
+        if op not in self._unattached:
+            project = project_of(body)
+            if op == "call":
+                return await self.tracked(call_again(body, self._surroundings, project))
+            if project not in self._copies.projects:
+                raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
+        return await self.tracked(self._requests.answer(op, body))
 
     def _require_unlocked(self) -> None:
         if self._space is None:
@@ -290,16 +291,17 @@ class Session:
     async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
         self._require_unlocked()
         if op == "transcript":
-            self._exchange.check_transcript(params)
+            self._sync.check_transcript(params)
             messages = transcripts.messages_in(await body.read(transcripts.MAX_BATCH_BYTES))
             return await self._on_request(op, {**params, "messages": messages})
         if op != "put":
             raise RequestError("invalid", "this request takes no body", "do the versions of confide and confided fit?")
-        self._exchange.check_put(params)  # before megabytes are taken in for nothing; all of it is checked again below
+        self._sync.check_put(params)  # before megabytes are taken in for nothing; all of it is checked again below
         return await self._on_request(op, {**params, "text": await receive_text(body)})
 
-    async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
-        project, toolsets, watches = project_of(body), _toolsets(body), _watches(body)
+    async def _attach(
+        self, project: str, toolsets: tuple[str, ...], watches: bool, machine: str, proxy_version: str
+    ) -> dict[str, Any]:
         try:
             sealing = await self._rosters.summary()
         except ConfideError as error:
@@ -313,7 +315,7 @@ class Session:
         except (ToolsetError, GrantError) as error:
             raise as_request_error(error) from error
         self._toolsets = toolsets
-        self._client = {key: text_of(body, key)[:MAX_LABEL_CHARS] for key in ("machine", "proxyVersion") if key in body}
+        self._machine, self._proxy_version = machine, proxy_version
         self._copies.projects.add(project)
         (self._copies.watched.add if watches else self._copies.watched.discard)(project)
         if self._project is None or self._project == GLOBAL_PROJECT:
@@ -333,8 +335,6 @@ class Session:
         new_key = verify_rotation(body, old_key, session_id)
         try:
             await self._host.name_successor(old_key, new_key, session_id)
-        except TakenError as error:
-            raise RequestError("conflict", str(error), error.hint) from error
         except ConfideError as error:
             raise as_request_error(error) from error
         log.info("session %s: %s will have a new key", session_id, self.caller.alias)
@@ -364,22 +364,19 @@ class Session:
             raise LockedError
         return ToolContext(
             space=self._space,
-            machine=_CallMachine(self, report),
+            machine=ConnectedMachine(self._copies, self._publish, report, self.connection.session_id),
             rights=lambda: self.grants,
             project=project,
             attached=frozenset(self._copies.projects | ({project} if project else set())),
-            facts=self._facts(),
+            facts=ConnectionFacts(
+                machine=self._machine,
+                proxy_version=self._proxy_version,
+                space=self.caller.space,
+                scope=self.caller.scope,
+                last_sync=self._sync.compared_at,
+            ),
             min_score=self._min_score,
             sealing=self._rosters.facts,
-        )
-
-    def _facts(self) -> ConnectionFacts:
-        return ConnectionFacts(
-            machine=self._client.get("machine", ""),
-            proxy_version=self._client.get("proxyVersion", ""),
-            space=self.caller.space,
-            scope=self.caller.scope,
-            last_sync=self._exchange.compared_at,
         )
 
     async def tracked(self, work: Awaitable[_Result]) -> _Result:
@@ -401,57 +398,6 @@ class Session:
         self._publish(change)
         self._copies.announce(change)
 
-    async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
-        """Bring a stored revision to the caller's disk, and to the other machines of the space."""
-        if result.changed:
-            self._publish(Change.of(project, path, result, before))
-        return await self._copies.write_back(project, path, result, before)
-
-    async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
-        """Remove the file of a deleted document from the caller's disk, and from the other machines of the space."""
-        change = Change(project, path, revision, "", before, None)
-        self._publish(change)
-        return await self._copies.take_away(change)
-
-    async def flush(self, project: str, path: str) -> None:
-        """Take in what the machine's file holds now."""
-        await self._copies.flush(project, path)
-
-    async def backlog(self) -> Mapping[str, Any] | None:
-        """What waits on the machine to be sent."""
-        return await self._copies.backlog()
-
-    async def workplace(self, project: str) -> Mapping[str, Any] | None:
-        """Where the agent works."""
-        return await self._copies.workplace(project)
-
-    async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
-        """Let the machine compare its files; None if it keeps none here. Raises RequestError where it could not."""
-        try:
-            return await self._copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)
-        except (ConnectionLost, RequestError, TimeoutError) as error:
-            log.info("session %s: the scan ended early: %s", self.connection.session_id, type(error).__name__)
-            if isinstance(error, RequestError):
-                raise
-            raise RequestError("unavailable", "the machine did not answer in time") from None
-
-
-class _CallMachine:
-    """The session's machine during one call, with that call's own progress."""
-
-    def __init__(self, session: Session, report: Callable[..., Any]) -> None:
-        self._session = session
-        self._report = report
-        self.write_back = session.write_back
-        self.take_away = session.take_away
-        self.flush = session.flush
-        self.backlog = session.backlog
-        self.workplace = session.workplace
-        self.scan = session.scan
-
-    async def progress(self, done: float, total: float | None, message: str) -> None:
-        await self._report(done, total, message)
-
 
 def _too_large(message: object) -> bytes:
     """The error to send in place of an answer that the channel cannot carry; nothing in place of a notification."""
@@ -460,17 +406,3 @@ def _too_large(message: object) -> bytes:
         return b""
     text = f"the answer is larger than {MAX_MESSAGE // 2**20} MiB; ask for fewer lines or results"
     return json.dumps({"jsonrpc": "2.0", "id": identifier, "error": {"code": -32000, "message": text}}).encode()
-
-
-def _watches(body: dict[str, Any]) -> bool:
-    value = body.get("watches", True)
-    if not isinstance(value, bool):
-        raise RequestError("invalid", "'watches' must be true or false")
-    return value
-
-
-def _toolsets(body: dict[str, Any]) -> tuple[str, ...]:
-    value = body.get("toolsets", ["core"])
-    if not isinstance(value, list) or len(value) > 32 or not all(isinstance(item, str) for item in value):
-        raise RequestError("invalid", "'toolsets' must be a list of names")
-    return tuple(value) or ("core",)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from confide_daemon.custody.custodian import Custodian
-from confide_daemon.space import Space
+from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.spaces.space import Space
 
 
-class Place:
+class Entry:
     """One for each space that was ever asked for.
 
     Attributes:

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.custody.custody import Custody, Keeper, KeyName
-from confide_daemon.custody.place import Place
+from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.errors import JobError
-from confide_daemon.space import Space
+from confide_daemon.spaces.entry import Entry
+from confide_daemon.spaces.space import Space
 
 log = logging.getLogger(__name__)
 
@@ -38,42 +38,42 @@ class KeyChanges:
         self._opened = opened
         self._tell = tell
 
-    def begin(self, space_id: str, place: Place) -> None:
+    def begin(self, space_id: str, entry: Entry) -> None:
         """Changes the key beside everything else, if there is something to change and the new one is at hand."""
-        if place.changing is None or place.changing.done():
-            place.changing = asyncio.create_task(self._change_until_done(space_id, place), name="confide-rekeying")
+        if entry.changing is None or entry.changing.done():
+            entry.changing = asyncio.create_task(self._change_until_done(space_id, entry), name="confide-rekeying")
 
-    async def give_to(self, space_id: str, place: Place, keeper: Keeper, follow: Follow) -> Custody:
+    async def give_to(self, space_id: str, entry: Entry, keeper: Keeper, follow: Follow) -> Custody:
         """Has the server or the machines keep the key from now on, as soon as that can be: how it is at the end of this.
 
         Raises:
             StorageError, KeyFileError: it could not be done or written down; the key that is there stays.
         """
-        async with place.unlocking, place.rekeying:
-            await asyncio.to_thread(place.custodian.want, keeper)
-        await self._change(space_id, place, follow)
+        async with entry.unlocking, entry.rekeying:
+            await asyncio.to_thread(entry.custodian.want, keeper)
+        await self._change(space_id, entry, follow)
         self._tell()
-        return place.custodian.custody
+        return entry.custodian.custody
 
-    async def renew(self, space_id: str, place: Place, follow: Follow) -> Custody:
+    async def renew(self, space_id: str, entry: Entry, follow: Follow) -> Custody:
         """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`.
 
         Raises:
             JobError: its machines keep the key.
         """
-        if place.custodian.custody.key.keeper == "caller":
+        if entry.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"
             raise JobError("the machines of this space keep its key", hint=hint)
         space = await self._opened(space_id)
-        async with place.rekeying:
-            await self._rekey(space_id, place, space, place.custodian.next_generation(), follow)
-        return place.custodian.custody
+        async with entry.rekeying:
+            await self._rekey(space_id, entry, space, entry.custodian.next_generation(), follow)
+        return entry.custodian.custody
 
-    async def _change_until_done(self, space_id: str, place: Place) -> None:
+    async def _change_until_done(self, space_id: str, entry: Entry) -> None:
         while True:
             try:
                 # Meanwhile another epoch may have begun.
-                while await self._change(space_id, place, lambda _done, _total: None):
+                while await self._change(space_id, entry, lambda _done, _total: None):
                     pass
                 return
             except ConfideError as error:
@@ -83,18 +83,18 @@ class KeyChanges:
                 log.error("changing the key of space %s broke: %s", space_id, type(error).__name__)
             await asyncio.sleep(RETRY_S)
 
-    async def _change(self, space_id: str, place: Place, follow: Follow) -> bool:
+    async def _change(self, space_id: str, entry: Entry, follow: Follow) -> bool:
         """One change, if one is due; whether it was."""
-        async with place.rekeying:
+        async with entry.rekeying:
             epoch = await asyncio.to_thread(self._epoch, space_id)
-            target = place.custodian.target(epoch)
-            if target is None or place.custodian.is_locked:
+            target = entry.custodian.target(epoch)
+            if target is None or entry.custodian.is_locked:
                 return False
-            await self._rekey(space_id, place, await self._opened(space_id), target, follow)
+            await self._rekey(space_id, entry, await self._opened(space_id), target, follow)
             return True
 
-    async def _rekey(self, space_id: str, place: Place, space: Space, target: KeyName, follow: Follow) -> None:
-        custodian = place.custodian
+    async def _rekey(self, space_id: str, entry: Entry, space: Space, target: KeyName, follow: Follow) -> None:
+        custodian = entry.custodian
         key = custodian.key(target)
         assert key is not None
         # Both names are written down before there are two keys, so that whatever ends this leaves none unknown.

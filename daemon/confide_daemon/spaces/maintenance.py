@@ -13,13 +13,21 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.results import Health
-from confide_daemon.store import Breach, Store
 from confide_daemon.store.damage import Damage
-from confide_daemon.store.health import LOSSES, LOST_ROWS, PAGES, VECTOR_TABLES, VECTOR_UNUSABLE, VECTORS_FOREIGN
-from confide_daemon.threads import StoreThreads
+from confide_daemon.store.rows import Breach
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_daemon.store.upkeep.integrity import (
+    LOSSES,
+    LOST_ROWS,
+    PAGES,
+    VECTOR_TABLES,
+    VECTOR_UNUSABLE,
+    VECTORS_FOREIGN,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +47,15 @@ _SHOWN = 20
 _ROUNDS = 4
 OPEN = "open"
 CHECKED_AT = "checked_at"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether what must hold in a space's database does."""
+
+    state: str  # ok, healing, damaged: something is lost, or cannot be put right
+    breaches: list[tuple[str, int]]  # (what, rows) that are not put right yet
+    healed: int  # how many breaches ever were, of those still written down
 
 
 class Upkeep:
@@ -148,7 +165,7 @@ class Upkeep:
 
     async def found_since(self, moment: float) -> Counter[str]:
         """What was found since then, by anybody; of each the most at one time."""
-        noted = await self._threads.examine(lambda store: store.breaches(limit=_SHOWN))
+        noted = await self._threads.examine(lambda store: store.breaches.listed(limit=_SHOWN))
         return Counter({one.what: one.rows for one in noted if one.found_at >= moment})
 
     async def give_back(self) -> int:
@@ -181,11 +198,13 @@ class Upkeep:
         if self._damage.parts:
             self._is_due = True
         try:
-            found = Counter({one.what: one.rows for one in await self._threads.examine(lambda store: store.glance())})
+            found = Counter(
+                {one.what: one.rows for one in await self._threads.examine(lambda store: store.integrity.glance())}
+            )
         except DamagedError:
             found = Counter({PAGES: 1})
         await self._heal(found)
-        checked_at = await self._threads.examine(lambda store: store.mark(CHECKED_AT))
+        checked_at = await self._threads.examine(lambda store: store.marks.find(CHECKED_AT))
         if self._is_due or not 0 <= self._clock() - checked_at < DAY_S:
             is_first = checked_at == 0 and not self._is_due
             # A new space has nothing that could be wrong yet.
@@ -196,7 +215,9 @@ class Upkeep:
             await self._renewed()
             await self._threads.maintain(lambda store: _set_mark(store, CHECKED_AT, self._clock()))
             self._is_due = False
-            await self._threads.maintain(lambda store: store.forget_damaged(self._clock() - DAMAGED_DAYS * DAY_S))
+            await self._threads.maintain(
+                lambda store: store.replacement.forget_damaged(self._clock() - DAMAGED_DAYS * DAY_S)
+            )
             await self._give_back(merge=True)
         await self._give_back(merge=False)
 
@@ -207,7 +228,7 @@ class Upkeep:
         def look(store: Store) -> list[Breach] | None:
             if not slices or slices[0][0] is not store:
                 # From the beginning also where the file was replaced, as by one with another key: the former connection was closed then.
-                slices[:] = [(store, store.examine())]
+                slices[:] = [(store, store.integrity.examine())]
                 found.clear()
             return next(slices[0][1], None)
 
@@ -230,7 +251,7 @@ class Upkeep:
     async def _heal(self, found: Counter[str]) -> None:
         """Puts right what was found, what was left from before, and what that brings to light."""
         noted = await self._threads.examine(
-            lambda store: [one for one in store.breaches(limit=_SHOWN) if not one.healed_at]
+            lambda store: [one for one in store.breaches.listed(limit=_SHOWN) if not one.healed_at]
         )
         todo = {*found, *(one.what for one in noted)}
         for _ in range(_ROUNDS):
@@ -244,7 +265,9 @@ class Upkeep:
             for what in sorted(todo, key=lambda what: what != PAGES):
                 await self._mend(what)
             # A rebuilt table lacks rows, and only now.
-            found = Counter({one.what: one.rows for one in await self._threads.examine(lambda store: store.glance())})
+            found = Counter(
+                {one.what: one.rows for one in await self._threads.examine(lambda store: store.integrity.glance())}
+            )
             await self._settle(found)
             todo = {*found} - {*LOSSES}
         await self._look_up()
@@ -278,8 +301,8 @@ class Upkeep:
 
     async def _salvage(self) -> None:
         def work(store: Store) -> int:
-            lost = store.copy_readable()
-            self._threads.alone(store.swap_copy)
+            lost = store.replacement.copy_readable()
+            self._threads.alone(store.replacement.swap_readable)
             return lost
 
         lost = await self._threads.maintain(work)
@@ -301,7 +324,7 @@ class Upkeep:
             await self._threads.maintain(lambda store: _note(store, breaches))
 
     async def _look_up(self) -> None:
-        found = await self._threads.examine(lambda store: store.breaches(limit=1000))
+        found = await self._threads.examine(lambda store: store.breaches.listed(limit=1000))
         self._open = [one for one in found if one.healed_at is None]
         self._healed = len(found) - len(self._open)
 
@@ -311,51 +334,51 @@ class Upkeep:
             begin = False
             await asyncio.sleep(0)
         returned = 0
-        while not self._closing and (count := await self._threads.maintain(lambda store: store.give_back())):
+        while not self._closing and (count := await self._threads.maintain(lambda store: store.free_space.give_back())):
             returned += count
             await asyncio.sleep(0)
         is_quiet = time.monotonic() - self._threads.used_at >= QUIET_S
-        if is_quiet and await self._threads.maintain(lambda store: store.is_old()):
-            await self._threads.maintain(lambda store: store.compact())
+        if is_quiet and await self._threads.maintain(lambda store: store.free_space.is_old()):
+            await self._threads.maintain(lambda store: store.free_space.compact())
             returned += 1
         if returned or self._is_unfolded:
             # Whoever reads just then keeps the file as long as it was: then it is tried again, though nothing more was cut off.
-            self._is_unfolded = not await self._threads.maintain(lambda store: store.fold_log())
+            self._is_unfolded = not await self._threads.maintain(lambda store: store.free_space.fold_log())
         return returned
 
 
 def _merging(begin: bool) -> Callable[[Store], bool]:
-    return lambda store: store.merge_words(begin=begin)
+    return lambda store: store.free_space.merge_words(begin=begin)
 
 
 def _mend(store: Store, what: str) -> int:
     with store.writing_derived():
-        return store.mend(what, limit=MENDED)
+        return store.repair.mend(what, limit=MENDED)
 
 
 def _note(store: Store, breaches: Sequence[Breach]) -> None:
     with store.writing_derived():
         for breach in breaches:
-            store.note_breach(breach)
+            store.breaches.note(breach)
 
 
 def _settle(store: Store, what: Sequence[str], now: float) -> None:
     with store.writing_derived():
-        store.settle_breaches(what, now=now)
+        store.breaches.settle(what, now=now)
 
 
 def _set_mark(store: Store, name: str, value: float) -> None:
     with store.writing_derived():
-        store.set_mark(name, value)
+        store.marks.put(name, value)
 
 
 def note_salvage(store: Store, lost: int, *, now: float) -> None:
     """Writes down that pages were unreadable, which they no longer are, and how many rows are lost with them."""
     with store.writing_derived():
-        store.note_breach(Breach(PAGES, 1, now))
-        store.settle_breaches([PAGES], now=now)
+        store.breaches.note(Breach(PAGES, 1, now))
+        store.breaches.settle([PAGES], now=now)
         if lost:
-            store.note_breach(Breach(LOST_ROWS, lost, now))
+            store.breaches.note(Breach(LOST_ROWS, lost, now))
 
 
 def open_marked(store: Store, *, now: float) -> bool:
@@ -364,13 +387,13 @@ def open_marked(store: Store, *, now: float) -> bool:
     Raises:
         DamagedError: it cannot be read.
     """
-    crashed = bool(store.mark(OPEN))
+    crashed = bool(store.marks.find(OPEN))
     try:
         with store.writing_derived():
-            store.set_mark(OPEN, 1.0)
+            store.marks.put(OPEN, 1.0)
             # Nothing else can begin without these.
-            if strays := store.mend(VECTOR_TABLES, limit=MENDED):
-                store.note_breach(Breach(VECTOR_TABLES, strays, now, now))
+            if strays := store.repair.mend(VECTOR_TABLES, limit=MENDED):
+                store.breaches.note(Breach(VECTOR_TABLES, strays, now, now))
     except DamagedError:
         raise
     except StorageError as error:

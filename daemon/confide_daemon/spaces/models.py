@@ -7,17 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confide_daemon.chunks import ChunkSettings
-from confide_daemon.config import AUTO, BALANCED, DaemonConfig, EmbeddingConfig, SearchConfig
-from confide_daemon.embed import Embedder, EmbedderHandle, providers
-from confide_daemon.embed.settings import RemoteSettings
-from confide_daemon.index import IndexSettings
-from confide_daemon.search import Weights
-from confide_daemon.searching.ranking import ORIGINAL
+from confide_daemon.config import BALANCED, ChunkSettings, DaemonConfig, EmbeddingConfig, SearchConfig
+from confide_daemon.embedding import Embedder, Model, providers
+from confide_daemon.embedding.settings import AUTO, RemoteSettings
+from confide_daemon.retrieval.search.engine import Weights
+from confide_daemon.retrieval.search.ranking import ORIGINAL
+from confide_daemon.retrieval.settings import IndexSettings
 
 if TYPE_CHECKING:
-    from confide_daemon.embed.rerank import Reranker
-    from confide_daemon.store import Generation
+    from confide_daemon.embedding.reranker import Reranker
+    from confide_daemon.store.rows import Generation
 
 
 def index_settings(config: DaemonConfig) -> IndexSettings:
@@ -49,7 +48,7 @@ def _reranker(config: DaemonConfig) -> Reranker | None:
     if not config.search.reranker:
         return None
     # Imported late: it brings numpy's weight.
-    from confide_daemon.embed.rerank import Reranker
+    from confide_daemon.embedding.reranker import Reranker
 
     return Reranker(Path(config.search.reranker).expanduser(), threads=config.embedding.threads)
 
@@ -103,20 +102,20 @@ def try_out(settings: EmbeddingConfig, name: str) -> None:
             close()
 
 
-def start(settings: EmbeddingConfig) -> list[EmbedderHandle]:
+def start(settings: EmbeddingConfig) -> list[Model]:
     """The configured models in the order of fallback, loading in the background; searches before one is ready go by keywords."""
-    return [_handle(settings, name) for name in order(settings)] or [EmbedderHandle.none()]
+    return [_model(settings, name) for name in order(settings)] or [Model.none()]
 
 
-def former(settings: EmbeddingConfig, generation: Generation) -> EmbedderHandle | None:
-    """A handle on the model of a generation, for questions, where its provider is asked for another one now.
+def former(settings: EmbeddingConfig, generation: Generation) -> Model | None:
+    """The model of a generation, for questions, where its provider is asked for another one now.
 
     So searches go on by meaning until the vectors of the new model are complete. None where the provider is not used any more: a question
     goes to nobody who is not named.
     """
     name = generation.provider
     own = settings.sections.get(name)
-    # A name with a "+" holds more than the model (`embed.prefixes.named`).
+    # A name with a "+" holds more than the model (`embedding.prefixes.named`).
     if name not in order(settings) or not isinstance(own, RemoteSettings) or "+" in generation.model:
         return None
     if own.model == generation.model and own.dimensions in (0, generation.dimensions):
@@ -125,14 +124,14 @@ def former(settings: EmbeddingConfig, generation: Generation) -> EmbedderHandle 
     then = replace(own, model=generation.model, dimensions=own.dimensions and generation.dimensions)
     if then.problem() is not None:
         return None
-    return _handle(replace(settings, sections={**settings.sections, name: then}), name)
+    return _model(replace(settings, sections={**settings.sections, name: then}), name)
 
 
-def _handle(settings: EmbeddingConfig, name: str) -> EmbedderHandle:
+def _model(settings: EmbeddingConfig, name: str) -> Model:
     own = settings.sections.get(name)
     if not isinstance(own, RemoteSettings):
-        return EmbedderHandle(lambda: load(settings, name), name=name)
-    return EmbedderHandle(
+        return Model(lambda: load(settings, name), name=name)
+    return Model(
         lambda: load(settings, name),
         name=name,
         monthly_tokens=own.monthly_tokens,

@@ -9,25 +9,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_daemon.custody.changes import Follow, KeyChanges
-from confide_daemon.custody.custodian import Custodian, sweep
-from confide_daemon.custody.custody import Custody, Keeper
-from confide_daemon.custody.place import Place
-from confide_daemon.custody.standing import Standing, StandingFile
-from confide_daemon.embed import EmbedderHandle
+from confide_daemon.access.bootstrap import State
+from confide_daemon.datadir.key_state import Custody, Keeper
+from confide_daemon.datadir.locked_spaces import Standing, StandingFile
+from confide_daemon.documents.history import DELETED_DAYS
+from confide_daemon.embedding import Model
 from confide_daemon.errors import LockedError, StorageError, WrongKeyError
-from confide_daemon.history import DELETED_DAYS
 from confide_daemon.sealing.rosters import Rosters
-from confide_daemon.sealing.vault import Vault
-from confide_daemon.space import IndexSettings, Space
-from confide_daemon.state import State
+from confide_daemon.sealing.vault.vault import Vault
+from confide_daemon.spaces.custodian import Custodian, sweep
+from confide_daemon.spaces.entry import Entry
+from confide_daemon.spaces.key_changes import Follow, KeyChanges
+from confide_daemon.spaces.maintenance import OPEN
+from confide_daemon.spaces.space import IndexSettings, Space
 from confide_daemon.store.connection import migrations
-from confide_daemon.store.sqlite import SqliteStore
-from confide_daemon.upkeep import OPEN
+from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)
 
-# The name of the handle that stands for none (`EmbedderHandle.none`).
+# The name of the model that stands for none (`Model.none`).
 NO_MODEL = "none"
 # Looked through for one that is open; more are not kept.
 BREACHES = 1000
@@ -37,14 +37,14 @@ LOCK_AFTER_S = 43_200.0
 class Spaces:
     """Opens a space at its first use and keeps it until the daemon ends (one writer a space), or until its key is to be forgotten.
 
-    Answers what `sealing.custody.CustodyFacts` asks.
+    Answers what `sealing.rosters.CustodyFacts` asks.
     """
 
     def __init__(
         self,
         state: State,
         settings: IndexSettings,
-        embedder: EmbedderHandle | Sequence[EmbedderHandle],
+        embedder: Model | Sequence[Model],
         *,
         deleted_days: int = DELETED_DAYS,
         keeper: Keeper = "server",
@@ -67,7 +67,7 @@ class Spaces:
         self._embedder = embedder
         self._keeper: Keeper = keeper
         self._lock_after_s = lock_after_s
-        self._places: dict[str, Place] = {}
+        self._entries: dict[str, Entry] = {}
         self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
         self._standing = StandingFile(state.folder.standing, self._standings)
         self._changes = KeyChanges(self._epoch, self.get, self._standing.changed)
@@ -83,14 +83,14 @@ class Spaces:
             LockedError: its machines keep its key, and none has brought it.
             StorageError: it cannot be opened.
         """
-        place = self._place(space_id)
-        if place.closing is not None:
-            await asyncio.shield(place.closing)
-        task = place.opening
+        entry = self._entry(space_id)
+        if entry.closing is not None:
+            await asyncio.shield(entry.closing)
+        task = entry.opening
         if task is None or (task.done() and task.exception() is not None):
             # A task of its own: a connection that goes away while it waits must not leave the space half open for the others.
-            task = place.opening = asyncio.create_task(self._open(space_id, place))
-            task.add_done_callback(lambda _task: self._lock_later(space_id, place))
+            task = entry.opening = asyncio.create_task(self._open(space_id, entry))
+            task.add_done_callback(lambda _task: self._lock_later(space_id, entry))
         return await asyncio.shield(task)
 
     @contextmanager
@@ -100,21 +100,21 @@ class Spaces:
         Raises:
             StorageError, KeyFileError: nobody can tell who keeps its key.
         """
-        place = self._place(space_id)
-        place.users += 1
-        place.stop_timer()
+        entry = self._entry(space_id)
+        entry.users += 1
+        entry.stop_timer()
         self._standing.changed()
         try:
             yield
         finally:
-            place.users -= 1
-            self._lock_later(space_id, place)
+            entry.users -= 1
+            self._lock_later(space_id, entry)
 
     async def unlocked(self, space_id: str) -> Space:
         """The space, once a machine has brought its key. Raises StorageError as `get`."""
-        place = self._place(space_id)
+        entry = self._entry(space_id)
         while True:
-            await place.is_unlocked.wait()
+            await entry.is_unlocked.wait()
             with suppress(LockedError):
                 return await self.get(space_id)
 
@@ -129,17 +129,17 @@ class Spaces:
             WrongKeyError: they should open the database, and do not.
             StorageError, KeyFileError: it cannot be opened, or nothing can be written down.
         """
-        place = self._place(space_id)
-        async with place.unlocking:
-            if place.closing is not None:
-                await asyncio.shield(place.closing)
+        entry = self._entry(space_id)
+        async with entry.unlocking:
+            if entry.closing is not None:
+                await asyncio.shield(entry.closing)
             epoch = await asyncio.to_thread(self._epoch, space_id)
-            is_open = place.space is not None
-            was_lost = place.custodian.is_lost
+            is_open = entry.space is not None
+            was_lost = entry.custodian.is_lost
             try:
-                await asyncio.to_thread(place.custodian.take, keys, epoch, may_change=may_change, is_open=is_open)
+                await asyncio.to_thread(entry.custodian.take, keys, epoch, may_change=may_change, is_open=is_open)
             except WrongKeyError:
-                if place.custodian.is_lost and not was_lost:
+                if entry.custodian.is_lost and not was_lost:
                     self.on_news(space_id)  # all of their keys are asked for now
                 raise
             try:
@@ -147,34 +147,34 @@ class Spaces:
             except LockedError:
                 return  # what was brought is not all that it takes
             except WrongKeyError:
-                place.custodian.forget()
+                entry.custodian.forget()
                 raise
-        self._changes.begin(space_id, place)
+        self._changes.begin(space_id, entry)
 
     # What others are told
 
     def custody(self, space_id: str, /) -> Keeper:
         """Who keeps the key of its database."""
-        return self._place(space_id).custodian.custody.key.keeper
+        return self._entry(space_id).custodian.custody.key.keeper
 
     def is_locked(self, space_id: str, /) -> bool:
         """Whether a machine has to bring its key before it can be used."""
-        place = self._place(space_id)
-        return isinstance(place.failure, LockedError) or (place.space is None and place.custodian.is_locked)
+        entry = self._entry(space_id)
+        return isinstance(entry.failure, LockedError) or (entry.space is None and entry.custodian.is_locked)
 
     def needed_epochs(self, space_id: str, epoch: int, /) -> list[int]:
         """The epochs whose database keys a machine should bring: to open it, or to change to a new key."""
-        return self._place(space_id).custodian.needs(epoch)
+        return self._entry(space_id).custodian.needs(epoch)
 
     def ailments(self) -> set[str]:
         """What does not work as it should in any of them (`Space.ailments`); one that is locked is well."""
         found = {"storage"} if self._unreadable else set()
-        for place in self._places.values():
-            if place.space is not None:
-                found |= place.space.ailments()
+        for entry in self._entries.values():
+            if entry.space is not None:
+                found |= entry.space.ailments()
                 continue
-            is_broken = place.failure is not None and not isinstance(place.failure, LockedError)
-            if is_broken or (place.custodian.is_lost and place.custodian.custody.key.keeper == "server"):
+            is_broken = entry.failure is not None and not isinstance(entry.failure, LockedError)
+            if is_broken or (entry.custodian.is_lost and entry.custodian.custody.key.keeper == "server"):
                 found.add("storage")
         # Whoever wants no model has none that could fail.
         return found - {"embedding"} if self._is_without_model else found
@@ -184,14 +184,14 @@ class Spaces:
         for space_id in self._state.registry.spaces().values():
             path = self._state.folder.space(space_id)
             try:
-                place = self._place(space_id)
+                entry = self._entry(space_id)
             except ConfideError as error:
                 log.error("space %s cannot be opened: %s", space_id, error)
                 continue
-            if place.opening is not None or place.closing is not None or not path.exists():
+            if entry.opening is not None or entry.closing is not None or not path.exists():
                 continue
-            custody = place.custodian.custody
-            key = place.custodian.key(custody.key)
+            custody = entry.custodian.custody
+            key = entry.custodian.key(custody.key)
             if key is None:
                 continue
             try:
@@ -201,66 +201,66 @@ class Spaces:
             if not is_sound:
                 with suppress(ConfideError):
                     await self.get(space_id)
-                    self._changes.begin(space_id, place)
+                    self._changes.begin(space_id, entry)
 
     # Who keeps the key
 
     async def give_to(self, space_id: str, keeper: Keeper, follow: Follow) -> Custody:
         """Has the server or the machines keep the key from now on. As `KeyChanges.give_to`; its machines are told."""
-        custody = await self._changes.give_to(space_id, self._place(space_id), keeper, follow)
+        custody = await self._changes.give_to(space_id, self._entry(space_id), keeper, follow)
         self.on_news(space_id)
         return custody
 
     async def renew(self, space_id: str, follow: Follow) -> Custody:
         """Encrypts a database whose key the server keeps under its next one. As `KeyChanges.renew`."""
-        return await self._changes.renew(space_id, self._place(space_id), follow)
+        return await self._changes.renew(space_id, self._entry(space_id), follow)
 
     async def close(self) -> None:
         """Finish what is being written and close all."""
-        for place in self._places.values():
-            place.stop_timer()
-        for space_id, place in list(self._places.items()):
-            await self._shut(space_id, place)
-        self._places.clear()
+        for entry in self._entries.values():
+            entry.stop_timer()
+        for space_id, entry in list(self._entries.items()):
+            await self._shut(space_id, entry)
+        self._entries.clear()
         await self._standing.close()
         if self._vault is not None:
             await self._vault.close()
 
-    def _place(self, space_id: str) -> Place:
-        place = self._places.get(space_id)
-        if place is None:
+    def _entry(self, space_id: str) -> Entry:
+        entry = self._entries.get(space_id)
+        if entry is None:
             self._unreadable.add(space_id)
             custodian = Custodian(space_id, self._state.folder, self._state.master, new=self._keeper)
             self._unreadable.discard(space_id)
-            place = self._places[space_id] = Place(custodian)
-        return place
+            entry = self._entries[space_id] = Entry(custodian)
+        return entry
 
     def _epoch(self, space_id: str) -> int:
         roster = self.rosters.current(space_id)
         return roster.epoch if roster is not None else 0
 
-    async def _open(self, space_id: str, place: Place) -> Space:
+    async def _open(self, space_id: str, entry: Entry) -> Space:
         try:
             try:
-                name, key = await asyncio.to_thread(place.custodian.opening_key)
+                name, key = await asyncio.to_thread(entry.custodian.opening_key)
                 space = await self._opened(space_id, key)
             except WrongKeyError:
                 epoch = await asyncio.to_thread(self._epoch, space_id)
-                name, key = await asyncio.to_thread(place.custodian.search, epoch)
+                name, key = await asyncio.to_thread(entry.custodian.search, epoch)
                 space = await self._opened(space_id, key)
         except ConfideError as error:
             # It stays here until the next attempt; the frames that it came through have the key.
             key = b""
             error.__traceback__ = error.__context__ = None
             raise
-        if place.custodian.custody.following is not None:
+        if entry.custodian.custody.following is not None:
             # Where that cannot be written down, both stay written down.
             with suppress(KeyFileError):
-                await asyncio.to_thread(place.custodian.changed, name)
+                await asyncio.to_thread(entry.custodian.changed, name)
         if self._vault is None:
             with suppress(ConfideError):
-                place.stranded, _ = await space.records.places()
-        place.is_unlocked.set()
+                entry.stranded, _ = await space.records.places()
+        entry.is_unlocked.set()
         self._standing.changed()
         if name.keeper == "caller":
             self.on_news(space_id)
@@ -279,36 +279,36 @@ class Spaces:
 
     # Locking
 
-    def _lock_later(self, space_id: str, place: Place) -> None:
+    def _lock_later(self, space_id: str, entry: Entry) -> None:
         # Also of a space that could not be opened with them, as on a full disk.
-        if place.users or place.timer is not None or not place.custodian.is_holding:
+        if entry.users or entry.timer is not None or not entry.custodian.is_holding:
             return
 
         def lock() -> None:
-            place.stop_timer()
-            if not place.users and place.custodian.is_holding:
-                place.closing = asyncio.create_task(self._lock(space_id, place))
+            entry.stop_timer()
+            if not entry.users and entry.custodian.is_holding:
+                entry.closing = asyncio.create_task(self._lock(space_id, entry))
 
-        place.timer = asyncio.get_running_loop().call_later(self._lock_after_s, lock)
-        place.locks_at = self._state.registry.clock() + self._lock_after_s
+        entry.timer = asyncio.get_running_loop().call_later(self._lock_after_s, lock)
+        entry.locks_at = self._state.registry.clock() + self._lock_after_s
         self._standing.changed()
 
-    async def _lock(self, space_id: str, place: Place) -> None:
+    async def _lock(self, space_id: str, entry: Entry) -> None:
         try:
-            await self._shut(space_id, place)
+            await self._shut(space_id, entry)
             log.info("space %s is locked: nobody has used it for %.0f s", space_id, self._lock_after_s)
         finally:
-            place.closing = None
+            entry.closing = None
             self._standing.changed()
 
-    async def _shut(self, space_id: str, place: Place) -> None:
+    async def _shut(self, space_id: str, entry: Entry) -> None:
         """Closes the space, if it is open, and forgets its keys."""
-        place.is_unlocked.clear()
-        if place.changing is not None:
-            place.changing.cancel()
-            await asyncio.gather(place.changing, return_exceptions=True)
-        task, place.opening = place.opening, None
-        place.custodian.forget()
+        entry.is_unlocked.clear()
+        if entry.changing is not None:
+            entry.changing.cancel()
+            await asyncio.gather(entry.changing, return_exceptions=True)
+        task, entry.opening = entry.opening, None
+        entry.custodian.forget()
         if task is None:
             return
         try:
@@ -323,24 +323,24 @@ class Spaces:
 
     def _standings(self) -> dict[str, Standing]:
         return {
-            space_id: Standing(self.is_locked(space_id), place.locks_at, place.stranded)
-            for space_id, place in self._places.items()
-            if place.custodian.custody.key.keeper == "caller"
+            space_id: Standing(self.is_locked(space_id), entry.locks_at, entry.stranded)
+            for space_id, entry in self._entries.items()
+            if entry.custodian.custody.key.keeper == "caller"
         }
 
     @property
     def _is_without_model(self) -> bool:
-        embedders = [self._embedder] if isinstance(self._embedder, EmbedderHandle) else self._embedder
+        embedders = [self._embedder] if isinstance(self._embedder, Model) else self._embedder
         return all(embedder.name == NO_MODEL for embedder in embedders)
 
 
 def glance(path: Path, key: bytes) -> bool:
     """Whether a space that nobody has open looks sound. Raises StorageError."""
-    store = SqliteStore.open(path, key, writer=False, now=0.0)
+    store = Store.open(path, key, writer=False, now=0.0)
     try:
         if store.schema_version() < migrations()[-1][0]:
             return True  # it is upgraded when it is opened, and looked at then
-        is_settled = all(breach.healed_at for breach in store.breaches(limit=BREACHES))
-        return is_settled and not store.mark(OPEN) and not store.glance()
+        is_settled = all(breach.healed_at for breach in store.breaches.listed(limit=BREACHES))
+        return is_settled and not store.marks.find(OPEN) and not store.integrity.glance()
     finally:
         store.close()

@@ -264,6 +264,17 @@ def model_name(provider: str, model: str, dimensions: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a document."""
+
+    start_line: int  # counted from 1, both ends included
+    end_line: int
+    text: str
+    heading: str  # "Outer > Inner", empty above the first heading
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class PieceChanges:
     """What cutting a document again changed."""
 
@@ -369,7 +380,7 @@ class Healed:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Something that does not hold; `what` is one of the words of `store.health`, never content."""
+    """Something that does not hold; `what` is one of the words of `store.upkeep.integrity`, never content."""
 
     what: str
     rows: int

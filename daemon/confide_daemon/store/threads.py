@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from confide_crypto.errors import ConfideError
 from confide_daemon.errors import StorageError
-from confide_daemon.store import Store
+from confide_daemon.store.store import Store
 
 T = TypeVar("T")
 
@@ -19,6 +20,8 @@ T = TypeVar("T")
 READERS = 2
 # A reading takes milliseconds; one that takes longer makes the others wait no longer than this.
 ALONE_S = 30.0
+# So few pages are copied in one go with the swap of a change of the key: some 20 ms of the writer.
+LAST_PAGES: Final = 512
 
 
 class StoreThreads:
@@ -90,6 +93,41 @@ class StoreThreads:
             ) from None
         finally:
             done.set()
+
+    async def change_key(self, key: bytes, follow: Callable[[int, int], None]) -> None:
+        """Copies the database under the new key in small steps, between which others write, and goes on with the copy.
+
+        Whoever reads waits for the swap alone: a few milliseconds. Cancelled or failed, the old key stays.
+
+        Args:
+            key: 32 bytes.
+            follow: told how many pages are copied, and of how many.
+
+        Raises:
+            StorageError: no room, a disk that fails, or another process that reads the file.
+        """
+
+        def is_nearly_done(store: Store) -> bool:
+            left, total = store.replacement.step_rekeying(leave=LAST_PAGES)
+            follow(total - left, total)
+            return left <= LAST_PAGES
+
+        def finish(store: Store) -> None:
+            # In one go: what came between the copy and the swap would be lost.
+            store.replacement.finish_rekeying()
+            self.alone(store.replacement.swap_rekeyed)
+
+        try:
+            sync = await self.maintain(lambda store: store.replacement.begin_rekeying(key))
+            while not await self.maintain(is_nearly_done):
+                pass
+            # Beside the writer, so that nobody waits for the disk to take all of it.
+            await asyncio.to_thread(sync)
+            await self.maintain(finish)
+        except BaseException:
+            with contextlib.suppress(ConfideError):
+                await self.maintain(lambda store: store.replacement.abandon_rekeying())
+            raise
 
     async def read(self, work: Callable[[Store], T]) -> T:
         """Runs in a reader's thread; sees the last committed state."""

@@ -1,8 +1,19 @@
-"""What programs name things by: symbols, error codes, paths, versions, ids. How they are told from words, and their parts."""
+"""Words as the full text sees them, and what is written into it beside a text so that more of it is found.
+
+Names that programs give things (symbols, error codes, paths, versions, ids) are told from words, and taken into their parts. Scripts that
+put no blanks between words are taken as pairs of neighbouring characters: FTS5's `unicode61` takes a whole run of Han, Kana, Hangul or
+Thai letters for one word, so a word inside of it would never be found (Lucene's CJKAnalyzer indexes the same). Stems are FTS5's own:
+lower case, without accents, Porter's.
+"""
 
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import apsw
 
 # Words joined by the marks that identifiers, paths, versions and addresses are written with.
 COMPOUND = re.compile(r"\w+(?:[.:/\\@#+\->]+\w+)*")
@@ -66,3 +77,76 @@ def others_in(text: str) -> list[str]:
     words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
     others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
     return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]
+
+
+# ---------------------------------------------------------------- scripts without blanks
+
+# Thai and Lao, Burmese, Hangul letters, Khmer, Kana with what stands among them, Han, Hangul, half-width Kana, Han beyond the first plane.
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+RUN = re.compile(f"[{UNSPACED}]+")
+
+
+def runs(text: str) -> list[str]:
+    """The runs of such letters; marks that stand above or below a letter are left out, since FTS5 splits words at them."""
+    found = ("".join(character for character in run if character.isalnum()) for run in RUN.findall(text))
+    return [run for run in found if run]
+
+
+def bigrams(run: str) -> list[str]:
+    """The pairs of a run, in order; a run of one letter is itself."""
+    return [one + other for one, other in pairwise(run)] or [run]
+
+
+def indexed(run: str) -> list[str]:
+    """What is written into the index for a run: its pairs, and its last letter, so that every single letter begins a word there."""
+    return [*bigrams(run), run[-1]] if len(run) > 1 else [run]
+
+
+# ---------------------------------------------------------------- stems
+
+_here = threading.local()
+
+
+def stems(text: str) -> list[str]:
+    """The stems of the text's words, in order."""
+    tokenize = getattr(_here, "tokenize", None)
+    if tokenize is None:
+        # A tokenizer belongs to its connection, and is used by one thread at a time.
+        _here.connection = apsw.Connection(":memory:")
+        tokenize = _here.tokenize = _here.connection.fts5_tokenizer("porter", ["unicode61"])
+    found: list[str] = tokenize(
+        text.encode(errors="replace"), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
+    )
+    return found
+
+
+def line_of(words: Sequence[str]) -> str:
+    """The stems of the words between blanks, so that a run of words is in a text where its line is in the text's."""
+    return f" {' '.join(stems(' '.join(words)))} "
+
+
+# ---------------------------------------------------------------- what is indexed
+
+
+def index_words(text: str) -> str:
+    """What a piece's row holds beside its text, so that it is found by the parts of what FTS5 takes for one word.
+
+    The humps of camel case, versions without their v, and pairs of letters where a script puts no blanks between words. When this
+    changes, so must `ChunkSettings.name`: the rows of older documents are then written again in the background.
+    """
+    return " ".join(dict.fromkeys(_beside(text)))
+
+
+def _beside(text: str) -> Iterator[str]:
+    yield from others_in(text)
+    if text.isascii() or not RUN.search(text):
+        return
+    for compound in COMPOUND.findall(text):
+        if RUN.search(compound):
+            yield from parts(RUN.sub(" ", compound))
+    for run in runs(text):
+        # One entry for each run: its pairs must stay neighbours, or no word of three letters would be found in it.
+        yield " ".join(indexed(run))

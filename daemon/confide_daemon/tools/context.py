@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from confide_daemon.grants import Grants
-from confide_daemon.space import PutResult, Space
-
-GLOBAL_PROJECT = "global"
+from confide_daemon.access.grants import Grants
+from confide_daemon.spaces.space import PutResult, Space
+from confide_memory.document_path import GLOBAL_PROJECT as GLOBAL_PROJECT
 
 
 class Machine(Protocol):

@@ -7,13 +7,13 @@ from typing import Any
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.dedupe import Merger
-from confide_daemon.notes.front_matter import UnreadableError
-from confide_daemon.notes.note import level_of
-from confide_daemon.search import iso
-from confide_daemon.store import NoteRow
-from confide_daemon.tools import reach
+from confide_daemon.store.rows import NoteRow
+from confide_daemon.tools import scope
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
+from confide_memory.front_matter import UnreadableError
+from confide_memory.note import level_of
+from confide_memory.timestamps import iso
 
 # Groups and notes of a group in one answer; `total` and the merging count all.
 MOST_LISTED = 50
@@ -82,7 +82,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     is_merging = arguments["merge"]
     if is_merging:
         context.grants.require_scope()
-    wanted = reach.projects(context, arguments.get("project"), "all")
+    wanted = scope.projects(context, arguments.get("project"), "all")
     projects = context.grants.projects_among(wanted)
 
     async def tell(done: int, total: int) -> None:

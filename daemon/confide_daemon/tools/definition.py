@@ -10,6 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from confide_memory.tools.arguments import Parameters
+from confide_memory.tools.meta import ALSO_TAKES, LONG_JOB, OFFLINE
+
 Offline = Literal["queue", "local", "fail"]
 
 
@@ -39,6 +42,11 @@ class Definition:
     is_long: bool = False
     shown_with: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def parameters(self) -> Parameters:
+        """What a call's arguments are checked against."""
+        return Parameters(self.name, self.properties, self.required)
+
     def wire(self, groups: Collection[str] = ()) -> dict[str, Any]:
         """The tool as `tools/list` carries it, beside these groups."""
         hidden = {name for name, group in self.shown_with.items() if group not in groups}
@@ -46,12 +54,12 @@ class Definition:
         schema: dict[str, Any] = {"type": "object", "properties": shown}
         if self.required:
             schema["required"] = list(self.required)
-        meta: dict[str, Any] = {"confide/offline": self.offline}
+        meta: dict[str, Any] = {OFFLINE: self.offline}
         if self.is_long:
-            meta["confide/longJob"] = True
+            meta[LONG_JOB] = True
         if hidden:
             # For the proxy, which checks calls that the daemon does not see; clients put none of `_meta` before their model.
-            meta["confide/alsoTakes"] = {name: self.properties[name] for name in self.properties if name in hidden}
+            meta[ALSO_TAKES] = {name: self.properties[name] for name in self.properties if name in hidden}
         return {
             "name": self.name,
             "title": self.title,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from confide_daemon.documents import check_path
 from confide_daemon.errors import ConflictError, NotFoundError, ToolError
-from confide_daemon.search import iso
-from confide_daemon.tools import changes
+from confide_daemon.tools import writing
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, TEXT, Definition, record
-from confide_daemon.tools.note_form import ID
-from confide_daemon.tools.store import MEMORY_FILES, MEMORY_FOLDER
+from confide_daemon.tools.note_fields import ID
+from confide_memory.document_path import is_in_memory
+from confide_memory.documents import check_stored_path
+from confide_memory.timestamps import iso
 
 PATH: dict[str, Any] = {"type": "string", "maxLength": 512}
 PROJECT: dict[str, Any] = {"type": "string", "maxLength": 256}
@@ -30,7 +30,7 @@ DEFINITION = Definition(
             "project": TEXT,
             "id": TEXT,
             "revision": {**COUNT, "description": "Of the deletion; the one before can be restored"},
-            **changes.OUTCOME,
+            **writing.OUTCOME,
         },
         optional=("restorableUntil", "path", "id", "revision"),
     ),
@@ -48,22 +48,24 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         ToolError: it is no file of memory, or in a project that is not one of the connection.
         InvalidPathError, StorageError, OperationError.
     """
-    projects = changes.reachable(context)
-    operation = changes.operation(context, DEFINITION.name, arguments)
+    projects = writing.reachable(context)
+    operation = writing.operation(context, DEFINITION.name, arguments)
     if arguments.get("id"):
         if "path" in arguments:
             raise ToolError("'id' and 'path' exclude each other", hint="leave one of them out")
         project, path = await context.space.notes.place(arguments["id"], projects)
     else:
         project, path = _named(context, arguments)
-    changes.require_writable(context, project, path)
+    writing.require_writable(context, project, path)
     base = await _revision(context, project, path)
     await context.machine.flush(project, path)
-    changes.require_writable(context, project, path)
+    writing.require_writable(context, project, path)
     named = {"id": arguments["id"]} if arguments.get("id") else {}
     place = {"path": path, "project": project, **named}
     try:
-        done = await context.space.delete(project, path, author=context.grants.alias, base=base, operation=operation)
+        done = await context.space.documents.delete(
+            project, path, author=context.grants.alias, base=base, operation=operation
+        )
     except ConflictError:
         return _kept(place, {"queued": False, "onDisk": True, "warnings": [EDITED]})
     place["revision"] = done.revision
@@ -71,27 +73,27 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         why = "it was deleted by this call before, and has come back since"
         return _kept(place, {"queued": False, "onDisk": False, "warnings": [why]})
     written = await context.machine.take_away(project, path, done.revision, done.previous_hash)
-    outcome = changes.outcome(written)
+    outcome = writing.outcome(written)
     if written.result.hash:  # a person's edit has brought it back
         return _kept(place, outcome)
     until = iso(context.space.history.restorable_until(done.deleted_at))
     back = f"memory_update with this id and restoreRevision {done.revision - 1}, or " if named else ""
     head = f"Deleted {path} [{project}]. Until {until[:10]} it can come back: {back}confide restore {path}."
     structured = {"deleted": True, "restorableUntil": until, **place, **outcome}
-    return ToolResult(structured, "\n".join([head, *changes.told(outcome)]))
+    return ToolResult(structured, "\n".join([head, *writing.told(outcome)]))
 
 
 async def _revision(context: ToolContext, project: str, path: str) -> int | None:
     """As the caller may know it; what its machine sends from here on, it does not."""
     try:
-        return (await context.space.read(project, path)).revision
+        return (await context.space.documents.read(project, path)).revision
     except NotFoundError:
         return None
 
 
 def _kept(place: dict[str, Any], outcome: dict[str, Any]) -> ToolResult:
     head = f"{place['path']} [{place['project']}] is not deleted."
-    return ToolResult({"deleted": False, **place, **outcome}, "\n".join([head, *changes.told(outcome)]))
+    return ToolResult({"deleted": False, **place, **outcome}, "\n".join([head, *writing.told(outcome)]))
 
 
 def _named(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str]:
@@ -100,8 +102,8 @@ def _named(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str]:
         raise ToolError(
             "'id' or 'path' is missing", hint="the id of a note, or the path of a file such as memory/plan.md"
         )
-    check_path(path)
-    if path not in MEMORY_FILES and not path.startswith(MEMORY_FOLDER):
+    check_stored_path(path)
+    if not is_in_memory(path):
         raise ToolError(
             "'path' must be MEMORY.md or below memory/", hint="other files are deleted on the machine they are on"
         )

@@ -1,15 +1,15 @@
-"""`entity_list`: what the notes are about."""
+"""`entity_list` and `entity_search`: what the notes are about, and names like this one, so that one thing does not get several."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from confide_daemon.notes.note import MAX_WORD, SCOPES
-from confide_daemon.search import iso
-from confide_daemon.store import EntityRow
-from confide_daemon.tools import reach
+from confide_daemon.store.rows import EntityRow
+from confide_daemon.tools import scope as reach
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, TEXT, Definition, record
+from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, Definition, record
+from confide_memory.note import MAX_WORD, SCOPES
+from confide_memory.timestamps import iso
 
 MOST = 500
 
@@ -23,7 +23,7 @@ ENTITY = {
     "lastUpdated": TEXT,
 }
 
-DEFINITION = Definition(
+LIST = Definition(
     name="entity_list",
     title="List entities",
     description="Who and what the notes are about, with counts. Use it for an overview of what is known.",
@@ -43,9 +43,25 @@ DEFINITION = Definition(
 )
 
 
-async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+SEARCH = Definition(
+    name="entity_search",
+    title="Find an entity",
+    description="Entities with names like this one. Use it before storing a note, so that one thing keeps one name.",
+    properties={
+        "query": {"type": "string", "minLength": 1, "maxLength": MAX_WORD},
+        "scope": SCOPE,
+        "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 5},
+    },
+    required=("query",),
+    output=record({"matches": {"type": "array", "items": record({**ENTITY, "score": NUMBER})}}),
+    read_only=True,
+    idempotent=True,
+)
+
+
+async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """List the entities of the notes that the caller reaches. Raises GrantError and ToolError as `memory_search`."""
-    projects, tasks = reached(context, arguments)
+    projects, tasks = _reached(context, arguments)
     found = await context.space.notes.entities(projects, tasks=tasks, type=arguments.get("type"))
     structured = {"entities": [wire(one) for one in found[:MOST]], "total": len(found)}
     lines = [
@@ -54,7 +70,17 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return ToolResult(structured, "\n".join(lines) or "No note says what it is about.")
 
 
-def reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset[str] | None, bool]:
+async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Find entities by their names. Raises GrantError as `memory_search`."""
+    projects, tasks = _reached(context, arguments)
+    find = context.space.notes.entities_like
+    near = await find(arguments["query"], projects, tasks=tasks, limit=arguments["limit"])
+    structured = {"matches": [{**wire(one), "score": score} for one, score in near]}
+    lines = [f"{one.name} [{one.project}] {score:.2f}, {one.written} notes" for one, score in near]
+    return ToolResult(structured, "\n".join(lines) or "No entity has a name like this.")
+
+
+def _reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset[str] | None, bool]:
     """(projects, whether tasks are asked for): those of tasks are looked at only where they are asked for."""
     grants = context.grants
     grants.require_source("memory")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from confide_daemon.documents import source_of
+from confide_daemon.documents.history import Past
 from confide_daemon.errors import NotFoundError, ToolError
-from confide_daemon.history import Past
-from confide_daemon.search import iso
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, TEXT, Definition, record
 from confide_daemon.tools.delete import PATH, PROJECT
-from confide_daemon.tools.note_form import ID
+from confide_daemon.tools.note_fields import ID
+from confide_memory.documents import source_of
+from confide_memory.timestamps import iso
 
 DEFINITION = Definition(
     name="memory_history",

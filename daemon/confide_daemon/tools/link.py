@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.notes import changes as texts
-from confide_daemon.notes import circles
-from confide_daemon.notes.note import RELATIONS, Relation
-from confide_daemon.store import NoteRow, Store
-from confide_daemon.tools import changes, get
+from confide_daemon.notes import edit as texts
+from confide_daemon.notes import service
+from confide_daemon.store.rows import NoteRow
+from confide_daemon.store.store import Store
+from confide_daemon.tools import get, writing
 from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
 from confide_daemon.tools.definition import COUNT, FLAG, TEXT, Definition, record
-from confide_daemon.tools.note_form import ID
+from confide_daemon.tools.note_fields import ID
+from confide_memory.note import RELATIONS, Relation
 
 # What holds in both directions, if it holds in one. The others have a direction, and are found from both ends anyway.
 MUTUAL = ("contradicts", "see_also", "supports")
@@ -40,7 +41,7 @@ DEFINITION = Definition(
         "bidirectional": {"type": "boolean", "default": False, "description": f"Only {', '.join(MUTUAL)}"},
     },
     required=("id", "relatedId", "relation"),
-    output=record({"note": _END, "related": _END, "changed": FLAG, **changes.OUTCOME}, optional=("note", "related")),
+    output=record({"note": _END, "related": _END, "changed": FLAG, **writing.OUTCOME}, optional=("note", "related")),
     offline="queue",
 )
 
@@ -62,13 +63,13 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             f"'{kind}' has a direction, so both notes cannot state it",
             hint=f"leave bidirectional out: a relation is found from both of its notes. It is for {', '.join(MUTUAL)}",
         )
-    projects = changes.reachable(context)
-    row = await changes.writable(context, arguments["id"])
-    other = await (changes.writable if is_mutual else _seen)(context, arguments["relatedId"])
+    projects = writing.reachable(context)
+    row = await writing.writable(context, arguments["id"])
+    other = await (writing.writable if is_mutual else _seen)(context, arguments["relatedId"])
 
     def check(store: Store) -> None:
-        if kind == circles.KIND:
-            circles.refuse(store, row.id, [other.id], projects)
+        if kind == service.SUPERSEDES:
+            service.refuse_circle(store, row.id, [other.id], projects)
 
     has_changed, written = await _state(context, arguments, row, Relation(kind, other.id), "", check)
     if is_mutual:
@@ -78,7 +79,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     outcome = {
         "queued": False,
         "onDisk": all(one.on_disk for one in written),
-        "warnings": list(dict.fromkeys(warning for one in written for warning in changes.warnings(one))),
+        "warnings": list(dict.fromkeys(warning for one in written for warning in writing.warnings(one))),
     }
     structured: dict[str, Any] = {"changed": has_changed, **outcome}
     for name, end in (("note", row), ("related", other)):
@@ -91,11 +92,11 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     head = (
         f"{said}{', and the other way round' if is_mutual else ''}{'' if has_changed else ', as was stated already'}."
     )
-    return ToolResult(structured, "\n".join([head, *changes.told(outcome)]))
+    return ToolResult(structured, "\n".join([head, *writing.told(outcome)]))
 
 
 async def _seen(context: ToolContext, identity: str) -> NoteRow:
-    return await context.space.notes.row(identity, changes.reachable(context))
+    return await context.space.notes.row(identity, writing.reachable(context))
 
 
 async def _state(
@@ -106,12 +107,12 @@ async def _state(
     part: str,
     check: Callable[[Store], None],
 ) -> tuple[bool, list[WrittenBack]]:
-    changes.require_writable(context, row.project, row.path)
+    writing.require_writable(context, row.project, row.path)
     result = await context.space.notes.edit(
         row,
-        texts.of_relation(relation, now=changes.moment(context)),
+        texts.of_relation(relation, now=writing.moment(context)),
         author=context.grants.alias,
-        operation=changes.operation(context, DEFINITION.name, arguments, part),
+        operation=writing.operation(context, DEFINITION.name, arguments, part),
         check=check,
     )
     if result.repeated and not result.hash:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from confide_daemon.notes import front_matter
-from confide_daemon.store import NoteFilter, NoteRow
-from confide_daemon.store.note_listing import SORTS
-from confide_daemon.tools import reach
+from confide_daemon.store.rows import NoteFilter, NoteRow
+from confide_daemon.store.tables.note_listing import SORTS
+from confide_daemon.tools import scope as reach
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, TEXT, Definition, record
 from confide_daemon.tools.get import SUMMARY, summary
-from confide_daemon.tools.note_form import PROPERTIES, WORD
+from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_daemon.tools.search import MAX_TYPES, SCOPES, TASKS, moment
+from confide_memory import front_matter
 
 SNIPPET_CHARS = 160
 MAX_OFFSET = 1_000_000

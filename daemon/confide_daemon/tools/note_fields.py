@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.notes import naming
 from confide_daemon.notes.draft import Draft
-from confide_daemon.notes.note import (
+from confide_daemon.notes.service import now
+from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext
+from confide_memory import note_names
+from confide_memory.note import (
     IMPORTANCE,
     MAX_KEYWORDS,
     MAX_RELATIONS,
     MAX_TAGS,
-    MAX_TITLE,
     MAX_WORD,
     RELATIONS,
     SCOPES,
     Relation,
     importance_of,
 )
-from confide_daemon.notes.shelf import now
-from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext
 
 # Without a least length, which `one_line` sees to: each costs every client tokens.
 WORD: dict[str, Any] = {"type": "string", "maxLength": MAX_WORD}
@@ -28,7 +27,7 @@ ID: dict[str, Any] = {"type": "string", "maxLength": 160}
 
 # What a note can say of itself, in `memory_store` and in `memory_update`.
 FIELDS: dict[str, dict[str, Any]] = {
-    "title": {"type": "string", "maxLength": MAX_TITLE},
+    "title": {"type": "string", "maxLength": note_names.MAX_TITLE},
     "type": {**WORD, "description": "core_identity, project_context, task_instruction, episodic, ..."},
     "category": {**WORD, "description": "facts, preferences, projects, people, decisions, ..."},
     "entity": {**WORD, "description": "Who or what it is about"},
@@ -66,7 +65,7 @@ def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | N
         raise ToolError("scope 'task' needs 'taskId'", hint="the name of the task, such as release-42")
     if task_id is not None and scope not in (None, "task"):
         raise ToolError(f"'taskId' goes with scope 'task', not with '{scope}'", hint="leave one of them out")
-    if task_id is not None and not naming.TASK_ID.fullmatch(task_id):
+    if task_id is not None and not note_names.TASK_ID.fullmatch(task_id):
         raise ToolError("'taskId' is not usable as a folder's name", hint="letters, digits, '.', '_' and '-'")
     if scope == "global" and project not in (None, GLOBAL_PROJECT):
         raise ToolError("scope 'global' and a project exclude each other", hint="leave one of them out")

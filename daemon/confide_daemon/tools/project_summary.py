@@ -6,12 +6,12 @@ from typing import Any
 
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.draft import Draft
-from confide_daemon.notes.shelf import now
-from confide_daemon.search import iso
-from confide_daemon.store.entities import TOP
+from confide_daemon.notes.service import now
+from confide_daemon.store.tables.entities import TOP
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, MAYBE_TEXT, TEXT, TEXTS, Definition, record
-from confide_daemon.tools.entity_list import ENTITY, wire
+from confide_daemon.tools.entities import ENTITY, wire
+from confide_memory.timestamps import iso
 
 _COUNTS = {"type": "object", "additionalProperties": COUNT}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from confide_daemon.documents import source_of
 from confide_daemon.errors import NotFoundError, ToolError
-from confide_daemon.space import DocumentText
+from confide_daemon.spaces.space import DocumentText
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, TEXT, TEXTS, Definition, record
+from confide_memory.documents import source_of
 
 PATH = {"type": "string", "minLength": 1, "maxLength": 512}
 
@@ -92,7 +92,7 @@ async def _find(context: ToolContext, arguments: dict[str, Any]) -> DocumentText
     missing: NotFoundError | None = None
     for name in filter(grants.has_project, wanted):
         try:
-            return await context.space.read(name, path, revision=revision)
+            return await context.space.documents.read(name, path, revision=revision)
         except NotFoundError as error:
             missing = missing or error
     assert missing is not None

@@ -6,14 +6,14 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from confide_daemon import grants
+from confide_daemon.access import grants
 from confide_daemon.errors import ToolError
-from confide_daemon.space import Hit, SearchQuery, SearchResult
-from confide_daemon.tools import reach
+from confide_daemon.spaces.space import Hit, SearchQuery, SearchResult
+from confide_daemon.tools import scope as reach
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.get import RELATION
-from confide_daemon.tools.note_form import PROPERTIES, WORD
+from confide_daemon.tools.note_fields import PROPERTIES, WORD
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
 SOURCES = list(grants.SOURCES)
@@ -145,7 +145,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         reach=context.grants.projects_among(None),
         with_related=arguments.get("includeRelated", False),
     )
-    result = await context.space.search(query)
+    result = await context.space.searcher.search(query)
     context.space.usage.count(hit.document for hit in result.hits)
     return ToolResult(_structured(result), _text(result))
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from confide_daemon import __version__
-from confide_daemon.indexing.report import ProviderStatus
-from confide_daemon.space import Clash, SpaceStatus
-from confide_daemon.store import NoteCounts
+from confide_daemon.retrieval.indexing.status import ProviderStatus
+from confide_daemon.spaces.space import Clash, SpaceStatus
+from confide_daemon.store.rows import NoteCounts
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.project_summary import named

@@ -8,24 +8,27 @@ import math
 from datetime import datetime
 from typing import Any
 
-from confide_daemon.clash import has_clash
-from confide_daemon.documents import check_path, text_hash
+from confide_crypto.sealing import placeholder
 from confide_daemon.errors import ToolError
-from confide_daemon.notes import naming, suggestions
+from confide_daemon.notes import suggestions
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Looked
-from confide_daemon.notes.neighbours import Near
-from confide_daemon.sealing import sensitivity, standins
-from confide_daemon.space import Operation, PutResult
-from confide_daemon.store import NoteRow
-from confide_daemon.tools import note_form
+from confide_daemon.notes.similarity import Near
+from confide_daemon.sealing import sensitivity
+from confide_daemon.spaces.space import Operation, PutResult
+from confide_daemon.store.rows import NoteRow
+from confide_daemon.tools import note_fields
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult, WrittenBack
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.read import PATH
+from confide_memory import front_matter, note_names
+from confide_memory.conflict import has_clash
+from confide_memory.document_path import MEMORY_FOLDER, is_in_memory
+from confide_memory.documents import check_path
+from confide_memory.sensitivity import is_sensitive
+from confide_memory.wire.digest import text_hash
 
 MAX_CONTENT_CHARS = 1_000_000
-MEMORY_FILES = ("MEMORY.md", "memory.md")
-MEMORY_FOLDER = "memory/"
 
 DUPLICATE = record(
     {
@@ -67,7 +70,7 @@ DEFINITION = Definition(
             "maxLength": 256,
             "description": "'global' for all projects; default this one",
         },
-        **note_form.PROPERTIES,
+        **note_fields.PROPERTIES,
     },
     required=("content",),
     output=record(
@@ -98,7 +101,7 @@ DEFINITION = Definition(
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Write; a caller that reaches some projects alone is told what waits in those. Raises as `_store_file`, and NotFoundError."""
-    store = _store_note if note_form.is_note(arguments) else _store_file
+    store = _store_note if note_fields.is_note(arguments) else _store_file
     result = await store(context, arguments)
     if (projects := context.grants.projects) is not None:
         result.structured["queuedChunks"] = await context.space.queued(projects)
@@ -123,8 +126,9 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     await context.machine.flush(project, path)
     grants = context.grants
     grants.require_write(project, path)  # a machine that answers late must not outlast its grant
-    await sensitivity.refuse_plain_onto(context.space, project, path, content)
-    change = context.space.append if arguments["mode"] == "append" else context.space.replace
+    if is_sensitive(content) or is_sensitive(await context.space.documents.newest_text(project, path) or ""):
+        sensitivity.refuse_plain(front_matter.split(content)[1])
+    change = context.space.documents.append if arguments["mode"] == "append" else context.space.documents.replace
     result = await change(project, path, content, heading=heading, author=grants.alias, operation=operation)
     if result.repeated and not result.hash:
         gone = WrittenBack(False, result, "it was stored before, and the file has been deleted since")
@@ -135,13 +139,13 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
 
 async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     context.grants.require_scope()
-    asked_project, task_id = note_form.place(context, arguments)
+    asked_project, task_id = note_fields.place(context, arguments)
     project = _project(context, asked_project)
-    draft = note_form.draft(context, arguments, task_id)
+    draft = note_fields.draft(context, arguments, task_id)
     if draft.sensitive:
         sensitivity.refuse_plain(draft.body)
     grants = context.grants
-    grants.require_write(project, naming.folder_of(task_id))
+    grants.require_write(project, note_names.folder_of(task_id))
     asked = json.dumps([DEFINITION.name, project, arguments], sort_keys=True, default=str)
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
     # What was stored stays stored, whatever has become of the others since.
@@ -256,11 +260,11 @@ def _project(context: ToolContext, asked: str | None) -> str:
 def _path(asked: str | None, said: datetime | None) -> str:
     """Where to write: only what a machine keeps on disk, since a document that no person sees as a file helps nobody."""
     # The day is that of whoever said it, who may be in another time zone, or have had to wait for the daemon.
-    path = asked or f"{MEMORY_FOLDER}{said or datetime.now().astimezone():%Y-%m-%d}.md"
+    path = asked or f"{MEMORY_FOLDER}/{said or datetime.now().astimezone():%Y-%m-%d}.md"
     check_path(path)
-    if path not in MEMORY_FILES and not path.startswith(MEMORY_FOLDER):
+    if not is_in_memory(path):
         raise ToolError(
-            "'path' must be MEMORY.md or below memory/", hint=f"for example {MEMORY_FOLDER}{path.rsplit('/', 1)[-1]}"
+            "'path' must be MEMORY.md or below memory/", hint=f"for example {MEMORY_FOLDER}/{path.rsplit('/', 1)[-1]}"
         )
     return path
 
@@ -277,7 +281,7 @@ def _answer(
     suggested: dict[str, Any] | None = None,
 ) -> ToolResult:
     warnings = [written.warning] if written.warning else []
-    warnings += standins.warnings(asked)
+    warnings += placeholder.warnings(asked)
     near = looked.near if looked else ()
     warnings += looked.warnings if looked else ()
     if written.result.merged:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.notes import changes as texts
-from confide_daemon.notes import circles
+from confide_daemon.notes import edit as texts
+from confide_daemon.notes import service
 from confide_daemon.sealing import sensitivity
-from confide_daemon.space import PutResult
-from confide_daemon.store import Store
-from confide_daemon.tools import changes, get, note_form
+from confide_daemon.spaces.space import PutResult
+from confide_daemon.store.store import Store
+from confide_daemon.tools import get, note_fields, writing
 from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
 from confide_daemon.tools.definition import FLAG, Definition, record
-from confide_daemon.tools.note_form import FIELDS, ID, PROPERTIES
+from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES
 
 REVISION: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**53}
 _LINES = ("title", "type", "category", "entity", "source", "status")
@@ -42,7 +42,7 @@ DEFINITION = Definition(
     shown_with=dict.fromkeys(_PLACE, ""),
     required=("id",),
     output=record(
-        {**_WHOLE, "changed": FLAG, **changes.OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")
+        {**_WHOLE, "changed": FLAG, **writing.OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")
     ),
     destructive=True,  # it overwrites, although every earlier revision is kept
     offline="queue",
@@ -68,14 +68,14 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         )
     if not given:
         raise ToolError("there is nothing to change", hint="give content, a field such as tags, or restoreRevision")
-    operation = changes.operation(context, DEFINITION.name, arguments)
+    operation = writing.operation(context, DEFINITION.name, arguments)
     if "restoreRevision" in arguments:
         if len(given) > 1:
             raise ToolError("'restoreRevision' brings a whole text back", hint="change fields in a second call")
-        project, path = await context.space.notes.place(identity, changes.reachable(context))
-        changes.require_writable(context, project, path)
+        project, path = await context.space.notes.place(identity, writing.reachable(context))
+        writing.require_writable(context, project, path)
         await context.machine.flush(project, path)
-        changes.require_writable(context, project, path)
+        writing.require_writable(context, project, path)
         result = await context.space.history.restore(
             project,
             path,
@@ -86,18 +86,18 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         )
         return await _answer(context, identity, project, path, result)
     fields, stated = _fields(arguments), _stated(arguments)
-    row = await changes.writable(context, identity)
+    row = await writing.writable(context, identity)
     for other in stated[1] if stated else ():
-        await context.space.notes.row(other, changes.reachable(context))
+        await context.space.notes.row(other, writing.reachable(context))
     content = arguments.get("content")
-    change = sensitivity.sealed_only(texts.of_fields(fields, content, stated, now=changes.moment(context)), content)
+    change = sensitivity.sealed_only(texts.of_fields(fields, content, stated, now=writing.moment(context)), content)
     result = await context.space.notes.edit(
         row,
         change,
         author=context.grants.alias,
         base=base,
         operation=operation,
-        check=_check(row.id, stated, changes.reachable(context)),
+        check=_check(row.id, stated, writing.reachable(context)),
     )
     return await _answer(context, row.id, row.project, row.path, result)
 
@@ -110,11 +110,11 @@ def _fields(arguments: dict[str, Any]) -> dict[str, Any]:
             continue
         value = arguments[name]
         if name in _LINES and value:
-            value = note_form.one_line(name, [value])[0]
+            value = note_fields.one_line(name, [value])[0]
         elif name in ("tags", "keywords"):
-            value = list(note_form.one_line(name, value))
+            value = list(note_fields.one_line(name, value))
         elif name == "importance" and value != "":
-            value = note_form.importance(value)
+            value = note_fields.importance(value)
         elif name == "sensitive":
             value = value or None
         fields[name] = value
@@ -136,9 +136,9 @@ def _stated(arguments: dict[str, Any]) -> tuple[str, list[str]] | None:
 def _check(
     identity: str, stated: tuple[str, list[str]] | None, projects: frozenset[str] | None
 ) -> Callable[[Store], None] | None:
-    if stated is None or stated[0] != circles.KIND:
+    if stated is None or stated[0] != service.SUPERSEDES:
         return None
-    return lambda store: circles.refuse(store, identity, stated[1], projects)
+    return lambda store: service.refuse_circle(store, identity, stated[1], projects)
 
 
 async def _answer(context: ToolContext, identity: str, project: str, path: str, result: PutResult) -> ToolResult:
@@ -148,8 +148,8 @@ async def _answer(context: ToolContext, identity: str, project: str, path: str, 
         return ToolResult({"id": identity, "changed": True, **outcome}, f"warning: {why}")
     written: WrittenBack = await context.machine.write_back(project, path, result, result.previous_hash)
     found = await context.space.notes.at(project, path, context.grants.projects_among(None))
-    whole, outcome = get.whole(found), changes.outcome(written)
+    whole, outcome = get.whole(found), writing.outcome(written)
     changed = result.changed or result.repeated
     said = "changed" if result.changed else "was changed by this call before" if result.repeated else "says so already"
     head = f"The note {found.row.id} in {path} [{project}] {said}: revision {found.row.revision}."
-    return ToolResult({**whole, "changed": changed, **outcome}, "\n".join([head, *changes.told(outcome)]))
+    return ToolResult({**whole, "changed": changed, **outcome}, "\n".join([head, *writing.told(outcome)]))

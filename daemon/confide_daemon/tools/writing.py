@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from confide_daemon.clash import has_clash
-from confide_daemon.documents import text_hash
 from confide_daemon.errors import ToolError
-from confide_daemon.notes.shelf import now
-from confide_daemon.space import Operation
-from confide_daemon.store import NoteRow
+from confide_daemon.notes.service import now
+from confide_daemon.spaces.space import Operation
+from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, WrittenBack
 from confide_daemon.tools.definition import FLAG, TEXTS
+from confide_memory.conflict import has_clash
+from confide_memory.wire.digest import text_hash
 
 # What every one of them answers beside its own.
 OUTCOME: dict[str, Any] = {

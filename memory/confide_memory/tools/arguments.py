@@ -3,6 +3,9 @@
 The schemas use few keywords, and what an agent needs from a refusal is a sentence that it can act on, so this reads the schema itself
 rather than translating a validator's error tree. Both spellings of a name are taken (`maxResults`, `max_results`), and a null for an
 optional parameter means that it was left out, as several clients send it.
+
+The daemon checks every call. A machine checks those that the daemon does not see, or not yet, with the schemas of its catalogue: what would
+be refused must not be queued.
 """
 
 from __future__ import annotations
@@ -10,13 +13,18 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
-from confide_daemon.errors import ToolError
-from confide_daemon.tools.definition import Definition
+from confide_crypto.errors import printable
+from confide_memory.document_path import composed
+from confide_memory.errors import ToolError
+from confide_memory.tools.meta import ALSO_TAKES
 
 MAX_OBJECT_BYTES = 16 * 1024
+MAX_ITEMS = 64
+"""Of a list whose schema says nothing."""
 
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "string": ("a string", (str,)),
@@ -28,55 +36,90 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def check(definition: Definition, given: Mapping[str, Any] | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a tool takes.
+
+    Attributes:
+        name: the tool's.
+        properties: the JSON schemas of the parameters, by their names on the wire (camelCase).
+        listed: the names that a refusal shows, where those are not all.
+        is_own: the schemas are this program's. Those of a catalogue may be a newer daemon's, so what they say in words that are not known
+            here passes, sizes of objects are left to the daemon, and refusals say less.
+    """
+
+    name: str
+    properties: Mapping[str, Mapping[str, Any]]
+    required: Sequence[str] = ()
+    listed: Collection[str] | None = None
+    is_own: bool = True
+
+    @classmethod
+    def of_catalogue(cls, tool: Mapping[str, Any]) -> Self:
+        """Of a tool as `tools/list` carries it."""
+        schema = tool["inputSchema"]
+        listed: Mapping[str, Any] = schema.get("properties", {})
+        properties = {**listed, **tool.get("_meta", {}).get(ALSO_TAKES, {})}
+        return cls(tool["name"], properties, schema.get("required", ()), listed, is_own=False)
+
+
+def check(parameters: Parameters, given: Any) -> dict[str, Any]:
     """The arguments under their wire names, with the schema's defaults filled in.
 
     Raises:
         ToolError: a name that the tool does not have, a required one missing, or a value outside its schema.
     """
+    if not isinstance(given, Mapping | None):
+        raise ToolError("the arguments of a tool are an object")
     checked: dict[str, Any] = {}
     for key, value in (given or {}).items():
-        name = _wire_name(definition, key)
+        name = _wire_name(parameters, key)
         if name in checked:
-            raise ToolError(f"'{name}' is given twice", hint=f"send {name} alone, without {_snake(name)}")
+            hint = f"send {name} alone, without {_snake(name)}" if parameters.is_own else None
+            raise ToolError(f"'{name}' is given twice", hint=hint)
         if value is not None:
-            checked[name] = _value(name, value, definition.properties[name])
-    for name in definition.required:
+            checked[name] = _value(name, value, parameters.properties[name], is_own=parameters.is_own)
+    if isinstance(path := checked.get("path"), str):
+        checked["path"] = composed(path)
+    for name in parameters.required:
         if name not in checked:
-            raise ToolError(f"'{name}' is missing", hint=f"{definition.name} needs {', '.join(definition.required)}")
-    for name, schema in definition.properties.items():
+            hint = f"{parameters.name} needs {', '.join(parameters.required)}" if parameters.is_own else None
+            raise ToolError(f"'{name}' is missing", hint=hint)
+    for name, schema in parameters.properties.items():
         if name not in checked and "default" in schema:
             checked[name] = schema["default"]
     return checked
 
 
-def _wire_name(definition: Definition, key: str) -> str:
-    names = {_snake(name): name for name in definition.properties}
-    if key in definition.properties:
+def _wire_name(parameters: Parameters, key: str) -> str:
+    names = {_snake(name): name for name in parameters.properties}
+    if key in parameters.properties:
         return key
     if key in names:
         return names[key]
-    near = difflib.get_close_matches(_snake(key), names, n=1)
-    known = ", ".join(definition.properties) or "none"
-    hint = f"did you mean '{names[near[0]]}'?" if near else f"{definition.name} takes: {known}"
-    raise ToolError(f"unknown parameter '{_shown(key)}'", hint=hint)
+    near = difflib.get_close_matches(_snake(key), names, n=1) if parameters.is_own else []
+    known = parameters.properties if parameters.listed is None else parameters.listed
+    takes = ", ".join(known) or ("none" if parameters.is_own else "")
+    hint = f"did you mean '{names[near[0]]}'?" if near else f"{parameters.name} takes: {takes}"
+    raise ToolError(f"unknown parameter '{printable(key[:40])}'", hint=hint)
 
 
-def _value(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
-    asked = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    kind = " or ".join(_KINDS[one][0] for one in asked)
-    types = tuple(one for name in asked for one in _KINDS[name][1])
+def _value(name: str, value: Any, schema: Mapping[str, Any], *, is_own: bool) -> Any:
+    said = schema.get("type", "")
+    asked = said if isinstance(said, list) else [said]
+    known = [_KINDS.get(one, ("", (object,))) for one in asked]
+    kind, types = " or ".join(words for words, _ in known), tuple(one for _, each in known for one in each)
     if asked == ["integer"] and isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON has one number type, and some clients write 8 as 8.0.
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise ToolError(f"'{name}' must be {kind}, not {_kind_of(value)}")
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types and object not in types):
+        raise ToolError(f"'{name}' must be {kind}" + (f", not {_kind_of(value)}" if is_own else ""))
     if "enum" in schema and value not in schema["enum"]:
-        raise ToolError(f"'{name}' must be one of {', '.join(schema['enum'])}")
+        raise ToolError(f"'{name}' must be one of {', '.join(map(str, schema['enum']))}")
     if isinstance(value, str):
         _check_text(name, value, schema)
     elif isinstance(value, list):
-        return _items(name, value, schema)
-    elif isinstance(value, dict):
+        return _items(name, value, schema, is_own=is_own)
+    elif isinstance(value, dict) and is_own:
         _check_object(name, value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_range(name, value, schema)
@@ -116,11 +159,12 @@ def _check_object(name: str, value: dict[str, Any]) -> None:
         raise ToolError(f"'{name}' is too large: {size:,} bytes", hint=f"the limit is {MAX_OBJECT_BYTES:,}")
 
 
-def _items(name: str, values: list[Any], schema: Mapping[str, Any]) -> list[Any]:
-    most = schema.get("maxItems", 64)
+def _items(name: str, values: list[Any], schema: Mapping[str, Any], *, is_own: bool) -> list[Any]:
+    most = schema.get("maxItems", MAX_ITEMS)
     if len(values) > most:
         raise ToolError(f"'{name}' has {len(values)} entries", hint=f"the limit is {most}")
-    return [_value(f"{name}[{number}]", item, schema["items"]) for number, item in enumerate(values)]
+    items = schema.get("items", {})
+    return [_value(f"{name}[{number}]", item, items, is_own=is_own) for number, item in enumerate(values)]
 
 
 def _kind_of(value: Any) -> str:
@@ -134,8 +178,3 @@ def _kind_of(value: Any) -> str:
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
-def _shown(key: str) -> str:
-    """A key as an error may repeat it: short, on one line."""
-    return "".join(letter if letter.isprintable() else "?" for letter in key[:40])

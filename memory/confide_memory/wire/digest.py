@@ -14,6 +14,11 @@ BUCKETS: Final = 256
 _DIGEST_BYTES: Final = 16
 
 
+def text_hash(text: str) -> str:
+    """BLAKE2b-256 of the UTF-8 bytes, in hex: the name of a content on the wire."""
+    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+
+
 def bucket_of(path: str) -> int:
     """Which bucket a path belongs to: the first byte of the BLAKE2b-256 of its UTF-8 bytes."""
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=32).digest()[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from confide_crypto.body import Body
+from confide_crypto.channel.body import Body
 from confide_crypto.errors import RequestError
 
 INLINE_BYTES: Final = 8 * 1024

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import ConfideError, RequestError
-from confide_proxy.answers import printable, records
+import typer
+
+from confide_crypto.errors import ConfideError, RequestError, printable
+from confide_memory.wire.fields import records
+from confide_proxy.cli import devices
+from confide_proxy.cli.console import DEADLINE_S, Here, Output, command, remark, say
+from confide_proxy.cli.devices import Name, Yes
 from confide_proxy.errors import DeviceError, UnfitAnswerError
-from confide_proxy.options import err, out
 
 if TYPE_CHECKING:
-    from confide_proxy.cli import Here
-    from confide_proxy.sealing.requests import Asks
-    from confide_proxy.sealing.space_connection import SpaceConnection
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.devices.connection import SpaceConnection
 
-_DEADLINE_S: Final = 30.0
 _PAGE: Final = 1000
 _MOST_LISTED: Final = 100_000
 _MOST_LOOKED_FOR: Final = 200
@@ -50,7 +51,7 @@ class Removal:
     """What a removal came to.
 
     Attributes:
-        device: who was removed, as `device_commands.facts` shows it.
+        device: who was removed, as `devices.facts` shows it.
         epoch: the one that it begins.
         exposed: by secret id in hex; None where this machine may not list them.
         resealed: how many were sealed anew already.
@@ -74,61 +75,57 @@ class Removal:
     def tell(self) -> None:
         """Print it for a person."""
         device = self.device
-        out.print(f"removed: {device['name']}  {device['words']}  (epoch {self.epoch} begins)", markup=False)
+        say(f"removed: {device['name']}  {device['words']}  (epoch {self.epoch} begins)")
         if not device["isPaper"]:
             # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
-            err.print(
+            remark(
                 "unless it was revoked already, it still has access to the memory; to end that, on the daemon's machine: "
-                "confided revoke, with the name that confided callers shows beside these words",
-                markup=False,
+                "confided revoke, with the name that confided callers shows beside these words"
             )
         if self.exposed is None:
-            err.print("note: this machine may not list the space's secrets; one with all projects can", markup=False)
+            remark("note: this machine may not list the space's secrets; one with all projects can")
             return
         if not self.exposed:
-            out.print("nothing was sealed yet, so there was nothing that it could open", markup=False)
+            say("nothing was sealed yet, so there was nothing that it could open")
             return
         kinds = Counter(one.kind for one in self.exposed.values())
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        out.print(f"it could open {counts}. They must be changed at their source:", markup=False)
+        say(f"it could open {counts}. They must be changed at their source:")
         for name, one in list(self.exposed.items())[:_SHOWN]:
             where = ", ".join(one.documents) or "no document that was found"
-            out.print(f"  {one.kind}  {name}  {where}", markup=False)
+            say(f"  {one.kind}  {name}  {where}")
         if len(self.exposed) > _SHOWN:
-            out.print(f"  and {len(self.exposed) - _SHOWN} more; --json lists all", markup=False)
+            say(f"  and {len(self.exposed) - _SHOWN} more; --json lists all")
 
 
-async def remove(here: Here, name: str, ask: Callable[[str], Awaitable[None]]) -> Removal:
-    """Remove the device of that name or those words, once `ask` has returned.
+def add_to(device_app: typer.Typer) -> None:
+    """Make `confide device rm` known."""
+    device_app.command("rm")(device_rm)
 
-    Raises:
-        DeviceError: there is none, or it is this machine; or whatever `ask` raises.
-        RosterError, RequestError, ConnectionLost, TimeoutError: it is as it was, or the list cannot be had.
-    """
-    from confide_proxy import device_commands
-    from confide_proxy.sealing.space_connection import SpaceConnection
 
-    async with SpaceConnection(here.paths, here.config) as space:
+@command
+async def device_rm(here: Here, name: Name, yes: Yes = False) -> Output:
+    """Remove a device: it opens nothing that is sealed from now on. Then list what it could open."""
+    async with devices.connected(here) as space:
         keyring = space.keyring
-        await keyring.refresh(space.connection)
-        device_commands.require_keys(keyring)
         assert keyring.roster is not None
         identity = await keyring.identity()
-        device = device_commands.find(keyring.roster, name)
-        told = device_commands.facts(keyring.roster, device)
+        device = devices.find(keyring.roster, name)
+        told = devices.facts(keyring.roster, device)
         if device.key == identity.public_key:
             hint = "remove it on another one: it would make the key that it must not have"
             raise DeviceError("this machine cannot remove itself", hint=hint)
-        await ask(f"remove {told['name']}  {told['words']}?")
+        await devices.ask(f"remove {told['name']}  {told['words']}?", is_sure=yes)
         # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
         exposed = await listed(space.connection, None)
-        roster = await keyring.extend(space.connection, device_commands.remover(identity, device.key))
+        roster = await keyring.extend(space.connection, devices.remover(identity, device.key))
         if exposed is not None:
             exposed |= await listed(space.connection, roster.epoch) or {}
         resealed = await _reseal(here.paths.rosters, space) if exposed else 0
     if exposed:
         exposed = await _with_documents(here, exposed)
-    return Removal(told, roster.epoch, exposed, resealed)
+    removal = Removal(told, roster.epoch, exposed, resealed)
+    return Output(removal.to_json(), removal.tell)
 
 
 async def listed(link: Asks, below: int | None) -> dict[str, Exposed] | None:
@@ -138,7 +135,7 @@ async def listed(link: Asks, below: int | None) -> dict[str, Exposed] | None:
     while len(found) < _MOST_LISTED:
         try:
             body = {"after": after, "limit": _PAGE, "below": below}
-            answer = await link.request("record-list", body, timeout_s=_DEADLINE_S)
+            answer = await link.request("record-list", body, timeout_s=DEADLINE_S)
         except RequestError as error:
             if error.code != "denied":
                 raise
@@ -156,7 +153,7 @@ async def listed(link: Asks, below: int | None) -> dict[str, Exposed] | None:
 
 
 async def _reseal(folder: Path, space: SpaceConnection) -> int:
-    from confide_proxy.sealing.resealing import Resealing
+    from confide_proxy.devices.reseal import Resealing
 
     keys = space.keyring.keys
     if keys is None:
@@ -170,12 +167,11 @@ async def _reseal(folder: Path, space: SpaceConnection) -> int:
 
 async def _with_documents(here: Here, exposed: dict[str, Exposed]) -> dict[str, Exposed]:
     """The same with documents that name the first of them, as far as they can be found now."""
-    from confide_proxy import projects
-    from confide_proxy.client import Client
+    from confide_proxy.sync import project
 
     found = dict(exposed)
     with suppress(ConfideError, TimeoutError):
-        async with Client(here.paths, here.config, projects.identify(Path.cwd())) as client:
+        async with here.client(project.identify(Path.cwd())) as client:
             for name in list(exposed)[:_MOST_LOOKED_FOR]:
                 arguments = {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS}
                 answer = await client.call("memory_search", arguments)

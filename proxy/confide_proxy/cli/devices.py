@@ -5,29 +5,29 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import ConfideError
-from confide_crypto.keys import fingerprint_words
-from confide_proxy.answers import printable
-from confide_proxy.asking import confirmed
-from confide_proxy.device_names import checked
+from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
+from confide_crypto.keys.identity import fingerprint_words
+from confide_proxy.cli.console import AsJson, Here, Output, clock, command, confirmed, note, print_json, remark, say
 from confide_proxy.errors import DeviceError
-from confide_proxy.options import AsJson, err, out, print_json
 
 if TYPE_CHECKING:
-    from confide_crypto.sealing.entries import Device
     from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.roster_entry import Device
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.cli import Here
-    from confide_proxy.sealing.keyring import Keyring
-    from confide_proxy.sealing.requests import Joiner
+    from confide_proxy.devices.connection import SpaceConnection
+    from confide_proxy.devices.keyring import Keyring
+    from confide_proxy.devices.roster_client import Joiner
 
 device_app = typer.Typer(help="The machines that may open what is sealed in the space.", no_args_is_help=True)
 
+_CODE_LETTERS: Final = 40
 _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -35,32 +35,48 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, or its six words.")]
 
 
+def add_to(app: typer.Typer) -> None:
+    """Make the commands known."""
+    app.add_typer(device_app, name="device")
+
+
 @device_app.command("ls")
-def device_ls(context: typer.Context, as_json: AsJson = False) -> None:
+@command
+async def device_ls(here: Here) -> Output:
     """List the devices of the space, who waits to be one, and the words by which people know the space."""
-    listed, problem = asyncio.run(_ls(context.obj))
-    if as_json:
-        told = {"problem": str(problem), "hint": problem.hint} if problem else {"problem": None, "hint": None}
-        print_json({**listed, **told})
-        return
-    space = listed["space"]
+    from confide_proxy.devices.connection import SpaceConnection
+
+    async with SpaceConnection(here.paths, here.config) as space:
+        keyring = space.keyring
+        try:
+            await keyring.refresh(space.connection)
+        except (LinkError, RequestError):
+            raise
+        except ConfideError as error:
+            keyring.problem = error
+        mine = (await keyring.identity()).public_key
+    found, problem = listed(keyring, mine), keyring.problem
+    told = {"problem": str(problem), "hint": problem.hint} if problem else {"problem": None, "hint": None}
+    return Output({**found, **told}, lambda: _tell_devices(found, problem))
+
+
+def _tell_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
+    space = found["space"]
     if space["words"]:
         doubt = "" if space["isConfirmed"] else "  (as the daemon says; not confirmed here)"
         locked = ", locked" if space["isLocked"] else ""
         kept = {"caller": "its devices", "server": "the daemon", "": "?"}[space["custody"]]
-        out.print(f"space {space['words']}{doubt}", markup=False)
-        out.print(f"epoch {space['epoch']}; the key of its database is kept by {kept}{locked}", markup=False)
-    width = max((len(one["name"]) for one in [*listed["devices"], *listed["waiting"]]), default=0)
-    for one in listed["devices"]:
-        notes = [note for key, note in (("isThis", "this machine"), ("isPaper", "on paper")) if one[key]]
-        out.print(
-            f"{one['name']:<{width}}  {one['words']}  since {one['since'][:10]}  {', '.join(notes)}", markup=False
-        )
-    for one in listed["waiting"]:
-        about = "waits; joined by an invite of a device" if one["wasInvited"] else "waits for approval"
-        out.print(f"{one['name']:<{width}}  {one['words']}  {about}", markup=False)
+        say(f"space {space['words']}{doubt}")
+        say(f"epoch {space['epoch']}; the key of its database is kept by {kept}{locked}")
+    width = max((len(one["name"]) for one in [*found["devices"], *found["waiting"]]), default=0)
+    for one in found["devices"]:
+        about = [text for key, text in (("isThis", "this machine"), ("isPaper", "on paper")) if one[key]]
+        say(f"{one['name']:<{width}}  {one['words']}  since {one['since'][:10]}  {', '.join(about)}")
+    for one in found["waiting"]:
+        state = "waits; joined by an invite of a device" if one["wasInvited"] else "waits for approval"
+        say(f"{one['name']:<{width}}  {one['words']}  {state}")
     if problem is not None:
-        err.print(f"note: {problem}\nhint: {problem.hint}", markup=False)
+        note(problem.with_hint)
 
 
 @device_app.command("invite")
@@ -78,60 +94,124 @@ def device_invite(
 ) -> None:
     """Print the one string with which a machine joins the space and gets its keys, once; then wait for it."""
     is_waited_for = sys.stdout.isatty() if wait is None else wait
-    asyncio.run(
-        _invite(context.obj, checked(name), _seconds(ttl), scope, url, is_waited_for=is_waited_for, as_json=as_json)
+    asyncio.run(_invite(context.obj, checked(name), _seconds(ttl), scope, url, is_waited_for, as_json))
+
+
+async def _invite(
+    here: Here, name: str, ttl_s: int, scope: str, url: str | None, is_waited_for: bool, as_json: bool
+) -> None:
+    from confide_crypto.sealing.pairing import DeviceInvite
+    from confide_proxy.devices import roster_client
+    from confide_proxy.devices.invites import Invitation, Invitations
+
+    async with connected(here) as space:
+        assert space.keyring.roster is not None
+        before = frozenset(space.keyring.roster.devices)
+        address, static = _daemon(here)
+        made = DeviceInvite.new(static, url or address)
+        kept = Invitation(space.keyring.space, name, made.pair, time.time() + ttl_s)
+        # First on the disk: the machine may join before this one has heard that the invite was taken.
+        await asyncio.to_thread(Invitations(here.paths.rosters).keep, kept)
+        try:
+            until = await roster_client.invite(space.connection, made.invite, name=name, ttl_s=ttl_s, scope=scope)
+        except RequestError:
+            await asyncio.to_thread(Invitations(here.paths.rosters).forget, kept)
+            raise
+        if as_json:
+            print_json({"invite": made.to_string(), "name": name, "scope": scope, "expiresAt": _iso(until)})
+        else:
+            say(made.to_string())
+            remark(f"On {name}: run confide join, and paste it   (good once, until {clock(until)})")
+            if _is_local(url or address):
+                remark("note: its address can be reached from this machine only; others need --url")
+        sys.stdout.flush()
+        if is_waited_for:
+            joiner = await _joined(space.keyring, space, before, name, until)
+            if as_json:
+                print_json({"joined": joiner.name, "words": fingerprint_words(joiner.key)})
+            else:
+                say(f"joined: {printable(joiner.name)}  {fingerprint_words(joiner.key)}")
+
+
+async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: str, until: float) -> Device:
+    """The device that the invite has brought; this machine adds it, or another session of it does."""
+    while time.time() < until:
+        await space.news(min(_LOOK_AGAIN_S, max(0.1, until - time.time())))
+        await keyring.refresh(space.connection)
+        require_keys(keyring)
+        assert keyring.roster is not None
+        for device in keyring.roster.devices.values():
+            if device.key not in before and device.name == name:
+                return device
+    raise DeviceError(
+        f"nobody joined: the invite for {name} has expired", hint=f"make another: confide device invite {name}"
     )
 
 
 @device_app.command("approve")
-def device_approve(context: typer.Context, name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
+@command
+async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
     """Add a machine that waits, after comparing its six words with those that it shows."""
-    device, words = asyncio.run(_approve(context.obj, name, is_sure=yes))
-    if as_json:
-        print_json({**device, "spaceWords": words})
-        return
-    out.print(f"added: {device['name']}  {device['words']}", markup=False)
-    out.print(f"\non it, run confide device confirm, and compare the words of this space:  {words}", markup=False)
+    from confide_crypto.sealing import roster_entry
+
+    async with connected(here) as space:
+        keyring = space.keyring
+        joiner = _waiting(keyring, name)
+        card = joiner.card
+        if card is None or card.key != joiner.key or not card.verify():
+            raise DeviceError(f"the daemon shows no good card of {joiner.name}", hint="let it connect once more")
+        identity = await keyring.identity()
+        words = fingerprint_words(joiner.key)
+        await compare(f"{joiner.name} must show these words (confide key show):\n  {words}", "does it?", is_sure=yes)
+
+        def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
+            if card.key in roster.devices:
+                return None
+            return roster.add(
+                identity, roster_entry.Device(card, joiner.name), keys or require_keys(keyring), now=int(time.time())
+            )
+
+        roster = await keyring.extend(space.connection, make)
+    device = facts(roster, roster.devices[card.key])
+    further = f"on it, run confide device confirm, and compare the words of this space:  {roster.words}"
+    told = f"added: {device['name']}  {device['words']}\n\n{further}"
+    return Output({**device, "spaceWords": roster.words}, told)
 
 
 @device_app.command("confirm")
-def device_confirm(context: typer.Context, yes: Yes = False, as_json: AsJson = False) -> None:
+@command
+async def device_confirm(here: Here, yes: Yes = False) -> Output:
     """Confirm on a machine that was approved that the daemon shows it the right space, by comparing its words."""
-    words, problem = asyncio.run(_confirm(context.obj, is_sure=yes))
-    if as_json:
-        print_json({"spaceWords": words, "canSeal": problem is None, "problem": str(problem) if problem else None})
-        return
-    out.print(f"confirmed: {words}", markup=False)
-    if problem is not None:
-        err.print(f"note: {problem}\nhint: {problem.hint}", markup=False)
+    async with connected(here, needs_keys=False) as space:
+        keyring = space.keyring
+        if keyring.unconfirmed is not None:
+            words = keyring.unconfirmed.words
+            shown = f"a machine of the space must show these words (confide device ls):\n  {words}"
+            await compare(shown, "does it?", is_sure=yes)
+            await keyring.confirm(space.connection, words)
+        if keyring.roster is None:
+            raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
+        words, problem = keyring.roster.words, keyring.problem
+
+    def tell() -> None:
+        say(f"confirmed: {words}")
+        if problem is not None:
+            note(problem.with_hint)
+
+    told = {"canSeal": problem is None, "problem": str(problem) if problem else None}
+    return Output({"spaceWords": words, **told}, tell)
 
 
-@device_app.command("rm")
-def device_rm(context: typer.Context, name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Remove a device: it opens nothing that is sealed from now on. Then list what it could open."""
-    from confide_proxy import device_removal
-
-    removal = asyncio.run(device_removal.remove(context.obj, name, lambda question: ask(question, is_sure=yes)))
-    if as_json:
-        print_json(removal.to_json())
-    else:
-        removal.tell()
-
-
-async def _ls(here: Here) -> tuple[dict[str, Any], ConfideError | None]:
-    from confide_crypto.errors import LinkError, RequestError
-    from confide_proxy.sealing.space_connection import SpaceConnection
+@asynccontextmanager
+async def connected(here: Here, *, needs_keys: bool = True) -> AsyncIterator[SpaceConnection]:
+    """A connection about the devices of the space, whose keyring is as the daemon shows it now. Raises the keyring's problem."""
+    from confide_proxy.devices.connection import SpaceConnection
 
     async with SpaceConnection(here.paths, here.config) as space:
-        keyring = space.keyring
-        try:
-            await keyring.refresh(space.connection)
-        except (LinkError, RequestError):
-            raise
-        except ConfideError as error:
-            keyring.problem = error
-        mine = (await keyring.identity()).public_key
-    return listed(keyring, mine), keyring.problem
+        await space.keyring.refresh(space.connection)
+        if needs_keys:
+            require_keys(space.keyring)
+        yield space
 
 
 def listed(keyring: Keyring, mine: bytes) -> dict[str, Any]:
@@ -184,12 +264,15 @@ async def ask(question: str, *, is_sure: bool) -> None:
         raise DeviceError("nothing was changed")
 
 
-async def compare(question: str, *, is_sure: bool) -> None:
-    """Go on only if a person says that the words are the same. Raises DeviceError."""
-    if not is_sure and not sys.stdin.isatty():
+async def compare(shown: str, question: str, *, is_sure: bool) -> None:
+    """Show the words, and go on only if a person says that they are the same. Raises DeviceError."""
+    if is_sure:
+        return
+    remark(shown)
+    if not sys.stdin.isatty():
         hint = "run it in a terminal, or with --yes once you have compared"
         raise DeviceError("nobody is here to compare the words", hint=hint)
-    if not is_sure and not await confirmed(question):
+    if not await confirmed(question):
         raise DeviceError("nothing was changed", hint="words that differ mean that somebody else answers: do not go on")
 
 
@@ -200,108 +283,20 @@ def require_keys(keyring: Keyring) -> SpaceKeys:
     return keyring.keys
 
 
-async def _invite(
-    here: Here, name: str, ttl_s: int, scope: str, url: str | None, *, is_waited_for: bool, as_json: bool
-) -> None:
-    from confide_crypto.errors import RequestError
-    from confide_crypto.sealing.pairing import DeviceInvite
-    from confide_proxy.sealing import requests
-    from confide_proxy.sealing.invitations import Invitation, Invitations
-    from confide_proxy.sealing.space_connection import SpaceConnection
+def checked(name: str) -> str:
+    """The name, unless a recovery code or an invite was pasted in its place: that must be neither shown nor sent.
 
-    async with SpaceConnection(here.paths, here.config) as space:
-        await space.keyring.refresh(space.connection)
-        require_keys(space.keyring)
-        assert space.keyring.roster is not None
-        before = frozenset(space.keyring.roster.devices)
-        address, static = _daemon(here)
-        made = DeviceInvite.new(static, url or address)
-        kept = Invitation(space.keyring.space, name, made.pair, time.time() + ttl_s)
-        # First on the disk: the machine may join before this one has heard that the invite was taken.
-        await asyncio.to_thread(Invitations(here.paths.rosters).keep, kept)
-        try:
-            until = await requests.invite(space.connection, made.invite, name=name, ttl_s=ttl_s, scope=scope)
-        except RequestError:
-            await asyncio.to_thread(Invitations(here.paths.rosters).forget, kept)
-            raise
-        if as_json:
-            print_json({"invite": made.to_string(), "name": name, "scope": scope, "expiresAt": _iso(until)})
-        else:
-            out.print(made.to_string(), markup=False)
-            clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(until))
-            err.print(f"On {name}: run confide join, and paste it   (good once, until {clock})", markup=False)
-            if _is_local(url or address):
-                err.print("note: its address can be reached from this machine only; others need --url", markup=False)
-        sys.stdout.flush()
-        if is_waited_for:
-            joiner = await _joined(space.keyring, space, before, name, until)
-            if as_json:
-                print_json({"joined": joiner.name, "words": fingerprint_words(joiner.key)})
-            else:
-                out.print(f"joined: {printable(joiner.name)}  {fingerprint_words(joiner.key)}", markup=False)
-
-
-async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: str, until: float) -> Device:
-    """The device that the invite has brought; this machine adds it, or another session of it does."""
-    while time.time() < until:
-        await space.news(min(_LOOK_AGAIN_S, max(0.1, until - time.time())))
-        await keyring.refresh(space.connection)
-        require_keys(keyring)
-        assert keyring.roster is not None
-        for device in keyring.roster.devices.values():
-            if device.key not in before and device.name == name:
-                return device
-    raise DeviceError(
-        f"nobody joined: the invite for {name} has expired", hint=f"make another: confide device invite {name}"
-    )
-
-
-async def _approve(here: Here, name: str, *, is_sure: bool) -> tuple[dict[str, Any], str]:
-    from confide_crypto.sealing import entries
-    from confide_proxy.sealing.space_connection import SpaceConnection
-
-    async with SpaceConnection(here.paths, here.config) as space:
-        keyring = space.keyring
-        await keyring.refresh(space.connection)
-        require_keys(keyring)
-        joiner = _waiting(keyring, name)
-        card = joiner.card
-        if card is None or card.key != joiner.key or not card.verify():
-            raise DeviceError(f"the daemon shows no good card of {joiner.name}", hint="let it connect once more")
-        identity = await keyring.identity()
-        if not is_sure:
-            err.print(
-                f"{joiner.name} must show these words (confide key show):\n  {fingerprint_words(joiner.key)}",
-                markup=False,
-            )
-        await compare("does it?", is_sure=is_sure)
-
-        def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
-            if card.key in roster.devices:
-                return None
-            return roster.add(
-                identity, entries.Device(card, joiner.name), keys or require_keys(keyring), now=int(time.time())
-            )
-
-        roster = await keyring.extend(space.connection, make)
-        return facts(roster, roster.devices[card.key]), roster.words
-
-
-async def _confirm(here: Here, *, is_sure: bool) -> tuple[str, ConfideError | None]:
-    from confide_proxy.sealing.space_connection import SpaceConnection
-
-    async with SpaceConnection(here.paths, here.config) as space:
-        keyring = space.keyring
-        await keyring.refresh(space.connection)
-        if keyring.unconfirmed is not None:
-            words = keyring.unconfirmed.words
-            if not is_sure:
-                err.print(f"a machine of the space must show these words (confide device ls):\n  {words}", markup=False)
-            await compare("does it?", is_sure=is_sure)
-            await keyring.confirm(space.connection, words)
-        if keyring.roster is None:
-            raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
-        return keyring.roster.words, keyring.problem
+    Raises:
+        DeviceError: it is one.
+    """
+    typed = "".join(letter for letter in name if letter.isalnum()).upper()
+    if typed.startswith("CR") and len(typed) == _CODE_LETTERS:
+        hint = "others on this machine can read arguments: once it is used, make another with confide recovery new --replace"
+        raise DeviceError("this is a recovery code, not the name of a machine", hint=hint)
+    if "://" in name or "invite1" in name:
+        hint = "paste it into confide join, on the new machine; others on this one can read arguments"
+        raise DeviceError("this is an invite, not the name of a machine", hint=hint)
+    return name
 
 
 def remover(identity: Any, key: bytes) -> Any:
@@ -347,9 +342,9 @@ def _waiting(keyring: Keyring, name: str) -> Joiner:
 
 def _daemon(here: Here) -> tuple[str, bytes]:
     """The daemon's address as this machine knows it, and its static key."""
-    from confide_proxy import joined, ondemand
+    from confide_proxy.link import local_daemon, pin
 
-    pinned = joined.load(here.paths.link) or ondemand.read_address(here.paths.daemon_data)
+    pinned = pin.load(here.paths.link) or local_daemon.read_address(here.paths.daemon_data)
     if pinned is None:
         raise DeviceError("the daemon's address is not known here", hint="confide status")
     return pinned.url, pinned.daemon_static

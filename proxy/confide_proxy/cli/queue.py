@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from confide_crypto.errors import ConfideError
+from confide_proxy.cli.console import AsJson, Here, Output, clock, command, print_json, say
 from confide_proxy.errors import ToolError
-from confide_proxy.journal import Entry, Journal
-from confide_proxy.options import AsJson, out, print_json
-
-if TYPE_CHECKING:
-    from confide_proxy.cli import Here
+from confide_proxy.offline.journal import Entry, Journal
 
 queue_app = typer.Typer(help="What waits on this machine for the daemon, and what it has refused.")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="As `confide queue` shows it; its beginning will do.")]
 DAMAGED = "damaged"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the commands known."""
+    app.add_typer(queue_app, name="queue")
 
 
 @queue_app.callback(invoke_without_command=True)
@@ -31,11 +32,12 @@ def queue(
     """List them, in the order in which they are sent."""
     if context.invoked_subcommand is not None:
         return
-    journal = _journal(context)
+    here: Here = context.obj
+    journal = Journal(here.paths.journal)
     counts = journal.counts()
     entries = journal.heads()
     if show:
-        entries = _as_sent(context.obj, [journal.get(head.id) or head for head in entries])
+        entries = _as_sent(here, [journal.get(head.id) or head for head in entries])
     if as_json:
         listed = [_as_json(entry, show=show) for entry in entries]
         print_json(
@@ -48,60 +50,51 @@ def queue(
         )
         return
     for entry in entries:
-        moment = datetime.fromtimestamp(entry.at).strftime("%Y-%m-%d %H:%M")
         state = "refused" if entry.code else "waits"
-        out.print(f"{entry.id[:8]}  {moment}  {state:<7}  {entry.tool}  {entry.path} [{entry.target}]", markup=False)
+        say(f"{entry.id[:8]}  {clock(entry.at)}  {state:<7}  {entry.tool}  {entry.path} [{entry.target}]")
         if entry.code:
-            out.print(f"          {entry.code}: {entry.why}", markup=False)
+            say(f"          {entry.code}: {entry.why}")
         if show:
             for line in _shown(entry):
-                out.print(f"    {line}", markup=False)
+                say(f"    {line}")
     if counts.damaged:
         where = journal.damaged_file
-        out.print(f"{counts.damaged} damaged records cannot be read; they end up in {where}", markup=False)
+        say(f"{counts.damaged} damaged records cannot be read; they end up in {where}")
     if not entries and not counts.damaged:
-        out.print("nothing waits", markup=False)
+        say("nothing waits")
 
 
 @queue_app.command()
+@command
 def retry(
-    context: typer.Context,
+    here: Here,
     identity: Annotated[
         str, typer.Argument(metavar="[ID]", help="One that was refused; all of them if left out.")
     ] = "",
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Let what the daemon refused wait again, to be sent once more."""
-    journal = _journal(context)
+    journal = Journal(here.paths.journal)
     chosen = [_found(journal, identity)] if identity else [entry for entry in journal.heads() if entry.code]
     done = [entry.id for entry in chosen if journal.retry(entry.id)]
     if identity and not done:
         raise ToolError(
             f"{identity[:32]} was not refused: it waits already", hint="it is sent once the daemon can be reached"
         )
-    if as_json:
-        print_json({"retried": done})
-    else:
-        out.print(
-            f"{len(done)} {'waits' if len(done) == 1 else 'wait'} again; confide sync sends them now", markup=False
-        )
+    told = f"{len(done)} {'waits' if len(done) == 1 else 'wait'} again; confide sync sends them now"
+    return Output({"retried": done}, told)
 
 
 @queue_app.command()
-def drop(context: typer.Context, identity: Id, as_json: AsJson = False) -> None:
+@command
+def drop(here: Here, identity: Id) -> Output:
     """Throw one away for good; `damaged` stands for all that cannot be read."""
-    journal = _journal(context)
+    journal = Journal(here.paths.journal)
     if identity == DAMAGED:
-        dropped: Any = journal.drop_damaged()
-        told = f"dropped {dropped} damaged records"
-    else:
-        entry = _found(journal, identity)
-        journal.drop(entry.id)
-        dropped, told = entry.id, f"dropped {entry.id[:8]}: {entry.path} [{entry.target}]"
-    if as_json:
-        print_json({"dropped": dropped})
-    else:
-        out.print(told, markup=False)
+        count = journal.drop_damaged()
+        return Output({"dropped": count}, f"dropped {count} damaged records")
+    entry = _found(journal, identity)
+    journal.drop(entry.id)
+    return Output({"dropped": entry.id}, f"dropped {entry.id[:8]}: {entry.path} [{entry.target}]")
 
 
 def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
@@ -109,9 +102,9 @@ def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
 
     What cannot be sealed here yet, or is not let out, is redacted: this goes into logs, and before the eyes of agents.
     """
-    from confide_proxy.key_rotation import MachineKeys
-    from confide_proxy.sealing.calls import Asked, SealedCalls
-    from confide_proxy.sealing.space_sealing import Sealing
+    from confide_proxy.link.key_rotation import MachineKeys
+    from confide_proxy.sealing.context import Sealing
+    from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 
     policy = here.config.secrets
     if policy.tools == "block":
@@ -138,11 +131,6 @@ def _shown(entry: Entry) -> list[str]:
     }
     fields = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in beside.items()]
     return [*fields, *str(entry.arguments.get("content", "")).splitlines()]
-
-
-def _journal(context: typer.Context) -> Journal:
-    here: Here = context.obj
-    return Journal(here.paths.journal)
 
 
 def _found(journal: Journal, identity: str) -> Entry:

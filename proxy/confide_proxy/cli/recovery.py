@@ -11,26 +11,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_crypto.errors import EXIT_STORAGE, ConfideError, KeyFileError, LinkError
-from confide_crypto.keys import fingerprint_words
-from confide_proxy.answers import printable
-from confide_proxy.asking import confirmed
-from confide_proxy.device_commands import Yes, compare, facts, find, remover, require_keys
-from confide_proxy.errors import DeviceError
-from confide_proxy.options import AsJson, err, out, print_json
+from confide_crypto.errors import ConfideError, KeyFileError, LinkError, printable
+from confide_crypto.keys.identity import fingerprint_words
+from confide_proxy.cli.console import AsJson, Here, Output, command, confirmed, print_json, remark, say
+from confide_proxy.cli.devices import Yes, compare, connected, facts, find, remover, require_keys
+from confide_proxy.errors import DeviceError, UnshownError
 
 if TYPE_CHECKING:
-    from confide_crypto.sealing.entries import Device
-    from confide_crypto.sealing.recovery import RecoveryCode
+    from confide_crypto.sealing.recovery_code import RecoveryCode
     from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.roster_entry import Device
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.cli import Here
 
 recovery_app = typer.Typer(help="A recovery code: a device on paper.", no_args_is_help=True)
 
 _PAPER: str = "recovery code"
 _MOST_TYPED = 4096
 _UNSEEN = "if confide device ls shows a new recovery code, nobody has it: confide recovery new --replace"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the commands known."""
+    app.add_typer(recovery_app, name="recovery")
 
 
 @recovery_app.command("new")
@@ -51,57 +53,47 @@ def recovery_new(
     except OSError as error:
         # Nor is it tried again when the interpreter ends, which would add its own words and exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        why = error.strerror or type(error).__name__
-        unseen = ConfideError(f"the new recovery code could not be shown: {why}", hint=_UNSEEN)
-        unseen.exit_code = EXIT_STORAGE
-        raise unseen from error
+        raise UnshownError(error.strerror or type(error).__name__, hint=_UNSEEN) from error
     if not as_json:
-        _tell(words)
+        remark(
+            f"\nWrite it down, with the words of the space:  {words}\n"
+            "Whoever has this code can open everything that is sealed; it is not shown again."
+        )
     if problem is not None:
         raise problem
 
 
-def _tell(words: str) -> None:
-    err.print(
-        f"\nWrite it down, with the words of the space:  {words}\n"
-        "Whoever has this code can open everything that is sealed; it is not shown again.",
-        markup=False,
-    )
-
-
 @recovery_app.command("use")
+@command
 def recovery_use(
-    context: typer.Context,
+    here: Here,
     yes: Yes = False,
     remove: Annotated[
         list[str] | None, typer.Option("--remove", help="A device that is lost; may be given several times.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Make this machine a device of its space with the recovery code, which is asked for, or read from stdin."""
-    from confide_crypto.sealing.recovery import RecoveryCode
+    from confide_crypto.sealing.recovery_code import RecoveryCode
 
     code = RecoveryCode.parse(_typed())
-    answer = asyncio.run(_use(context.obj, code, is_sure=yes, lost=remove or []))
-    if as_json:
-        print_json(answer)
-        return
-    out.print(f"this machine is a device of the space {answer['spaceWords']}", markup=False)
-    for name in answer["removed"]:
-        out.print(f"removed: {name}", markup=False)
-    err.print("The code was used: make another with confide recovery new --replace", markup=False)
+    answer = asyncio.run(_use(here, code, is_sure=yes, lost=remove or []))
+
+    def tell() -> None:
+        say(f"this machine is a device of the space {answer['spaceWords']}")
+        for name in answer["removed"]:
+            say(f"removed: {name}")
+        remark("The code was used: make another with confide recovery new --replace")
+
+    return Output(answer, tell)
 
 
 async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | None]:
     """The code and the words of the space; and what kept the old code from being removed, which is no reason not to show the new one."""
-    from confide_crypto.sealing.entries import Card, Device
-    from confide_crypto.sealing.recovery import RecoveryCode
-    from confide_proxy.sealing.space_connection import SpaceConnection
+    from confide_crypto.sealing.recovery_code import RecoveryCode
+    from confide_crypto.sealing.roster_entry import Card, Device
 
-    async with SpaceConnection(here.paths, here.config) as space:
+    async with connected(here) as space:
         keyring = space.keyring
-        await keyring.refresh(space.connection)
-        require_keys(keyring)
         assert keyring.roster is not None
         old = [device.key for device in keyring.roster.devices.values() if device.is_paper]
         if old and not replaces:
@@ -131,19 +123,17 @@ async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | 
 
 
 async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
-    from confide_crypto.sealing.entries import Card, Device
-    from confide_crypto.sealing.wraps import WrapKey
-    from confide_proxy import joined
-    from confide_proxy.sealing.space_connection import SpaceConnection
+    from confide_crypto.sealing.key_wrap import WrapKey
+    from confide_crypto.sealing.roster_entry import Card, Device
+    from confide_proxy.link import pin
 
     paper = code.identity
-    async with SpaceConnection(here.paths, here.config) as space:
+    async with connected(here, needs_keys=False) as space:
         keyring, link = space.keyring, space.connection
-        await keyring.refresh(link)
         roster = keyring.roster or keyring.unconfirmed
         if roster is None or paper.public_key not in roster.devices:
             hint = "was it replaced, or is it of another space? a code that was removed opens nothing new"
-            if joined.load(here.paths.link) is None:
+            if pin.load(here.paths.link) is None:
                 hint = "this machine has a daemon of its own; join the one of that space first: confide join"
             raise DeviceError("this recovery code is not of the space that the daemon shows", hint=hint)
         identity = await keyring.identity()
@@ -151,9 +141,8 @@ async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]
         if any(device.key == identity.public_key for device in named):
             raise DeviceError("this machine cannot remove itself", hint="name those that are lost")
         if keyring.roster is None:
-            if not is_sure:
-                err.print(f"beside the code must stand these words of the space:\n  {roster.words}", markup=False)
-            await compare("do they?", is_sure=is_sure)
+            shown = f"beside the code must stand these words of the space:\n  {roster.words}"
+            await compare(shown, "do they?", is_sure=is_sure)
             await keyring.confirm(link, roster.words)
 
         def make(roster: Roster, _keys: SpaceKeys | None) -> Roster | None:
@@ -180,7 +169,7 @@ async def _lost(roster: Roster, mine: bytes, *, is_sure: bool) -> list[Device]:
     if is_sure or not sys.stdin.isatty():
         if others:
             names = ", ".join(printable(device.name) for device in others)
-            err.print(f"is any of these lost? remove it with confide device rm: {names}", markup=False)
+            remark(f"is any of these lost? remove it with confide device rm: {names}")
         return []
     return [
         device

@@ -10,18 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import RequestError
-from confide_crypto.texts import MAX_TEXT_BYTES
-from confide_proxy import projects
-from confide_proxy.answers import local_time, printable
-from confide_proxy.asking import confirmed
-from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
+from confide_crypto.errors import RequestError, printable
+from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_memory.wire.fields import local_time, records
+from confide_proxy.cli.console import (
+    Here,
+    Output,
+    ProjectDir,
+    SyncProgress,
+    command,
+    confirmed,
+    err,
+    identified,
+    remark,
+    say,
+)
+from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
-    from confide_proxy.cli import Here
-    from confide_proxy.client import Client
-    from confide_proxy.sealing.opening import Opened
-    from confide_proxy.sealing.rescan import Outcome, Place, Rescan
+    from confide_proxy.mcp.client import Client
+    from confide_proxy.sealing.rescan import Document, Outcome, Rescan
+    from confide_proxy.sync.project import Project
 
 LEFT: Final = 9
 """The exit code where credentials are left in clear (docs/commands.md)."""
@@ -33,39 +42,44 @@ _LISTED: Final = 1000
 secrets_app = typer.Typer(help="Sealed credentials of the space.", no_args_is_help=True)
 
 
+def add_to(app: typer.Typer) -> None:
+    """Make the commands known."""
+    app.add_typer(secrets_app, name="secrets")
+
+
 @secrets_app.command("rescan")
-def rescan(
-    context: typer.Context,
+@command
+async def rescan(
+    here: Here,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Seal without asking.")] = False,
     project: ProjectDir = Path(),
-    as_json: AsJson = False,
-) -> None:
+    as_json: bool = False,
+) -> Output:
     """Seal what was stored in clear before a rule existed: documents, their revisions, transcripts, and all that is made of them."""
     # A look alone, or a run at once; neither: a person is asked between the two.
     is_sure = False if dry_run else yes or None
     if is_sure is None and (as_json or not sys.stdin.isatty()):
         is_sure = False
-    outcome, is_dry = asyncio.run(_rescan(context.obj, folder_of(project), is_sure, as_json))
-    if as_json:
-        print_json(_as_json(outcome, is_dry=is_dry))
-    elif not is_dry:
-        _tell_run(outcome)
-    if is_dry and outcome.found and not dry_run and not as_json:
-        err.print("nothing was sealed; --yes seals without asking", markup=False)
-    if _left(outcome, is_dry=is_dry) or not outcome.is_clean:
-        raise typer.Exit(LEFT)
+    outcome, is_dry = await _rescan(here, identified(project), is_sure, as_json)
+
+    def tell() -> None:
+        if not is_dry:
+            _tell_run(outcome)
+        elif outcome.found and not dry_run:
+            remark("nothing was sealed; --yes seals without asking")
+
+    is_left = _left(outcome, is_dry=is_dry) or not outcome.is_clean
+    return Output(_as_json(outcome, is_dry=is_dry), tell, exit_code=LEFT if is_left else 0)
 
 
-async def _rescan(here: Here, folder: Path, is_sure: bool | None, is_quiet: bool) -> tuple[Outcome, bool]:
+async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: bool) -> tuple[Outcome, bool]:
     """What was found or done, and whether it was a look alone. `is_sure`: None asks."""
-    from confide_proxy.client import Client
-    from confide_proxy.progress import SyncProgress
+    from confide_proxy.sealing import fingerprints
     from confide_proxy.sealing.rescan import Rescan, policy_of
     from confide_proxy.sealing.sealer import Sealer
-    from confide_proxy.secrets import fingerprints
 
-    async with Client(here.paths, here.config, projects.identify(folder)) as client:
+    async with here.client(project) as client:
         keyring, deposit = client.sealing.keyring, client.sealing.deposit
         if is_sure is not False and keyring.keys is None:
             assert keyring.problem is not None
@@ -99,26 +113,11 @@ async def _rescan(here: Here, folder: Path, is_sure: bool | None, is_quiet: bool
 
 
 @secrets_app.command("ls")
-def list_secrets(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson = False) -> None:
+@command
+async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
     """List the sealed credentials of the space by their placeholders; never their values."""
-    found = asyncio.run(_listed(context.obj, folder_of(project)))
-    if as_json:
-        print_json(found)
-        return
-    for one in found:
-        shown = f"(sealed:{one['kind']}:{one['id']})"
-        out.print(f"{shown}  {local_time(one['at'])}  epoch {one['epoch']}", markup=False)
-    if not found:
-        err.print("nothing is sealed in this space", markup=False)
-
-
-async def _listed(here: Here, folder: Path) -> list[dict[str, Any]]:
-    from confide_proxy.answers import records
-    from confide_proxy.client import Client
-    from confide_proxy.errors import UnfitAnswerError
-
     found: list[dict[str, Any]] = []
-    async with Client(here.paths, here.config, projects.identify(folder)) as client:
+    async with here.client(identified(project)) as client:
         after: str | None = ""
         while after is not None:
             body = {"after": after, "limit": _LISTED}
@@ -128,40 +127,42 @@ async def _listed(here: Here, folder: Path) -> list[dict[str, Any]]:
             if following is not None and not (isinstance(following, str) and following > after):
                 raise UnfitAnswerError
             after = following
-    return found
+
+    def tell() -> None:
+        for one in found:
+            say(f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}")
+        if not found:
+            remark("nothing is sealed in this space")
+
+    return Output(found, tell)
 
 
 @secrets_app.command("show")
-def show(
-    context: typer.Context,
+@command
+async def show(
+    here: Here,
     secret: Annotated[str, typer.Argument(metavar="PLACEHOLDER", help="As it stands in a text, or its 32 hex digits.")],
     raw: Annotated[bool, typer.Option("--raw", help="Just the value, also where stdout is no terminal.")] = False,
     project: ProjectDir = Path(),
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Open a sealed credential on this machine, and print it to the terminal."""
-    from confide_proxy.sealing.opening import secret_id_of
+    from confide_proxy.sealing.open import open_secret, secret_id_of
 
     secret_id_of(secret)  # what names nothing is said before anybody is asked
     if not raw and not sys.stdout.isatty():
         raise typer.BadParameter("stdout is no terminal; --raw prints the value all the same", param_hint="PLACEHOLDER")
-    opened = asyncio.run(_opened(context.obj, folder_of(project), secret))
-    if as_json:
-        print_json({"kind": opened.kind, "value": opened.value.decode("utf-8", "replace")})
-    elif raw:
-        sys.stdout.buffer.write(opened.value)
-        sys.stdout.buffer.flush()
-    else:
-        lines = opened.value.decode("utf-8", "replace").splitlines()
-        out.print("\n".join(printable(line) for line in lines), markup=False)
+    async with here.client(identified(project)) as client:
+        opened = await open_secret(client.connection, client.sealing.keyring, secret)
+    text = opened.value.decode("utf-8", "replace")
 
+    def tell() -> None:
+        if raw:
+            sys.stdout.buffer.write(opened.value)
+            sys.stdout.buffer.flush()
+        else:
+            say("\n".join(printable(line) for line in text.splitlines()))
 
-async def _opened(here: Here, folder: Path, named: str) -> Opened:
-    from confide_proxy.client import Client
-    from confide_proxy.sealing.opening import open_secret
-
-    async with Client(here.paths, here.config, projects.identify(folder)) as client:
-        return await open_secret(client.connection, client.sealing.keyring, named)
+    return Output({"kind": opened.kind, "value": text}, tell)
 
 
 async def unsealed(client: Client) -> dict[str, Any] | None:
@@ -199,67 +200,61 @@ def _left(outcome: Outcome, *, is_dry: bool) -> int:
 
 
 def _tell_look(outcome: Outcome) -> None:
-    for place in list(outcome.places.values())[:_SHOWN]:
-        out.print(_line(place), markup=False)
-    more = len(outcome.places) + outcome.more_places - _SHOWN
+    for document in list(outcome.documents.values())[:_SHOWN]:
+        say(_line(document))
+    more = len(outcome.documents) + outcome.more_documents - _SHOWN
     if more > 0:
-        err.print(f"and {more:,} more documents", markup=False)
+        remark(f"and {more:,} more documents")
     found = (
         f"{_counted(outcome.found.total())} in clear ({_kinds(outcome.found)})"
         if outcome.found
         else "no credentials in clear"
     )
-    err.print(f"{found} in {outcome.texts:,} stored texts", markup=False)
+    remark(f"{found} in {outcome.texts:,} stored texts")
     _tell_rest(outcome)
 
 
 def _tell_run(outcome: Outcome) -> None:
     if not outcome.found:
-        out.print(f"nothing to seal in {outcome.texts:,} stored texts", markup=False)
+        say(f"nothing to seal in {outcome.texts:,} stored texts")
     else:
         redacted = f", {outcome.redacted:,} of them redacted as your policy says" if outcome.redacted else ""
-        out.print(
+        say(
             f"sealed {_counted(outcome.found.total() - outcome.outgrown)} in {outcome.sealed:,} stored texts{redacted}; the database holds "
-            "nothing of them in clear any more",
-            markup=False,
+            "nothing of them in clear any more"
         )
     _tell_rest(outcome)
 
 
 def _tell_rest(outcome: Outcome) -> None:
     if not outcome.is_clean:
-        err.print("a run was broken off before it had cleaned the daemon's database: run it once more", markup=False)
+        remark("a run was broken off before it had cleaned the daemon's database: run it once more")
     if outcome.damaged_copies:
-        err.print(
+        remark(
             "the daemon keeps a damaged file of the former database for up to 30 days, with the texts as they were: its operator "
-            "can delete it, *.damaged* in its data folder",
-            markup=False,
+            "can delete it, *.damaged* in its data folder"
         )
     if outcome.outgrown:
-        err.print(
+        remark(
             f"{_counted(outcome.outgrown)} cannot be sealed: with placeholders their texts would be over "
-            f"{MAX_TEXT_BYTES // 2**20} MiB; split these files",
-            markup=False,
+            f"{MAX_TEXT_BYTES // 2**20} MiB; split these files"
         )
     if outcome.unreadable:
-        err.print(f"{outcome.unreadable:,} stored texts are damaged and were passed over", markup=False)
-    for place in outcome.named[:_SHOWN]:
-        err.print(
-            f"the name of {place.project} {place.path}, or the id of that note, has something of a credential: store it anew under "
-            "another title, and delete this one",
-            markup=False,
+        remark(f"{outcome.unreadable:,} stored texts are damaged and were passed over")
+    for document in outcome.named[:_SHOWN]:
+        remark(
+            f"the name of {document.project} {document.path}, or the id of that note, has something of a credential: store it anew under "
+            "another title, and delete this one"
         )
 
 
 def _question(outcome: Outcome) -> str:
     redacted = f" ({outcome.redacted:,} are redacted: nobody can open them)" if outcome.redacted else ""
-    return (
-        f"seal {_counted(outcome.found.total())} in {len(outcome.places) + outcome.more_places:,} documents{redacted}?"
-    )
+    return f"seal {_counted(outcome.found.total())} in {len(outcome.documents) + outcome.more_documents:,} documents{redacted}?"
 
 
-def _line(place: Place) -> str:
-    return f"{place.project}  {place.path}  {_revisions(place.revisions)}  {_kinds(place.kinds)}"
+def _line(document: Document) -> str:
+    return f"{document.project}  {document.path}  {_revisions(document.revisions)}  {_kinds(document.kinds)}"
 
 
 def _revisions(numbers: list[int]) -> str:
@@ -288,13 +283,13 @@ def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, Any]:
         "damagedCopies": outcome.damaged_copies,
         "documents": [
             {
-                "project": place.project,
-                "path": place.path,
-                "revisions": sorted(place.revisions),
-                "kinds": dict(place.kinds),
-                "named": place.is_named,
+                "project": document.project,
+                "path": document.path,
+                "revisions": sorted(document.revisions),
+                "kinds": dict(document.kinds),
+                "named": document.is_named,
             }
-            for place in outcome.places.values()
+            for document in outcome.documents.values()
         ],
         "unsealed": _left(outcome, is_dry=is_dry),
     }

@@ -1,28 +1,93 @@
-"""How this machine's link stands, for `confide status`: where the daemon is, who both ends are, and what is wrong where it is down.
+"""`confide status`: how this machine's link stands, who both ends are, what the daemon holds, and what is wrong where the link is down.
 
-Nothing in here is a secret: addresses come without their fragment, of keys there are the public ones only.
+Nothing of the link is a secret: addresses come without their fragment, of keys there are the public ones only.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+import typer
+
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
-from confide_crypto.keys import fingerprint_words, format_daemon_key
-from confide_proxy import identity as identities
-from confide_proxy import joined, ondemand
+from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
+from confide_proxy.cli import search, secrets
+from confide_proxy.cli.console import AsJson, Here, ProjectDir, identified, print_json, say
 from confide_proxy.errors import SpaceLockedError, ToolError
+from confide_proxy.link import identity as identities
+from confide_proxy.link import local_daemon, pin
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
-    from confide_proxy.client import Client
-    from confide_proxy.sealing.keyring import Keyring
+    from confide_proxy.devices.keyring import Keyring
+    from confide_proxy.mcp.client import Client
+    from confide_proxy.sync.project import Project
 
 _SHORT: Final = 20
 """Characters of the daemon's key: enough to tell two daemons apart at a glance. What proves a daemon is the pin, never this."""
 TAKEN: Final = "the daemon keeps the key of the database now, as its machines did before: a thief of its disk and its master.key reads it"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the command known."""
+    app.command()(status)
+
+
+def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson = False) -> None:
+    """Whether the daemon can be reached, how the link stands, and what the daemon holds."""
+    here: Here = context.obj
+    try:
+        result = asyncio.run(_status(here, identified(project)))
+    except (ConfideError, TimeoutError) as error:
+        link = down(here.paths, error)
+        waiting = search.counts(here)
+        if as_json:
+            print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead})
+        else:
+            _tell_link({name: value for name, value in link.items() if name not in ("reason", "hint")})
+            say(f"queuedOffline  {waiting.queued}\ndeadLetters    {waiting.dead}")
+        raise  # says the reason and the hint, and ends with their code
+    if as_json:
+        print_json(result)
+        return
+    _tell_link(result.pop("link"))
+    sealing = result.pop("sealing")
+    say(f"sealing {'ready' if sealing.pop('canSeal') else 'not ready'}")
+    _tell_facts(sealing)
+    if "unsealedFindings" in result:
+        result["unsealedFindings"] = secrets.unsealed_line(result["unsealedFindings"])
+    width = max(len(name) for name in result)
+    for name, value in result.items():
+        say(f"{name:<{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+
+
+async def _status(here: Here, project: Project) -> dict[str, Any]:
+    async with here.client(project) as client:
+        # Before the call: a daemon that goes away answers what was asked, and no more.
+        unsealed = await secrets.unsealed(client)
+        result = await client.call("memory_status", {})
+        pending = await client.pending_transcripts()
+        result |= {} if pending is None else {"pendingTranscriptBytes": pending}
+        result |= {} if unsealed is None else {"unsealedFindings": unsealed}
+        of_keyring = {**result.get("sealing", {}), **sealing(client.sealing.keyring)}
+        return {**result, "sealing": of_keyring, "link": {**result["link"], **up(here.paths, client)}}
+
+
+def _tell_link(link: dict[str, Any]) -> None:
+    say(f"link {link.pop('state')}")
+    _tell_facts(link)
+
+
+def _tell_facts(facts: dict[str, Any]) -> None:
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        if value is not None:
+            say(f"  {name:<{width}}  {value if isinstance(value, str) else json.dumps(value)}")
 
 
 def up(paths: Paths, client: Client) -> dict[str, Any]:
@@ -78,7 +143,7 @@ def known(paths: Paths) -> dict[str, Any]:
 
 def _daemon(paths: Paths) -> tuple[str | None, bytes | None]:
     try:
-        pinned = joined.load(paths.link) or ondemand.read_address(paths.daemon_data)
+        pinned = pin.load(paths.link) or local_daemon.read_address(paths.daemon_data)
     except (ConfideError, OSError):
         pinned = None  # whatever is wrong with that file is what the attempt ended with
     return (pinned.url, pinned.daemon_static) if pinned else (None, None)

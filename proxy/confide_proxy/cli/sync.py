@@ -1,6 +1,7 @@
-"""`confide watch`: keeps folders the same without any agent's session (docs/files.md).
+"""`confide sync`, `quickstart` and `watch`: the files of folders and the daemon are made the same, once or for good (docs/files.md).
 
-It streams like a session does, and takes turns with them: who holds a folder's seat watches it. One connection carries several folders.
+`watch` streams like a session does, and takes turns with them: who holds a folder's seat watches it. One connection carries several
+folders.
 """
 
 from __future__ import annotations
@@ -18,16 +19,30 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, KeyFileError
-from confide_proxy import projects
+from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, KeyFileError, RequestError
+from confide_proxy.cli import join
+from confide_proxy.cli.console import (
+    Here,
+    Output,
+    ProjectDir,
+    SyncProgress,
+    command,
+    err,
+    identified,
+    note,
+    remark,
+    say,
+)
+from confide_proxy.cli.search import call, send_queue
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
+from confide_proxy.link import pin
 from confide_proxy.paths import Paths
-from confide_proxy.projects import Project
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_proxy.cli import Here
-    from confide_proxy.sync_report import SyncReport
+    from confide_proxy.sync.report import SyncReport
 
 FOLDERS_A_LINK: Final = 7
 """A connection attaches at most 8 projects, and one of them is the global one."""
@@ -36,6 +51,78 @@ _GOODBYE_S: Final = 0.4
 _FINAL = (KeyFileError, KeyringError, NotJoinedError, HandshakeError)
 """What no further attempt mends; that a key is locked or a daemon down may change at any time."""
 _FINAL_DENIALS: Final = frozenset({"unknown", "revoked", "expired", "invite"})
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the three commands known."""
+    for each in (sync, quickstart, watch):
+        app.command()(each)
+
+
+@command
+async def sync(
+    here: Here,
+    force: Annotated[bool, typer.Option("--force", help="Read every file, however unchanged it looks.")] = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Compare this project's files with the daemon and wait until they are indexed."""
+    result = await _compared(here, identified(project), force=force)
+
+    def tell() -> None:
+        say(
+            f"files: {result['filesScanned']} compared, {result['filesSent']} sent, {result['filesPulled']} received, "
+            f"{result['filesRemoved']} removed; pieces embedded: {result['chunksUpdated']}; {result['duration']:.1f} s"
+        )
+        if sent := result.get("transcripts"):
+            say("transcripts: {messages} messages of {sessions} sessions sent, {skipped} lines skipped".format(**sent))
+        for item in result["skipped"]:
+            remark(f"skipped {item['path']}: {item['reason']}")
+        note(*result["warnings"])
+
+    code = RequestError(result["notCompared"], "").exit_code if "notCompared" in result else 0
+    return Output(result, tell, exit_code=code)
+
+
+@command
+def quickstart(
+    here: Here,
+    project: ProjectDir = Path(),
+    write: Annotated[
+        bool, typer.Option("--write/--no-write", help="Add the entry to this project's .mcp.json.")
+    ] = False,
+    as_json: bool = False,
+) -> Output:
+    """One machine, no server: start a daemon here, join it, index this project, and say how to go on."""
+    if pin.load(here.paths.link) is not None:
+        remark("this machine has joined a daemon already; using that one")
+    this = identified(project)
+    result = asyncio.run(_compared(here, this, force=False))
+    info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))
+
+    def tell() -> None:
+        say(f"a daemon answers, version {info['daemonVersion']}")
+        say(f"{result['filesScanned']} memory files compared, {info['totalChunks']} pieces indexed")
+        if write:
+            join.add_entry(here, project, for_user=False)
+        else:
+            say("\nnow let your agent start it:  confide setup claude-code --write")
+        say('and try:  confide store "we chose postgres for its row locks"\n          confide search "why postgres"')
+
+    is_added = as_json and write and join.merge(join.claude_code_file(project.absolute(), for_user=False))
+    counts = {"filesScanned": result["filesScanned"], "totalChunks": info["totalChunks"], "entryAdded": is_added}
+    return Output({"daemonVersion": info["daemonVersion"], **counts}, tell)
+
+
+async def _compared(here: Here, project: Project, *, force: bool) -> dict[str, Any]:
+    with SyncProgress(err) as bar:
+        async with here.client(project) as client:
+            client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
+            await send_queue(client, here)
+            sent = await client.send_transcripts(
+                force=force, progress=lambda done, total: bar.follow(done // 1024, total // 1024, "transcripts, KiB")
+            )
+            result = await client.call("memory_sync", {"force": force}, progress=bar.follow, is_long=True)
+            return result if sent is None else {**result, "transcripts": sent}
 
 
 def watch(
@@ -89,14 +176,15 @@ class Watch:
         teller: Teller,
         ended: asyncio.Future[ConfideError],
     ) -> None:
-        from confide_proxy.files import Files
-        from confide_proxy.key_rotation import MachineKeys
-        from confide_proxy.link import Callbacks, Link
-        from confide_proxy.sealing.calls import SealedCalls
-        from confide_proxy.sealing.space_sealing import Sealing
-        from confide_proxy.session import attach_body
-        from confide_proxy.standin import StandIn
-        from confide_proxy.streamer import Streamer
+        from confide_proxy.link.key_rotation import MachineKeys
+        from confide_proxy.link.link import Callbacks, Link
+        from confide_proxy.mcp.fallback import Fallback
+        from confide_proxy.mcp.session import attach_body
+        from confide_proxy.offline.outage import backlog
+        from confide_proxy.sealing.context import Sealing
+        from confide_proxy.sealing.tool_calls import SealedCalls
+        from confide_proxy.sync.streamer import Streamer
+        from confide_proxy.sync.workspace import Files
 
         self._teller = teller
         self._ended = ended
@@ -104,7 +192,7 @@ class Watch:
         self._group: asyncio.TaskGroup | None = None
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
-        self._files = Files(paths, config, *served, sealing=self.sealing, on_report=teller.report)
+        self._files = Files(paths, config, *served, sealing=self.sealing, on_report=teller.report, backlog=backlog)
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
             on_up=self._on_up,
@@ -122,7 +210,7 @@ class Watch:
         self.link = Link(paths, config, [bodies[projects.GLOBAL]], callbacks, machine)
         self._streamer = Streamer(paths.seats, self._files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
         sealed = SealedCalls(self.sealing, served[0].name)
-        self._standin = StandIn(paths, config, served[0], self.link, sealed)
+        self._fallback = Fallback(paths, config, served[0], self.link, sealed)
 
     async def run(self) -> None:
         """Stream until cancelled."""
@@ -137,14 +225,14 @@ class Watch:
         await self.sealing.open(self.link, attached)
         await self._files.open(self.link, space)
         self._streamer.on_up(space, self._group.create_task)
-        if self._standin.has_queue:
-            self._standin.send_queue(lambda: None)
+        if self._fallback.has_queue:
+            self._fallback.send_queue(lambda: None)
         self._reason = ""
         self._teller.say("up", "the link is up", space=space)
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()
-        self._standin.on_down()
+        self._fallback.on_down()
         is_final = isinstance(reason, _FINAL) and not isinstance(reason, DeniedError)
         if is_final or (isinstance(reason, DeniedError) and reason.reason in _FINAL_DENIALS):
             if not self._ended.done():
@@ -166,7 +254,7 @@ class Watch:
         self._streamer.on_renewed(self._group.create_task)
 
     async def _look_again(self, attached: dict[str, Any] | None = None) -> None:
-        from confide_proxy.streamer import logged
+        from confide_proxy.sync.streamer import logged
 
         await self.sealing.look_again(self.link, attached)
         await logged(self._files.reseal(), "sealing files anew")
@@ -199,7 +287,7 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each.run()) for each in watches]
         if config.transcripts:
-            from confide_proxy.transcripts.stream import Transcripts
+            from confide_proxy.sync.transcripts.streamer import Transcripts
 
             tasks.append(group.create_task(Transcripts(paths, config, watches[0].link, watches[0].sealing).run()))
         ended.add_done_callback(lambda _ended: stop.set())

@@ -1,4 +1,7 @@
-"""`confide import`: memories of other systems, and markdown and JSON files, become notes (docs/importing.md)."""
+"""`confide import`: memories of other systems, and markdown and JSON files, become notes (docs/importing.md).
+
+And `confide export`: all memory of a space becomes a folder of markdown files, which `import` brings back where it is missing.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,36 @@ import asyncio
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from confide_proxy import export_commands, projects
-from confide_proxy.asking import confirmed
-from confide_proxy.errors import UnreadableError
-from confide_proxy.options import AsJson, ProjectDir, err, folder_of, out, print_json
+from confide_crypto.errors import RequestError
+from confide_memory.document_path import composed
+from confide_memory.wire.fields import records
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    AsJson,
+    Here,
+    Output,
+    ProjectDir,
+    SyncProgress,
+    command,
+    confirmed,
+    err,
+    identified,
+    print_json,
+    remark,
+    say,
+)
+from confide_proxy.errors import ExportError, UnreadableError
+from confide_proxy.sync import project as projects
 
 if TYPE_CHECKING:
-    from confide_proxy.cli import Here
-    from confide_proxy.importing.delivery import Outcome
-    from confide_proxy.importing.plan import Plan, Store, Survey
-    from confide_proxy.projects import Project
+    from confide_proxy.sync.project import Project
+    from confide_proxy.transfer.delivery import Outcome
+    from confide_proxy.transfer.export.tree import Report
+    from confide_proxy.transfer.plan import Plan, Store, Survey
 
 _OFFERED = 5
 _SHOWN = 10
@@ -34,8 +53,83 @@ _TOLD = {
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make the command known."""
+    """Make the two commands known."""
+    app.command()(export)
     app.command("import")(import_memories)
+
+
+@command
+async def export(
+    here: Here,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or one that an earlier export is in.")],
+    transcripts: Annotated[bool, typer.Option("--transcripts", help="Transcripts as well.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PROJECT", help="This project alone; again.")
+    ] = None,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Write all memory of the space to a folder: markdown files by project, and every note as a line of JSON."""
+    from confide_proxy.transfer.export import tree
+
+    this = identified(project)
+    _check_outside(here, this, folder)
+    async with here.client(this) as client:
+        # What was saved a moment ago belongs to it.
+        await client.sync()
+        answer = await client.connection.request("projects", {"project": this.name}, timeout_s=DEADLINE_S)
+        names = [one["name"] for one in records(answer, "projects", name=str)]
+        if unknown := [name for name in only or () if name not in names]:
+            known = ", ".join(names) or "none"
+            raise RequestError("not_found", f"there is no project '{unknown[0]}' in this space", f"there are: {known}")
+        is_all = answer.get("complete") is True
+        report = await tree.write(
+            client.connection,
+            only or names,
+            folder,
+            is_whole=is_all and not only,
+            with_transcripts=transcripts,
+            progress=_nobody,
+        )
+        if not only and not is_all:
+            report.skip("", "", f"there are more than {len(names)} projects; --only names one")
+
+    def tell() -> None:
+        sealed = f", and {report.secrets} sealed secrets" if report.secrets else ""
+        say(f"{report.files} files of {report.projects} projects in {folder}, {report.notes} of them notes{sealed}")
+        _tell_skipped(report)
+
+    data = {
+        "folder": str(folder),
+        "files": report.files,
+        "notes": report.notes,
+        "projects": report.projects,
+        "secrets": report.secrets,
+        "skipped": report.skipped,
+    }
+    return Output(data, tell)
+
+
+def _tell_skipped(report: Report) -> None:
+    for item in report.skipped:
+        remark(f"left out: {item['path']} [{item['project']}]: {item['reason']}")
+
+
+def _check_outside(here: Here, project: Project, into: Path) -> None:
+    """Refuse a folder that is sent up as memory: each export would hold all those before it."""
+    from confide_proxy.sync.folder import Folder
+
+    try:
+        place = into.resolve()
+    except RuntimeError:
+        raise ExportError(f"{into} is a symlink in a circle", hint="name another folder") from None
+    watched = (
+        Folder(project.name, project.root, here.config.extra),
+        Folder(projects.GLOBAL, here.paths.global_folder, ()),
+    )
+    for one in watched:
+        root = one.root.resolve()
+        if place.is_relative_to(root) and one.could_hold(composed(place.relative_to(root).as_posix())):
+            raise ExportError(f"{into} is watched for memory", hint="name a folder outside of memory/")
 
 
 def import_memories(
@@ -56,13 +150,13 @@ def import_memories(
     as_json: AsJson = False,
 ) -> None:
     """Turn other memories into notes: a look at what there is first, and nothing twice."""
-    from confide_proxy import export_manifest
-    from confide_proxy.importing.plan import Plan
+    from confide_proxy.transfer.export import manifest
+    from confide_proxy.transfer.plan import Plan
 
     here: Here = context.obj
-    this = projects.identify(folder_of(project))
-    if paths and system is None and any(export_manifest.is_tree(path) for path in paths):
-        export_commands.bring_back(here, this, paths, is_sure=False if dry_run else yes or None, as_json=as_json)
+    this = identified(project)
+    if paths and system is None and any(manifest.is_tree(path) for path in paths):
+        _bring_back(here, this, paths, is_sure=False if dry_run else yes or None, as_json=as_json)
         return
     plan = Plan(_stores(paths or [], system, this), this, here.config)
     _look_and_import(here, this, plan, again, as_json, is_sure=False if dry_run else yes or None)
@@ -70,7 +164,7 @@ def import_memories(
 
 def offer(here: Here, folder: Path) -> None:
     """Tell what could be imported into the project of this folder, and at a terminal ask about it; nothing where there is nothing."""
-    from confide_proxy.importing.plan import Plan
+    from confide_proxy.transfer.plan import Plan
 
     this = projects.identify(folder)
     stores = _stores([], None, this)
@@ -78,7 +172,7 @@ def offer(here: Here, folder: Path) -> None:
         return
     more = f" and {len(stores) - _OFFERED} more" if len(stores) > _OFFERED else ""
     named = ", ".join(store.shown for store in stores[:_OFFERED])
-    err.print(f"there are other memories: {named}{more}; to look at them: confide import", markup=False)
+    remark(f"there are other memories: {named}{more}; to look at them: confide import")
     if sys.stdin.isatty() and sys.stdout.isatty() and typer.confirm("look at them now?", err=True):
         _look_and_import(here, this, Plan(stores, this, here.config), again=False, as_json=False, is_sure=None)
 
@@ -96,17 +190,17 @@ def _look_and_import(
 
 
 def _stores(paths: list[Path], system: str | None, this: Project) -> list[Store]:
-    from confide_proxy.importing import detection
-    from confide_proxy.importing.plan import stores_at
+    from confide_proxy.transfer import discovery
+    from confide_proxy.transfer.plan import stores_at
 
     if paths:
         return stores_at(list(dict.fromkeys(map(_existing, paths))), system)
     if system is not None:
         stores_at([], system)
-        return [one for one in detection.in_project(this) if one.reader.name == system] + detection.in_home(
+        return [one for one in discovery.in_project(this) if one.reader.name == system] + discovery.in_home(
             Path.home(), system
         )
-    return detection.in_project(this) + detection.in_home(Path.home())
+    return discovery.in_project(this) + discovery.in_home(Path.home())
 
 
 def _existing(path: Path) -> Path:
@@ -121,22 +215,20 @@ async def _carry_out(
     here: Here, this: Project, plan: Plan, again: bool, as_json: bool, *, is_sure: bool | None
 ) -> None:
     """`is_sure`: False for a look alone, None to ask."""
-    from confide_proxy.client import Client
-    from confide_proxy.importing.delivery import deliver
-    from confide_proxy.progress import SyncProgress
+    from confide_proxy.transfer.delivery import deliver
 
-    async with Client(here.paths, here.config, this) as client:
+    async with here.client(this) as client:
         link, sealing = client.connection, client.sealing
         if is_sure is None or not is_sure:
             outcome = await deliver(plan, link, sealing, is_dry=True, again=again)
             may_ask = is_sure is None and sys.stdin.isatty() and not as_json
             if may_ask:
-                out.print(_counts(outcome), markup=False)
+                say(_counts(outcome))
                 is_sure = bool(outcome.states["new"]) and await confirmed(f"import into {this.name}?")
             if not is_sure:
                 _show(plan, this, outcome, as_json, is_dry=True)
                 if is_sure is None or may_ask:
-                    err.print("nothing was imported; --yes imports without asking", markup=False)
+                    remark("nothing was imported; --yes imports without asking")
                 return
         with SyncProgress(err) as bar:
             outcome = await deliver(
@@ -145,19 +237,19 @@ async def _carry_out(
             report = await client.sync()  # the notes are files, and these are on disk now
     _show(plan, this, outcome, as_json, is_dry=False)
     for item in report.skipped[:_SHOWN]:
-        err.print(f"skipped {item['path']}: {item['reason']}", markup=False)
+        remark(f"skipped {item['path']}: {item['reason']}")
 
 
 def _preview(surveys: list[Survey], this: Project) -> None:
     width = max((len(survey.store.shown) for survey in surveys), default=0)
     for survey in surveys:
-        out.print(f"{survey.store.shown:<{width}}  {_line(survey, this)}", markup=False)
+        say(f"{survey.store.shown:<{width}}  {_line(survey, this)}")
         for title in survey.titles[:3]:
-            out.print(f"    {title}", markup=False)
+            say(f"    {title}")
         for skipped in survey.losses.named[:_SHOWN]:
-            err.print(f"skipped {skipped.origin}: {skipped.reason}", markup=False)
+            remark(f"skipped {skipped.origin}: {skipped.reason}")
         if survey.losses.count > _SHOWN:
-            err.print(f"and {survey.losses.count - _SHOWN} more were skipped", markup=False)
+            remark(f"and {survey.losses.count - _SHOWN} more were skipped")
 
 
 def _line(survey: Survey, this: Project) -> str:
@@ -195,35 +287,90 @@ def _counts(outcome: Outcome) -> str:
 
 def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry: bool) -> None:
     if as_json:
-        print_json(_as_json(plan, this, outcome, is_dry=is_dry))
+        print_json({"project": this.name, "dryRun": is_dry, **outcome.as_json(plan)})
         return
-    out.print(_counts(outcome), markup=False)
+    say(_counts(outcome))
     for one in outcome.refused[:_SHOWN]:
-        err.print(f"refused {one.origin}: {one.reason}", markup=False)
+        remark(f"refused {one.origin}: {one.reason}")
     if not is_dry and outcome.states["new"]:
         others = sorted(outcome.projects - {this.name})
         where = f"{', '.join(others)}, on the daemon" if this.name not in outcome.projects else "memory/notes"
-        out.print(f"imported {_notes(outcome.states['new'])} into {where}", markup=False)
-
-
-def _as_json(plan: Plan, this: Project, outcome: Outcome, *, is_dry: bool) -> dict[str, Any]:
-    return {
-        "project": this.name,
-        "dryRun": is_dry,
-        "stores": [survey.as_json() for survey in plan.surveys],
-        "results": outcome.as_json(),
-        "refused": [{"origin": one.origin, "reason": one.reason} for one in outcome.refused],
-        "sealed": outcome.sealed,
-    }
+        say(f"imported {_notes(outcome.states['new'])} into {where}")
 
 
 def _nothing(plan: Plan, this: Project, as_json: bool) -> None:
-    from confide_proxy.importing.delivery import Outcome
+    from confide_proxy.transfer.delivery import Outcome
 
     failures = [survey.failure for survey in plan.surveys if survey.failure]
     if len(failures) == len(plan.stores) == 1:
         raise failures[0]
     if as_json:
-        print_json(_as_json(plan, this, Outcome(), is_dry=True))
+        print_json({"project": this.name, "dryRun": True, **Outcome().as_json(plan)})
     elif not failures:
-        err.print("nothing to import was found; name files or folders: confide import notes/ export.json", markup=False)
+        remark("nothing to import was found; name files or folders: confide import notes/ export.json")
+
+
+def _bring_back(here: Here, this: Project, trees: list[Path], *, is_sure: bool | None, as_json: bool) -> None:
+    """Put the documents of an export back where they are missing; `is_sure` is False for a look alone, None to ask."""
+    if len(trees) > 1:
+        raise ExportError("an export is brought back by itself", hint="name one folder at a time")
+    may_ask = sys.stdin.isatty() and not as_json
+    report, is_dry = asyncio.run(_filled(here, this, trees[0], is_sure, may_ask=may_ask))
+    if as_json:
+        print_json(
+            {
+                "dryRun": is_dry,
+                "files": report.files,
+                "projects": report.projects,
+                "counts": report.counts,
+                "secrets": {"brought": report.secrets, "unopened": report.closed},
+                "skipped": report.skipped,
+            }
+        )
+        return
+    _tell_counts(report)
+    _tell_skipped(report)
+    if is_dry:
+        remark("nothing was imported; --yes imports without asking")
+
+
+def _tell_counts(report: Report) -> None:
+    words = {
+        "new": "new",
+        "same": "there already",
+        "differs": "there with another text, which stays",
+        "refused": "refused",
+        "transcript": "transcripts, which come from their own machines",
+    }
+    said = [f"{report.counts[state]} {what}" for state, what in words.items() if report.counts.get(state)]
+    say(f"{report.files} files of {report.projects} projects: {', '.join(said) or 'none'}")
+    if report.secrets:
+        say(f"{report.secrets} sealed secrets come with them")
+    if report.closed:
+        remark(
+            f"{report.closed} sealed secrets are of a space whose devices this machine is not among: what names them comes"
+            " back, they do not; import on one of its devices"
+        )
+
+
+async def _filled(
+    here: Here, this: Project, folder: Path, is_sure: bool | None, *, may_ask: bool
+) -> tuple[Report, bool]:
+    """What was brought back, or would be; and whether it was a look alone."""
+    from confide_proxy.transfer.export import tree
+
+    async with here.client(this) as client:
+        is_dry = not is_sure
+        report = await tree.fill(client.connection, client.sealing, folder, is_dry=is_dry, progress=_nobody)
+        if is_dry and is_sure is None and may_ask and report.counts.get("new"):
+            _tell_counts(report)
+            if await confirmed("import them?"):
+                is_dry = False
+                report = await tree.fill(client.connection, client.sealing, folder, is_dry=False, progress=_nobody)
+        if not is_dry:
+            await client.sync()
+    return report, is_dry
+
+
+def _nobody(_done: int, _project: str) -> None:
+    """Who follows the progress."""

@@ -7,13 +7,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from confide_crypto.connection import Connection
 from confide_crypto.errors import ConfideError, LinkError, RequestError
+from confide_crypto.transport.open import Connection
 from confide_proxy.config import ProxyConfig
-from confide_proxy.dialing import open_connection
-from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.devices.keyring import Keyring
+from confide_proxy.link.connect import open_connection
+from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
-from confide_proxy.sealing.keyring import Keyring
 
 
 class SpaceConnection:

@@ -3,25 +3,67 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from confide_crypto.sealing.entries import Card, Device
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.errors import PairingError, RosterError
-from confide_proxy.sealing import requests, succession
-from confide_proxy.sealing.invitations import Invitation, Invitations
+from confide_crypto.sealing.roster_entry import Card, Device
+from confide_proxy.devices import roster_client
+from confide_proxy.devices.invites import Invitation, Invitations
 
 if TYPE_CHECKING:
-    from confide_crypto.keys import Identity
+    from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.key_rotation import MachineKeys
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.link.key_rotation import MachineKeys
 
 log = logging.getLogger(__name__)
+
+_KEY_CHANGE: Final = "succession.json"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """A change of this machine's key that is not finished in a space, noted before the roster is touched (`key_change`).
+
+    Attributes:
+        space: the id that the daemon gives the space.
+        old, new: Ed25519 public keys, of which one is to leave the roster.
+    """
+
+    space: str
+    old: bytes
+    new: bytes
+
+    @classmethod
+    def read(cls, folder: Path, space: str) -> KeyChange | None:
+        """That of a space. One that cannot be read counts as none: the old key then stays on the roster, visibly."""
+        path = folder / _KEY_CHANGE
+        if not path.exists():
+            return None
+        with suppress(ConfideError, ValueError, KeyError, TypeError):
+            record = json.loads(read_private_file(path))
+            found = cls(str(record["space"]), bytes.fromhex(record["old"]), bytes.fromhex(record["new"]))
+            return found if found.space == space else None
+        return None
+
+    def write(self, folder: Path) -> None:
+        """Note it. Raises KeyFileError."""
+        record = {"space": self.space, "old": self.old.hex(), "new": self.new.hex()}
+        write_private_file(folder / _KEY_CHANGE, json.dumps(record).encode(), replace=True)
+
+    def other(self, mine: bytes) -> bytes | None:
+        """The key that leaves, where this machine has `mine`; None: it has neither."""
+        return {self.new: self.old, self.old: self.new}.get(mine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +81,10 @@ class Duties:
     folder: Path
     space: str
     identity: Identity
-    link: requests.Asks
-    extend: Callable[[requests.Asks, Callable[[Roster, SpaceKeys | None], Roster | None]], Awaitable[Roster]]
+    link: Asks
+    extend: Callable[[Asks, Callable[[Roster, SpaceKeys | None], Roster | None]], Awaitable[Roster]]
 
-    async def answer(self, waiting: Iterable[requests.Joiner]) -> None:
+    async def answer(self, waiting: Iterable[roster_client.Joiner]) -> None:
         """Add the machines that hold a pair secret of this one's invites, and show them the roster.
 
         Raises:
@@ -54,7 +96,7 @@ class Duties:
             await self._answer(invitations, invitation, joiners)
 
     async def _answer(
-        self, invitations: Invitations, invitation: Invitation, joiners: tuple[requests.Joiner, ...]
+        self, invitations: Invitations, invitation: Invitation, joiners: tuple[roster_client.Joiner, ...]
     ) -> None:
         card = _card_of(invitation, joiners)
         if card is not None and not invitation.card_key:
@@ -77,24 +119,24 @@ class Duties:
         added = roster.devices.get(invitation.card_key)
         if added is not None:
             answer = invitation.pair.answer(added.card, roster)
-            await requests.pair_answer(self.link, added.key, answer)
+            await roster_client.pair_answer(self.link, added.key, answer)
             log.info("added a device that this machine has invited")
         if added is not None or invitation.until <= time.time():
             await asyncio.to_thread(invitations.forget, invitation)
 
-    async def succeed(self, machine: MachineKeys) -> None:
+    async def finish_key_change(self, machine: MachineKeys) -> None:
         """Take from the roster the key that this machine has no more, or never had.
 
         Raises:
             RosterError, RequestError, ConnectionLost, TimeoutError: it is done another time.
         """
-        note = await asyncio.to_thread(succession.read, self.folder, self.space)
-        if note is None:
+        change = await asyncio.to_thread(KeyChange.read, self.folder, self.space)
+        if change is None:
             return
         with machine.settled() as is_settled:
             if not is_settled:
                 return
-            mine, other = self.identity.public_key, note.other(self.identity.public_key)
+            mine, other = self.identity.public_key, change.other(self.identity.public_key)
 
             def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
                 if keys is None or mine not in roster.devices or other is None or other not in roster.devices:
@@ -102,16 +144,16 @@ class Duties:
                 return roster.remove(self.identity, other, keys, now=int(time.time()))[0]
 
             await self.extend(self.link, make)
-            await asyncio.to_thread(succession.forget, self.folder)
+            await asyncio.to_thread(remove_private_file, self.folder / _KEY_CHANGE)
 
 
 def are_due(folder: Path, space: str) -> bool:
     """Whether there may be something to do in this space, by what this machine keeps. Blocks."""
     is_inviting = bool(Invitations(folder).of(space, time.time()))
-    return is_inviting or succession.read(folder, space) is not None
+    return is_inviting or KeyChange.read(folder, space) is not None
 
 
-def _card_of(invitation: Invitation, joiners: tuple[requests.Joiner, ...]) -> Card | None:
+def _card_of(invitation: Invitation, joiners: tuple[roster_client.Joiner, ...]) -> Card | None:
     """The card of the machine that has shown the secret: the first one only."""
     for joiner in joiners:
         if joiner.request is None or invitation.card_key not in (b"", joiner.key):

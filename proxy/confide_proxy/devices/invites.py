@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import ConfideError
-from confide_crypto.private import read_private_file, remove_private_file, write_private_file
+from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.pairing import Pair
 
 _FILE: Final = re.compile(r"[0-9a-f]{32}\.invite")

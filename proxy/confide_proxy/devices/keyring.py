@@ -8,6 +8,7 @@ so, or this machine is not on the roster, there are no keys, and `problem` says 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 from collections.abc import Callable
@@ -15,17 +16,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
-from confide_crypto.keys import MAX_NAME, fingerprint_words
+from confide_crypto.keys.identity import MAX_NAME, fingerprint_words
 from confide_proxy.errors import KeyLockedError, NotADeviceError, SpaceKeysError, SpaceLockedError, UnconfirmedError
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
-    from confide_crypto.keys import Identity
+    from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.key_rotation import MachineKeys
-    from confide_proxy.sealing.joining import Joining
-    from confide_proxy.sealing.requests import Asks, Shown
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.devices.pairing import Joining
+    from confide_proxy.devices.roster_cache import RosterCache
+    from confide_proxy.devices.roster_client import Shown
+    from confide_proxy.link.key_rotation import MachineKeys
+
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +75,19 @@ class Keyring:
         """The id that the daemon gives the space; "" before a connection has told it."""
         return self._space
 
+    @functools.cached_property
+    def _cache(self) -> RosterCache:
+        # Imported late, with what reads rosters: a start without a space does without.
+        from confide_proxy.devices.roster_cache import RosterCache
+
+        return RosterCache(self._paths.rosters)
+
     def load(self) -> None:
         """Have the keys of the space that was used last, for when the daemon is away. Blocks; what is wrong is the `problem`."""
-        from confide_proxy.sealing.cached_roster import RosterCache
-
         if self.keys is not None or self._space:
             return
         try:
-            seen = RosterCache(self._paths.rosters).last()
+            seen = self._cache.last()
             if seen is not None and seen.roster is not None:
                 self._take(seen.roster, self._machine.identity())
         except ConfideError as error:
@@ -95,17 +104,17 @@ class Keyring:
         Raises:
             ConnectionLost, TimeoutError: from the link.
         """
-        space, told = attached.get("space"), attached.get("sealing")
-        if not isinstance(told, dict) or not isinstance(space, str):
+        space, status = attached.get("space"), attached.get("sealing")
+        if not isinstance(status, dict) or not isinstance(space, str):
             self._fail(SpaceKeysError("this daemon knows no sealed secrets", hint="update confided on its machine"))
             return
-        self.custody = str(told.get("custody", ""))
+        self.custody = str(status.get("custody", ""))
         async with self._turn:
             try:
                 await asyncio.to_thread(self._enter, space)
-                await asyncio.to_thread(self._hear_custody)
+                await asyncio.to_thread(self._note_custody)
                 await asyncio.to_thread(self._catch_up)
-                if not await asyncio.to_thread(self._is_current, told):
+                if not await asyncio.to_thread(self._is_current, status):
                     await self._refresh(link)
             except LinkError:
                 raise
@@ -185,8 +194,8 @@ class Keyring:
     @property
     def own_name(self) -> str:
         """What this machine is called where it names itself: as the daemon calls it, which is unique there, or else its host name."""
-        told = self._machine.called or socket.gethostname()
-        return "".join(letter for letter in told if letter.isprintable())[: MAX_NAME // 2] or "unnamed"
+        name = self._machine.called or socket.gethostname()
+        return "".join(letter for letter in name if letter.isprintable())[: MAX_NAME // 2] or "unnamed"
 
     async def identity(self) -> Identity:
         """Who this machine is. Raises KeyFileError, KeyLockedError, KeyringError."""
@@ -196,60 +205,53 @@ class Keyring:
 
     def _enter(self, space: str) -> None:
         """Begin with what this machine has seen of the space."""
-        from confide_proxy.sealing.cached_roster import RosterCache
-
         if space == self._space:
             return
         self._fail(_unknown())
         self.roster, self.unconfirmed, self.shown = None, None, None
-        cache = RosterCache(self._paths.rosters)
-        seen = cache.read(space)
+        seen = self._cache.read(space)
         self._space = space
         # Also of one that is new: while the daemon is away, the keys of another space must not be taken for its own.
-        cache.use(space)
-        if seen is not None and seen.roster is not None and not cache.is_left(seen.pin.space):
+        self._cache.use(space)
+        if seen is not None and seen.roster is not None and not self._cache.is_left(seen.pin.space):
             self._take(seen.roster, self._machine.identity())
 
     def _catch_up(self) -> None:
-        from confide_proxy.sealing.cached_roster import RosterCache
-
-        cache, known = RosterCache(self._paths.rosters), self.roster
-        pin = cache.pin(self._space) if known is not None else None
+        known = self.roster
+        pin = self._cache.pin(self._space) if known is not None else None
         if known is None or pin is None or pin.number <= known.pin.number:
             return
-        seen = cache.read(self._space)
+        seen = self._cache.read(self._space)
         if seen is not None and seen.roster is not None:
             seen.roster.check(known.pin)
             self._take(seen.roster, self._machine.identity())
 
-    def _hear_custody(self) -> None:
-        from confide_proxy.sealing import heard_custody
-
+    def _note_custody(self) -> None:
         try:
-            self.was_taken, is_new = heard_custody.hear(self._paths.rosters, self._space, self.custody)
-        except KeyFileError as error:  # as on a full disk: it is heard again
+            self.was_taken, is_new = self._cache.note_custody(self._space, self.custody)
+        except KeyFileError as error:  # as on a full disk: it is noted another time
             log.info("who keeps the key of the database is not noted: %s", error)
             return
         if is_new:
             log.warning("the daemon keeps the key of this space's database now; its machines did until then")
 
-    def _is_current(self, told: dict[str, Any]) -> bool:
+    def _is_current(self, status: dict[str, Any]) -> bool:
         """Whether the daemon has no news, and waits for nothing that this machine has to do."""
-        from confide_proxy.sealing import chores
+        from confide_proxy.devices.duties import are_due
 
         if self.roster is None or self.keys is None:
             return False
-        is_same = (told.get("number"), told.get("head")) == (len(self.roster.entries) - 1, self.roster.head.hex())
+        is_same = (status.get("number"), status.get("head")) == (len(self.roster.entries) - 1, self.roster.head.hex())
         return (
             is_same
-            and not told.get("needs")
+            and not status.get("needs")
             and self._opened_by == self._machine.identity().public_key
-            and not chores.are_due(self._paths.rosters, self._space)
+            and not are_due(self._paths.rosters, self._space)
         )
 
     def _take(self, roster: Roster, identity: Identity) -> None:
         """Believe a roster, and open its keys if this machine is on it."""
-        from confide_crypto.sealing.wraps import WrapKey
+        from confide_crypto.sealing.key_wrap import WrapKey
 
         known = self.roster
         if known is not None and known.head == roster.head and self.keys and self._opened_by == identity.public_key:
@@ -271,27 +273,23 @@ class Keyring:
 
     async def _believe(self, roster: Roster) -> None:
         """Keep and open a roster that the daemon has."""
-        from confide_proxy.sealing.cached_roster import RosterCache
 
         def work(identity: Identity) -> None:
-            cache = RosterCache(self._paths.rosters)
-            kept = cache.keep(self._space, roster)
-            cache.use(self._space)
-            self._take(kept, identity)
+            newest = self._cache.keep(self._space, roster)
+            self._cache.use(self._space)
+            self._take(newest, identity)
 
         identity = await self.identity()
         await asyncio.to_thread(work, identity)
 
     async def _vouched_for(self, roster: Roster) -> None:
         """Somebody else than the daemon says that it has this space."""
-        from confide_proxy.sealing.cached_roster import RosterCache
-
-        await asyncio.to_thread(RosterCache(self._paths.rosters).come_back, roster.space)
+        await asyncio.to_thread(self._cache.come_back, roster.space)
 
     # What the daemon shows
 
     async def _refresh(self, link: Asks) -> None:
-        from confide_proxy.sealing import chores
+        from confide_proxy.devices.duties import Duties
 
         await self._look(link)
         assert self.shown is not None
@@ -300,10 +298,10 @@ class Keyring:
             return
         await self._hand_over(link)
         epoch = self.keys.epoch
-        duties = chores.Duties(self._paths.rosters, self._space, identity, link, self._extend)
+        duties = Duties(self._paths.rosters, self._space, identity, link, self._extend)
         try:
             await duties.answer(self.shown.waiting)
-            await duties.succeed(self._machine)
+            await duties.finish_key_change(self._machine)
         except KeyFileError as error:  # a full disk keeps nobody from sealing: it is done another time
             log.warning("what this device has to do for its space waits: %s", error)
         if self.keys is not None and self.keys.epoch > epoch:
@@ -313,43 +311,42 @@ class Keyring:
     async def _look(self, link: Asks) -> None:
         """Fetch the news, and believe them, or refuse."""
         from confide_crypto.sealing.roster import Roster
-        from confide_proxy.sealing import comparison, requests
-        from confide_proxy.sealing.cached_roster import RosterCache
-        from confide_proxy.sealing.joining import Joining
+        from confide_proxy.devices import roster_check, roster_client
+        from confide_proxy.devices.pairing import Joining
 
-        identity, cache = await self.identity(), RosterCache(self._paths.rosters)
+        identity = await self.identity()
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, identity)
         await asyncio.to_thread(self._catch_up)
         # Before the roster is read, which the answer must not be ahead of.
         answer = await joining.ask(link)
         for _ in range(TRIES):
             since = len(self.roster.entries) if self.roster else 0
-            shown = await requests.roster(link, since)
+            shown = await roster_client.roster(link, since)
             if shown.space != self._space:
                 await asyncio.to_thread(self._enter, shown.space)
                 if since != (len(self.roster.entries) if self.roster else 0):
                     continue
-            seen = None if self.roster else await asyncio.to_thread(cache.read, self._space)
+            seen = None if self.roster else await asyncio.to_thread(self._cache.read, self._space)
             pin = seen.pin if seen else None
             roster: Roster | None
             is_known = True
             if self.roster is not None:
-                roster, shown = await comparison.continued(link, self.roster, shown)
+                roster, shown = await roster_check.continued(link, self.roster, shown)
             elif shown.entries:
                 roster = await asyncio.to_thread(Roster.read, shown.entries)
-                is_known = comparison.is_known(roster, pin, identity)
-                is_known = is_known and not await asyncio.to_thread(cache.is_left, roster.space)
+                is_known = roster_check.is_known(roster, pin, identity)
+                is_known = is_known and not await asyncio.to_thread(self._cache.is_left, roster.space)
             elif pin is not None or joining.pair is not None:
-                raise comparison.withheld()
+                raise roster_check.withheld()
             else:
-                roster = await comparison.founded(link, identity, self.own_name)
+                roster = await roster_check.founded(link, identity, self.own_name)
                 if roster is None:
                     continue
-                shown = await requests.roster(link, 1)
+                shown = await roster_client.roster(link, 1)
             self.shown, self.custody = shown, shown.custody
             # While nothing opens the database, nobody can tell: a daemon that has lost its file about that can only suppose.
             if not shown.is_locked:
-                await asyncio.to_thread(self._hear_custody)
+                await asyncio.to_thread(self._note_custody)
             if answer is not None:
                 joining.accept(answer, roster)
                 await self._vouched_for(roster)
@@ -382,7 +379,7 @@ class Keyring:
     # What a device does
 
     async def _extend(self, link: Asks, make: Make) -> Roster:
-        from confide_proxy.sealing import requests
+        from confide_proxy.devices import roster_client
 
         for _ in range(TRIES):
             roster = self.roster
@@ -392,7 +389,7 @@ class Keyring:
             if made is None:
                 return roster
             try:
-                await requests.extend(link, made.entries[-1])
+                await roster_client.extend(link, made.entries[-1])
             except RequestError as error:
                 if error.code != "conflict":
                     raise
@@ -404,14 +401,14 @@ class Keyring:
 
     async def _hand_over(self, link: Asks) -> None:
         """Give the daemon the database keys that it wants: where the devices keep them, or are to keep them from now on."""
-        from confide_proxy.sealing import requests
+        from confide_proxy.devices import roster_client
 
         shown, keys = self.shown, self.keys
         if shown is None or keys is None:
             return
         wanted = {epoch: keys.database_key(epoch) for epoch in shown.needs if epoch <= keys.epoch}
         if wanted:
-            self.shown = replace(shown, is_locked=await requests.unlock(link, wanted), needs=())
+            self.shown = replace(shown, is_locked=await roster_client.unlock(link, wanted), needs=())
 
 
 def _too_fast() -> SpaceKeysError:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import RequestError
-from confide_crypto.sealing.entries import Card
 from confide_crypto.sealing.pairing import Pair
-from confide_proxy import joined
-from confide_proxy.sealing import requests
+from confide_crypto.sealing.roster_entry import Card
+from confide_proxy.devices import roster_client
+from confide_proxy.link import pin
 
 if TYPE_CHECKING:
-    from confide_crypto.keys import Identity
+    from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.roster import Roster
+    from confide_memory.wire.document_body import Asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,16 @@ class Joining:
     @classmethod
     def begin(cls, link: Path, identity: Identity) -> Joining:
         """As the file says. Blocks. Raises KeyFileError."""
-        pinned = joined.load(link)
+        pinned = pin.load(link)
         return cls(link, identity, Pair(*pinned.pair) if pinned is not None and pinned.pair is not None else None)
 
-    async def ask(self, daemon: requests.Asks) -> bytes | None:
+    async def ask(self, daemon: Asks) -> bytes | None:
         """What the device that invited this machine has answered; None if it has not, or none did."""
         if self.pair is None:
             return None
         card = await asyncio.to_thread(Card.of, self.identity)
         with suppress(RequestError):  # a machine that was removed meanwhile: the roster shows it
-            return await requests.pair(daemon, request=self.pair.request(card))
+            return await roster_client.pair(daemon, request=self.pair.request(card))
         return None
 
     def accept(self, answer: bytes, roster: Roster) -> None:
@@ -55,11 +56,11 @@ class Joining:
 
     def finish(self) -> None:
         """Forget the secret: this machine is a device. Blocks. Raises KeyFileError."""
-        pinned = joined.load(self.link)
+        pinned = pin.load(self.link)
         if pinned is not None and pinned.pair is not None:
-            joined.save(self.link, replace(pinned, pair=None))
+            pin.save(self.link, replace(pinned, pair=None))
 
-    async def show_card(self, daemon: requests.Asks) -> None:
+    async def show_card(self, daemon: Asks) -> None:
         """Have the daemon show this machine to people. Raises RequestError, ConnectionLost, TimeoutError."""
         if self.pair is None:  # the request shows the card as well
-            await requests.pair(daemon, card=await asyncio.to_thread(Card.of, self.identity))
+            await roster_client.pair(daemon, card=await asyncio.to_thread(Card.of, self.identity))

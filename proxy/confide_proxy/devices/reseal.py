@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_crypto.private import read_private_file, write_private_file
+from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.sealing.errors import SealingError
-from confide_crypto.sealing.records import Record
+from confide_crypto.sealing.record import Record
 from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.sealing.requests import Asks
+    from confide_memory.wire.document_body import Asks
 
 DEADLINE_S: Final = 30.0
 PAGE: Final = 64

@@ -3,6 +3,7 @@
     <name>.roster   the entries, each behind its length
     <name>.pin      the newest of them that the daemon is known to have, or that came from there
     last            the name of the space that was used last, for when the daemon is away
+    <name>.custody  who kept the key of the space's database when this machine last heard of it
     <space>.left    the space, by its own id, was another daemon's, whose static key is in it
 
 A name is a hash of the id that the daemon gives the space. The wraps in the entries open with this machine's identity alone.
@@ -10,28 +11,34 @@ A name is a hash of the id that the daemon gives the space. The wraps in the ent
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.private import cannot, make_private_dir, read_private_file, remove_private_file, write_private_file
+from confide_crypto.keys.files import (
+    cannot,
+    make_private_dir,
+    read_private_file,
+    remove_private_file,
+    write_private_file,
+)
+from confide_crypto.sealing.encoding import Cursor, u32
 from confide_crypto.sealing.errors import RosterError, SealingError
-from confide_crypto.sealing.fields import Cursor, u32
 from confide_crypto.sealing.roster import MAX_ENTRIES, MAX_ROSTER_BYTES, Pin, Roster
+from confide_proxy.locks import lock_file, taken
 
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
 _LAST: Final = "last"
 _LOCK: Final = "lock"
 _LOCK_DEADLINE_S: Final = 5.0
-_LOCK_POLL_S: Final = 0.02
+_CALLER: Final = b"caller"
+_SERVER_NOW: Final = b"server, after caller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,31 @@ class RosterCache:
         if not path.exists() or read_private_file(path) != line:
             write_private_file(path, line, replace=True)
 
+    def note_custody(self, space: str, custody: str) -> tuple[bool, bool]:
+        """Whether the daemon keeps a key now that the space's machines kept before, and whether that is news to this machine.
+
+        Nobody but the daemon says so, and nothing can prove it. But whoever relied on a stolen disk being worth nothing should know that
+        its operator has changed that (PROTOCOL.md 10.9).
+
+        Args:
+            custody: what it has said, `server` or `caller`.
+
+        Raises:
+            KeyFileError: the file cannot be read or written.
+        """
+        path = self._folder / f"{_name(space)}.custody"
+        known = read_private_file(path) if path.exists() else b""
+        if custody == "caller":
+            now = _CALLER
+        elif known in (_CALLER, _SERVER_NOW):
+            now = _SERVER_NOW
+        else:
+            return False, False
+        if now != known:
+            make_private_dir(self._folder)
+            write_private_file(path, now, replace=True)
+        return now == _SERVER_NOW, now == _SERVER_NOW != known
+
     def _read(self, name: str) -> Seen | None:
         pin = self._pin(name)
         return None if pin is None else Seen(self._roster(name, pin), pin)
@@ -164,21 +196,15 @@ class RosterCache:
         make_private_dir(self._folder)
         path = self._folder / _LOCK
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = lock_file(path)
         except OSError as error:
             raise cannot(path, "be opened", error) from error
         try:
-            end = time.monotonic() + _LOCK_DEADLINE_S
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() >= end:
-                        raise SealingError("another confide holds the list of devices", hint="try again") from None
-                except OSError:
-                    break  # a file system without locks: renames are whole, and a pin that went back is found by the next one
-                time.sleep(_LOCK_POLL_S)
+            with suppress(
+                OSError
+            ):  # without locks: renames are whole, and a pin that went back is found by the next one
+                if not taken(descriptor, wait_s=_LOCK_DEADLINE_S):
+                    raise SealingError("another confide holds the list of devices", hint="try again")
             yield
         finally:
             os.close(descriptor)

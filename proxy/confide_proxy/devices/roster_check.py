@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.errors import WithheldRosterError
 from confide_crypto.sealing.roster import Pin, Roster
-from confide_proxy.sealing import requests
-from confide_proxy.sealing.requests import Asks, Shown
+from confide_proxy.devices import roster_client
+from confide_proxy.devices.roster_client import Shown
 
 if TYPE_CHECKING:
-    from confide_crypto.keys import Identity
+    from confide_crypto.keys.identity import Identity
+    from confide_memory.wire.document_body import Asks
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ async def continued(link: Asks, known: Roster, shown: Shown) -> tuple[Roster, Sh
         _check(known, shown)
         log.warning("the daemon has lost %d changes to the list of devices; sending them again", newest - shown.number)
         await _send_again(link, known, shown.number + 1)
-        shown = await requests.roster(link, len(known.entries))
+        shown = await roster_client.roster(link, len(known.entries))
         if shown.number < newest:
             raise WithheldRosterError("the newest changes to the list of devices are missing", hint=_GONE)
     _check(known, shown)
@@ -52,7 +53,7 @@ async def founded(link: Asks, identity: Identity, name: str) -> Roster | None:
     """
     made, _ = await asyncio.to_thread(Roster.found, identity, name, now=int(time.time()))
     try:
-        await requests.extend(link, made.entries[0])
+        await roster_client.extend(link, made.entries[0])
     except RequestError as error:
         if error.code == "conflict":
             return None
@@ -86,7 +87,7 @@ def _check(known: Roster, shown: Shown) -> None:
 async def _send_again(link: Asks, known: Roster, since: int) -> None:
     for entry in known.entries[since:]:
         try:
-            await requests.extend(link, entry)
+            await roster_client.extend(link, entry)
         except RequestError as error:
             if error.code == "conflict":  # another device tells it the same
                 continue

@@ -6,27 +6,22 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.enroll import Invite
-from confide_crypto.keys import KEY_LENGTH, MAX_NAME
-from confide_crypto.sealing.entries import CARD_LENGTH, HASH_LENGTH, MAX_ENTRY_BYTES, Card, Entry
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import KEY_LENGTH, MAX_NAME
 from confide_crypto.sealing.pairing import REQUEST_LENGTH
 from confide_crypto.sealing.roster import MAX_ENTRIES
+from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, MAX_ENTRY_BYTES, Card, Entry
 from confide_proxy.errors import UnfitAnswerError
+
+if TYPE_CHECKING:
+    from confide_memory.wire.document_body import Asks
 
 DEADLINE_S: Final = 20.0
 _CARD_AT: Final = 1 + 16
 """Of the card in a pair request: behind version and invite id."""
 _MOST_WAITING: Final = 256
-
-
-class Asks(Protocol):
-    """The way to the daemon: a link or a connection."""
-
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """As `Connection.request`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

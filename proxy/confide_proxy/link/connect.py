@@ -6,15 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import HandshakeError, UnreachableError
-from confide_proxy import joined, ondemand
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError
-from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.link import local_daemon, pin
+from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
-    from confide_crypto.connection import Connection
-    from confide_crypto.keys import Identity
+    from confide_crypto.keys.identity import Identity
+    from confide_crypto.transport.open import Connection
 
 CONNECT_DEADLINE_S = 10.0
 
@@ -46,11 +46,11 @@ async def _dial(
     paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None, identity: Identity, is_settled: bool
 ) -> Connection:
     # Imported here: websockets and the handshake cost more than a start-up may, and the first answers do not need them.
-    from confide_crypto.connection import connect
     from confide_crypto.limits import Timers
+    from confide_crypto.transport.open import connect
 
     timers = Timers.every(config.keepalive_s)
-    pinned = await asyncio.to_thread(joined.load, paths.link)
+    pinned = await asyncio.to_thread(pin.load, paths.link)
     if pinned is not None:
         connection = await connect(
             pinned.url,
@@ -63,7 +63,7 @@ async def _dial(
         )
         try:
             # Before anything else is done: whoever misses the time of the old key is shut out (PROTOCOL.md 7.11).
-            await asyncio.to_thread(joined.follow, paths.link, pinned, connection)
+            await asyncio.to_thread(pin.follow, paths.link, pinned, connection)
         except BaseException:
             await connection.close()
             raise
@@ -72,9 +72,9 @@ async def _dial(
         raise NotJoinedError
     data = paths.daemon_data
     if is_settled:  # a key that the daemon may not have heard of yet must not come in as another machine's
-        await asyncio.to_thread(ondemand.authorize, data, identity)
+        await asyncio.to_thread(local_daemon.authorize, data, identity)
 
-    async def local(address: ondemand.Address) -> Connection:
+    async def local(address: local_daemon.Address) -> Connection:
         return await connect(
             address.url,
             identity,
@@ -84,12 +84,12 @@ async def _dial(
             timers=timers,
         )
 
-    address = await ondemand.ensure(data, idle_exit_s=config.idle_exit_s)
+    address = await local_daemon.ensure(data, idle_exit_s=config.idle_exit_s)
     try:
         return await local(address)
     except (UnreachableError, HandshakeError):
         # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
         # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.
-        if ondemand.read_address(data) == address:
-            (data / ondemand.ADDRESS_FILE).unlink(missing_ok=True)
-        return await local(await ondemand.ensure(data, idle_exit_s=config.idle_exit_s))
+        if local_daemon.read_address(data) == address:
+            (data / local_daemon.ADDRESS_FILE).unlink(missing_ok=True)
+        return await local(await local_daemon.ensure(data, idle_exit_s=config.idle_exit_s))

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from confide_crypto import bech32m
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_crypto.keys import KEY_LENGTH, SEALED_PREFIX, Identity, identity_line, is_pem
-from confide_crypto.private import check_private_dir, read_private_file, write_private_file
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.files import check_private_dir, read_private_file, write_private_file
+from confide_crypto.keys.identity import KEY_LENGTH, SEALED_PREFIX, Identity, identity_line, is_pem
 from confide_proxy.errors import KeyLockedError
 
 if TYPE_CHECKING:
-    from confide_crypto.sealed import SealedKey
+    from confide_crypto.keys.passphrase import SealedKey
 
 _KEYRING_PREFIX: Final = "confide-keyring-key-"
 
@@ -64,14 +64,14 @@ class Stored:
         if self.identity is not None:
             return self.identity
         if self.sealed is None:
-            from confide_proxy import system_keyring
+            from confide_proxy.link import os_keyring
 
-            return system_keyring.load(self.public_key)
+            return os_keyring.load(self.public_key)
         if passphrase is not None:
             return self.sealed.open(passphrase)
-        from confide_proxy import unlocked
+        from confide_proxy.link import unlocked_key
 
-        found = unlocked.find(self.public_key)
+        found = unlocked_key.find(self.public_key)
         if found is None:
             raise KeyLockedError
         return found.identity
@@ -83,13 +83,13 @@ class Stored:
             KeyringError: the keyring still has it.
         """
         if self.form is Form.KEYRING:
-            from confide_proxy import system_keyring
+            from confide_proxy.link import os_keyring
 
-            system_keyring.delete(self.public_key)
+            os_keyring.delete(self.public_key)
         if self.form is Form.PASSPHRASE:
-            from confide_proxy import unlocked
+            from confide_proxy.link import unlocked_key
 
-            unlocked.forget(self.public_key)
+            unlocked_key.forget(self.public_key)
 
 
 def identity(path: Path) -> Identity:
@@ -124,7 +124,7 @@ def parse(path: Path, data: bytes) -> Stored:
     """What `data`, read from `path`, keeps. Raises KeyFileError."""
     prefix, payload = ("", b"") if is_pem(data) else identity_line(path, data)
     if prefix == SEALED_PREFIX:
-        from confide_crypto.sealed import SealedKey
+        from confide_crypto.keys.passphrase import SealedKey
 
         sealed = SealedKey.parse(path, payload)
         return Stored(path, Form.PASSPHRASE, sealed.public_key, sealed=sealed)
@@ -149,14 +149,14 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
         case Form.FILE:
             data = key.to_file()
         case Form.KEYRING:
-            from confide_proxy import system_keyring
+            from confide_proxy.link import os_keyring
 
-            system_keyring.save(key)
+            os_keyring.save(key)
             marker = bech32m.encode(_KEYRING_PREFIX, key.public_key).upper()
-            where = f"service {system_keyring.SERVICE}, entry {system_keyring.entry(key.public_key)}"
+            where = f"service {os_keyring.SERVICE}, entry {os_keyring.entry(key.public_key)}"
             data = f"# Confide identity, in this user's keyring: {where}\n{marker}\n".encode()
         case Form.PASSPHRASE:
-            from confide_crypto.sealed import SealedKey
+            from confide_crypto.keys.passphrase import SealedKey
 
             assert passphrase is not None
             line = SealedKey.seal(key, passphrase).to_line()

@@ -19,15 +19,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, ProtocolViolation, RequestError, UnreachableError
+from confide_memory.wire.document_body import Asks
 from confide_proxy.config import ProxyConfig
-from confide_proxy.dialing import open_connection
 from confide_proxy.errors import StateError
-from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.link.connect import open_connection
+from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
-    from confide_crypto.body import Body
-    from confide_crypto.connection import Connection
+    from confide_crypto.channel.body import Body
+    from confide_crypto.transport.open import Connection
+
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ _IMPATIENT_S = 0.25
 RENEW_AGAIN_S = 60.0
 """After a fresh connection could not be made: the old one is good for another hour."""
 _RETIRE_POLL_S = 0.1
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Between tries of what a busy daemon has put off: half a minute together. One that is busy for longer has another trouble than us."""
 _UNLOCKS = 2
 """A space may lock itself again, for having been idle, between two requests; hardly twice."""
 
@@ -347,3 +351,31 @@ async def _end(connection: Connection, serving: asyncio.Task[None]) -> None:
     await connection.close()
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)  # whoever held it has heard of how it ended
+
+
+class Patient:
+    """A link whose requests wait and try again on `busy` (PROTOCOL.md 8.2), a bounded number of times: a long sync goes on more slowly, it
+    does not fail. All that a replica asks is idempotent.
+    """
+
+    def __init__(self, link: Asks, *, pauses_s: tuple[float, ...] = PAUSES_S) -> None:
+        self._link = link
+        self._pauses_s = pauses_s
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        """As `Connection.request`; `timeout_s` is for each try."""
+        return await self._insist(lambda: self._link.request(op, body, timeout_s=timeout_s, bulk=bulk))
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        """As `Connection.upload`; `timeout_s` is for each try."""
+        return await self._insist(lambda: self._link.upload(op, body, data, timeout_s=timeout_s))
+
+    async def _insist(self, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        for pause_s in self._pauses_s:
+            try:
+                return await ask()
+            except RequestError as error:
+                if error.code != "busy":
+                    raise
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - so that many files do not come back together
+        return await ask()

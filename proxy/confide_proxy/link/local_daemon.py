@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confide_crypto.errors import KeyTextError
-from confide_crypto.keys import (
+from confide_crypto.keys.files import remove_private_file
+from confide_crypto.keys.identity import (
     MAX_NAME,
     Identity,
     format_public_key,
@@ -26,7 +27,6 @@ from confide_crypto.keys import (
     parse_daemon_key,
     write_private_file,
 )
-from confide_crypto.private import remove_private_file
 from confide_proxy.errors import DaemonMissingError, DaemonStartError
 
 ADDRESS_FILE = "daemon.address"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_crypto.keys import PUBLIC_KEY_WORD, Identity, format_public_key
+from confide_crypto.keys.identity import PUBLIC_KEY_WORD, Identity, format_public_key
 from confide_proxy.errors import KeyringError
 from confide_proxy.paths import runtime_folders
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import KeyFileError, KeyTextError
-from confide_crypto.keys import (
+from confide_crypto.keys.identity import (
     KEY_LENGTH,
     format_daemon_key,
     parse_daemon_key,
@@ -23,7 +23,7 @@ from confide_crypto.keys import (
 )
 
 if TYPE_CHECKING:
-    from confide_crypto.connection import Connection
+    from confide_crypto.transport.open import Connection
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_crypto.keys import Identity
-from confide_crypto.private import (
+from confide_crypto.keys.files import (
     check_private_dir,
     make_private_dir,
     read_private_file,
     remove_private_file,
     write_private_file,
 )
+from confide_crypto.keys.identity import Identity
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.paths import runtime_folders
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from confide_memory.tools import meta
+
 PACKAGED = Path(__file__).with_name("catalogue.json")
 
 INITIALIZE = "initialize"
@@ -31,8 +33,8 @@ _LISTS = {LIST_TOOLS: "tools", LIST_PROMPTS: "prompts", LIST_TEMPLATES: "resourc
 # The reserved key by which a request of the 2026-07-28 era states its version (MCP 2026-07-28, "_meta").
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 # Ours, by which the daemon makes a call once that it may be sent twice (PROTOCOL.md 7.12).
-META_OPERATION = "confide/operation"
-META_SAID = "confide/said"
+META_OPERATION = meta.OPERATION
+META_SAID = meta.SAID
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
 _FORM: dict[str, type] = {
@@ -79,11 +81,11 @@ class Catalogue:
 
     def offline(self, tool: str) -> str:
         """What is done with a call of this tool while the daemon cannot be reached: "queue", "local" or "fail"."""
-        return str(self._tools.get(tool, {}).get("_meta", {}).get("confide/offline", "fail"))
+        return str(self._tools.get(tool, {}).get("_meta", {}).get(meta.OFFLINE, "fail"))
 
     def is_long_job(self, tool: str) -> bool:
         """Whether a call of this tool is exempt from the ten seconds that every other call has."""
-        return bool(self._tools.get(tool, {}).get("_meta", {}).get("confide/longJob"))
+        return bool(self._tools.get(tool, {}).get("_meta", {}).get(meta.LONG_JOB))
 
     def answer(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """The result for one of `LOCAL_METHODS`, or None if the method is not served in the caller's protocol era."""

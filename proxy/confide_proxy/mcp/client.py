@@ -13,24 +13,25 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from confide_crypto.connection import Connection
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
-from confide_proxy import catalogue as catalogues
-from confide_proxy import projects
+from confide_crypto.transport.open import Connection
+from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
-from confide_proxy.dialing import open_connection
 from confide_proxy.errors import ToolError, UnfitAnswerError
-from confide_proxy.files import Files
-from confide_proxy.key_rotation import MachineKeys
-from confide_proxy.link import attach
+from confide_proxy.link.connect import open_connection
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.link import attach
+from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp.session import attach_body
+from confide_proxy.mcp.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
+from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import Paths
-from confide_proxy.projects import Project
-from confide_proxy.sealing.calls import Asked, SealedCalls
-from confide_proxy.sealing.space_sealing import Sealing
-from confide_proxy.session import attach_body
-from confide_proxy.sync_report import SyncReport
-from confide_proxy.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
-from confide_proxy.version import VERSION
+from confide_proxy.sealing.context import Sealing
+from confide_proxy.sealing.tool_calls import Asked, SealedCalls
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.report import SyncReport
+from confide_proxy.sync.workspace import Files
 
 _PROTOCOL = "2026-07-28"
 _META = "io.modelcontextprotocol/"
@@ -66,7 +67,7 @@ class Client:
         self._machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, self._machine)
         self.sealed = SealedCalls(self.sealing, project.name)
-        self.files = Files(paths, config, project, sealing=self.sealing)
+        self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
         self.since = 0.0
         self.round_trip_s = 0.0
         self.space = ""
@@ -116,7 +117,7 @@ class Client:
         """
         if not self._config.transcripts:
             return None
-        from confide_proxy.transcripts.stream import send_all
+        from confide_proxy.sync.transcripts.streamer import send_all
 
         return await send_all(
             self._paths, self._config, self.connection, self.space, self.sealing, force=force, progress=progress
@@ -126,7 +127,7 @@ class Client:
         """How many bytes of transcripts have not been gone through; None where none are configured."""
         if not self._config.transcripts:
             return None
-        from confide_proxy.transcripts.stream import pending_bytes
+        from confide_proxy.sync.transcripts.streamer import pending_bytes
 
         return await asyncio.to_thread(pending_bytes, self._paths, self._config, self.space)
 

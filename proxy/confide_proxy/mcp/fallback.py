@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
-from confide_proxy.catalogue import META_OPERATION, META_SAID, VERSION_KEY
 from confide_proxy.config import ProxyConfig
+from confide_proxy.mcp import process
 from confide_proxy.paths import Paths
-from confide_proxy.projects import Project
+from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_proxy.catalogue import Catalogue
-    from confide_proxy.link import Link
-    from confide_proxy.offline import Offline
-    from confide_proxy.replay import Replay
-    from confide_proxy.sealing.calls import SealedCalls
+    from confide_proxy.link.link import Link
+    from confide_proxy.mcp.pending import Call
+    from confide_proxy.offline.answers import Offline
+    from confide_proxy.offline.replay import Replay
+    from confide_proxy.sealing.tool_calls import SealedCalls
 
     Facts = tuple[ConfideError | None, float, bool]
-    """Reason, since and is_behind of `absence.Trouble`."""
+    """Reason, since and is_behind of `outage.Trouble`."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 
 
-class StandIn:
+class Fallback:
     """One session's; runs in its event loop. `link` is that of the session, `sealed` seals what it says."""
 
     def __init__(self, paths: Paths, config: ProxyConfig, project: Project, link: Link, sealed: SealedCalls) -> None:
@@ -73,54 +72,63 @@ class StandIn:
             return False  # what a person has to approve first may take days
         return os.path.exists(self._queue_file)  # noqa: PTH110 - at each store; no path object is made
 
-    def answer(
-        self,
-        line: bytes,
-        catalogue: Catalogue,
-        trouble: Facts,
-        is_wanted: Callable[[], bool],
-        answered: Callable[[dict[str, Any]], None],
-    ) -> None:
-        """Answer a `tools/call` in the background, from this machine.
+    async def answer(self, call: Call, tool: Mapping[str, Any], trouble: Facts) -> dict[str, Any] | None:
+        """The result of a `tools/call` from this machine; None where its client has taken it back before anything was done.
 
         Args:
-            is_wanted: asked right before, since a client may have cancelled the call.
-            answered: gets the result.
+            tool: as the catalogue lists it.
         """
-        self._spawn(self._answer(line, catalogue, trouble, is_wanted, answered))
+        from confide_memory.tools.result import Answer
+        from confide_proxy.offline.answers import Said
+        from confide_proxy.offline.outage import Trouble
+
+        if not call.is_wanted:
+            return None
+        said = Said(tool, call.params.get("arguments"), call.operation, call.said)
+        try:
+            async with (
+                self._one_by_one if said.operation else nullcontext()
+            ):  # stores are queued in the order in which they came
+                answer = await self._ready().answer(said, Trouble(*trouble))
+        except Exception as error:
+            # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
+            log.error("a call could not be answered here: %s", type(error).__name__)
+            answer = Answer("the daemon cannot be reached, and this machine could not answer in its place")
+        return answer.as_result(is_modern=call.is_modern)
 
     def answers_here(self, tool: str) -> bool:
         """Whether calls of this tool are about files or keys of this machine, whatever the daemon lists, which may come later."""
         return tool in (IMPORT, SECRET) and not NOTE_SETS.isdisjoint(self._config.toolsets)
 
-    def answer_here(
-        self,
-        tool: str,
-        line: bytes,
-        tell: Callable[[dict[str, Any]], None],
-        is_wanted: Callable[[], bool],
-        answered: Callable[[dict[str, Any]], None],
-    ) -> None:
-        """Answer a call of such a tool in the background, with the daemon's help.
+    async def answer_here(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any] | None:
+        """The result of a call of such a tool, with the daemon's help; None where its client has taken it back.
 
         Args:
             tell: gets notifications of the progress, for the client.
-            is_wanted: no more once the client has cancelled the call.
-            answered: gets the result.
         """
-        if tool == SECRET:
-            self._spawn(self._secret(line, answered))
-        else:
-            self._spawn(self._import(line, tell, is_wanted, answered))
+        return await (self._secret(call) if call.tool == SECRET else self._import(call, tell))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something for a call in the background."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
 
     def send_queue(self, sent: Callable[[], None]) -> None:
         """Send what waits, in the background, for as long as the link is up; `sent` is called once nothing waits any more."""
         if self._sending is None or self._sending.done():
-            self._sending = self._spawn(self._send(sent))
+            self._sending = self.spawn(self._send(sent))
 
-    def probe(self, seconds: float, silent: Callable[[], None]) -> None:
-        """Ask in the background whether the daemon is there at all; `silent` is called if nothing comes in time."""
-        self._spawn(self._probe(seconds, silent))
+    async def is_silent(self, seconds: float) -> bool:
+        """Whether nobody is there at all: nothing is heard of the daemon in that time, and yet the link is not known to be down."""
+        try:
+            await self._link.request("ping", {}, timeout_s=seconds)
+        except TimeoutError:
+            return True
+        except ConfideError:
+            return False  # an answer of whatever kind, or a link that is known to be down
+        return False
 
     def on_up(self) -> None:
         """The link is up: what was kept for its absence goes after a while."""
@@ -135,92 +143,46 @@ class StandIn:
             self._forgetting.cancel()
             self._forgetting = None
 
-    async def _answer(
-        self,
-        line: bytes,
-        catalogue: Catalogue,
-        trouble: Facts,
-        is_wanted: Callable[[], bool],
-        answered: Callable[[dict[str, Any]], None],
-    ) -> None:
-        from confide_proxy.absence import Answer, Trouble
-        from confide_proxy.offline import Said
+    async def _import(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any] | None:
+        from confide_memory.tools.result import Answer
 
-        params = json.loads(line)["params"]
-        meta = params.get("_meta") or {}
-        said = Said(
-            catalogue.tool(params["name"]), params.get("arguments"), meta.get(META_OPERATION), meta.get(META_SAID)
-        )
-        if not is_wanted():
-            return
-        try:
-            async with (
-                self._one_by_one if said.operation else nullcontext()
-            ):  # stores are queued in the order in which they came
-                answer = await self._ready().answer(said, Trouble(*trouble))
-        except Exception as error:
-            # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
-            log.error("a call could not be answered here: %s", type(error).__name__)
-            answer = Answer("the daemon cannot be reached, and this machine could not answer in its place")
-        answered(answer.as_result(is_modern=VERSION_KEY in meta))
-
-    async def _import(
-        self,
-        line: bytes,
-        tell: Callable[[dict[str, Any]], None],
-        is_wanted: Callable[[], bool],
-        answered: Callable[[dict[str, Any]], None],
-    ) -> None:
-        from confide_proxy.absence import Answer
-
-        params = json.loads(line)["params"]
-        meta = params.get("_meta") or {}
-        token = meta.get("progressToken")
+        token = call.meta.get("progressToken")
 
         def progress(done: int, total: int) -> None:
-            if token is not None and is_wanted():
+            if token is not None and call.is_wanted:
                 told = {"progressToken": token, "progress": done, "total": total}
                 tell({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
 
         try:
             # In a thread, since the readers of all systems come with it.
-            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.importing.tool")
+            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.transfer.memory_import")
             # One after the other: each holds a thread for as long as it reads, and those of the files' sync are the same.
             async with self._importing:
-                if not is_wanted():
-                    return
+                if not call.is_wanted:
+                    return None
                 called = tool.Import(self._project, self._config, self._link, self._sealed.sealing)
-                answer = await called.answer(params.get("arguments"), progress, is_wanted)
+                answer: Answer = await called.answer(call.params.get("arguments"), progress, lambda: call.is_wanted)
         except ConfideError as error:
-            answer = Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+            answer = Answer(error.with_hint)
         except Exception as error:
             # A store may be broken in ways that its reader has not thought of: the client waits for an answer all the same.
             log.error("an import failed: %s", type(error).__name__)
             answer = Answer("the import failed on this machine; what was stored before that is not stored twice")
-        answered(answer.as_result(is_modern=VERSION_KEY in meta))
+        return answer.as_result(is_modern=call.is_modern)
 
-    async def _secret(self, line: bytes, answered: Callable[[dict[str, Any]], None]) -> None:
-        from confide_proxy.absence import Answer
+    async def _secret(self, call: Call) -> dict[str, Any]:
+        from confide_memory.tools.result import Answer
 
-        params = json.loads(line)["params"]
         try:
-            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.secret_get")
-            answer = await tool.answer(params.get("arguments"), self._sealed.keyring, self._link)
+            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.open")
+            answer: Answer = await tool.answer(call.params.get("arguments"), self._sealed.keyring, self._link)
         except Exception as error:
             log.error("a secret could not be opened: %s", type(error).__name__)
             answer = Answer("the secret could not be opened on this machine")
-        answered(answer.as_result(is_modern=VERSION_KEY in (params.get("_meta") or {})))
-
-    async def _probe(self, seconds: float, silent: Callable[[], None]) -> None:
-        try:
-            await self._link.request("ping", {}, timeout_s=seconds)
-        except TimeoutError:
-            silent()
-        except ConfideError:
-            return  # an answer of whatever kind, or a link that is known to be down
+        return answer.as_result(is_modern=call.is_modern)
 
     async def _send(self, sent: Callable[[], None]) -> None:
-        from confide_proxy.replay import Replay
+        from confide_proxy.offline.replay import Replay
 
         self._replay = self._replay or Replay(self._ready().journal, self._paths.seats, self._sealed)
         pause_s, told = FIRST_PAUSE_S, ""
@@ -249,7 +211,7 @@ class StandIn:
 
     def _ready(self) -> Offline:
         if self._offline is None:
-            from confide_proxy.offline import Offline
+            from confide_proxy.offline.answers import Offline
 
             self._offline = Offline(self._paths, self._config, self._project, self._sealed)
         return self._offline
@@ -257,16 +219,16 @@ class StandIn:
     def _forget(self) -> None:
         self._forgetting = None
         if self._offline is not None:
-            self._spawn(asyncio.to_thread(self._offline.close))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+            self.spawn(asyncio.to_thread(_give_up, self._offline))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             # A fault of ours in here must not stay unseen, and must not take the session with it either.
             log.error("a task of this session failed: %s", type(error).__name__)
+
+
+def _give_up(offline: Offline) -> None:
+    """Give the memory of the search over local files back to the system."""
+    if offline.close():
+        process.give_back()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from confide_proxy.catalogue import META_OPERATION, META_SAID
+from confide_proxy.mcp.catalogue import META_OPERATION, META_SAID
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """The channel's own limit for one message (PROTOCOL.md 6.3)."""
@@ -27,12 +27,20 @@ class MalformedError(Exception):
         self.code = code
 
 
-def parsed(line: bytes) -> dict[str, Any]:
-    """The message of a line. Raises MalformedError."""
+def parsed(line: bytes) -> tuple[dict[str, Any], bytes]:
+    """The message of a line, and the line without what nobody reads: of two values under one name the first would go up as it is.
+
+    Raises:
+        MalformedError: it is no message.
+    """
     if len(line) > MAX_LINE_BYTES:
         raise MalformedError(INVALID_REQUEST, f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB")
+    is_doubled = False
     try:
-        message = json.loads(line)
+        try:
+            message = json.loads(line, object_pairs_hook=_once)
+        except _TwiceError:
+            message, is_doubled = json.loads(line), True
     except (ValueError, RecursionError):
         raise MalformedError(PARSE_ERROR, "the line is not JSON") from None
     if (
@@ -43,7 +51,7 @@ def parsed(line: bytes) -> dict[str, Any]:
         raise MalformedError(INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message")
     if not isinstance(message.get("id"), str | int | None) or isinstance(message.get("id"), bool):
         raise MalformedError(INVALID_REQUEST, "the id is neither a string nor a number")
-    return message
+    return message, encoded(message) if is_doubled else line
 
 
 def encoded(message: dict[str, Any]) -> bytes:
@@ -56,7 +64,7 @@ def key(identifier: Any) -> str:
     return json.dumps(identifier)
 
 
-def with_operation(message: dict[str, Any]) -> bytes:
+def with_operation(message: dict[str, Any]) -> dict[str, Any]:
     """A tool call with an id of its own, and the time at which it was made (PROTOCOL.md 7.12); the client's own are not taken."""
     # Imported late: only a session that stores something needs them.
     import secrets
@@ -66,4 +74,15 @@ def with_operation(message: dict[str, Any]) -> bytes:
     params = message["params"]
     given = params.get("_meta")
     meta = {**(given if isinstance(given, dict) else {}), META_OPERATION: secrets.token_hex(16), META_SAID: said}
-    return encoded({**message, "params": {**params, "_meta": meta}})
+    return {**message, "params": {**params, "_meta": meta}}
+
+
+class _TwiceError(ValueError):
+    """A name stands twice in an object."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _TwiceError
+    return found

@@ -12,20 +12,21 @@ from contextlib import suppress
 from typing import Any
 
 from confide_crypto.errors import ConfideError
-from confide_proxy import catalogue as catalogues
-from confide_proxy import projects
+from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
-from confide_proxy.files import Files
-from confide_proxy.key_rotation import MachineKeys
-from confide_proxy.link import Callbacks, Link
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.link import Callbacks, Link
+from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp.fallback import Fallback
+from confide_proxy.mcp.tunnel import Tunnel
+from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import Paths
-from confide_proxy.projects import Project
-from confide_proxy.sealing.calls import SealedCalls
-from confide_proxy.sealing.space_sealing import Sealing
-from confide_proxy.standin import StandIn
-from confide_proxy.streamer import Streamer, logged
-from confide_proxy.tunnel import Tunnel
-from confide_proxy.version import VERSION
+from confide_proxy.sealing.context import Sealing
+from confide_proxy.sealing.tool_calls import SealedCalls
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.streamer import Streamer, logged
+from confide_proxy.sync.workspace import Files
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Session:
         self._is_crowded = is_crowded
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
-        self.files = Files(paths, config, project, sealing=self.sealing)
+        self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
         bodies = {name: attach_body(name, config) for name in (project.name, projects.GLOBAL)}
         callbacks = Callbacks(
             on_up=self._on_up,
@@ -68,7 +69,7 @@ class Session:
         self.link = Link(paths, config, list(bodies.values()), callbacks, machine)
         self._streamer = Streamer(paths.seats, self.files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
         sealed = SealedCalls(self.sealing, project.name)
-        tunnel.attach(self.link, StandIn(paths, config, project, self.link, sealed), sealed)
+        tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed), sealed)
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -79,7 +80,7 @@ class Session:
             group.create_task(self._tunnel.send())
             group.create_task(self.sealing.attend(self._look_again))
             if self._config.transcripts:
-                from confide_proxy.transcripts.stream import Transcripts  # only who asks for it pays for it
+                from confide_proxy.sync.transcripts.streamer import Transcripts  # only who asks for it pays for it
 
                 group.create_task(Transcripts(self._paths, self._config, self.link, self.sealing).run())
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
-from confide_proxy import catalogue as catalogues
 from confide_proxy import config as configs
 from confide_proxy import paths as places
-from confide_proxy.jsonrpc import MAX_LINE_BYTES
-from confide_proxy.tunnel import Tunnel
+from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp.jsonrpc import MAX_LINE_BYTES
+from confide_proxy.mcp.tunnel import Tunnel
 
 if TYPE_CHECKING:
     import asyncio
@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
     try:
         config = configs.load(here.config)
     except ConfideError as error:
-        _say(f"confide: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
+        _say(f"confide: {error.with_hint}")
         return error.exit_code
     outlet = Outlet(1)
     serve(0, outlet, here, config, project)
@@ -99,6 +99,8 @@ class Lines:
         if not data:
             return None
         self._rest += data
+        if b"\n" not in data and len(self._rest) <= MAX_LINE_BYTES:
+            return []  # a large line comes in hundreds of parts, each of which would copy all before it
         *whole, rest = bytes(self._rest).split(b"\n") if b"\n" in data else (bytes(self._rest),)
         if len(rest) > MAX_LINE_BYTES:
             # Handed on as it is, to be refused by its size; what follows up to the line's end is refused as no JSON.
@@ -218,10 +220,10 @@ class Engine:
         # The heavy imports happen here, while the main thread goes on answering.
         import asyncio
 
-        from confide_proxy import frugal
+        from confide_proxy.mcp import process
 
-        frugal.one_arena()
-        frugal.without_package_metadata()
+        process.one_arena()
+        process.without_package_metadata()
         try:
             asyncio.run(self._serve())
         except BaseException as error:
@@ -234,8 +236,8 @@ class Engine:
         import logging
         from concurrent.futures import ThreadPoolExecutor
 
-        from confide_proxy import projects
-        from confide_proxy.session import Session
+        from confide_proxy.mcp.session import Session
+        from confide_proxy.sync import project as projects
 
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
         here, config, folder = self._arguments

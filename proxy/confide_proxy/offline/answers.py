@@ -13,19 +13,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError
-from confide_proxy import local_answers, queued_changes
-from confide_proxy.absence import Answer, Trouble, told
+from confide_memory.tools.arguments import Parameters, check
+from confide_memory.tools.meta import OFFLINE
+from confide_memory.tools.result import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
-from confide_proxy.files import folders_of
-from confide_proxy.journal import Counts, Entry, Journal, is_empty, new_id
-from confide_proxy.local_memory import LocalMemory
+from confide_proxy.offline import local_tools, queued_writes
+from confide_proxy.offline.journal import Counts, Entry, Journal, is_empty, new_id
+from confide_proxy.offline.local_corpus import LocalMemory
+from confide_proxy.offline.outage import Trouble, told
 from confide_proxy.paths import Paths
-from confide_proxy.projects import Project
-from confide_proxy.tool_arguments import checked
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.workspace import folders_of
 
 if TYPE_CHECKING:
-    from confide_proxy.sealing.calls import SealedCalls
+    from confide_proxy.sealing.tool_calls import SealedCalls
 
 ANSWER_DEADLINE_S: Final = 7.5
 """With the two seconds in which it is decided that the link is down, within the ten that a call has."""
@@ -55,7 +57,7 @@ class Offline:
         self._project = project.name
         self.journal = Journal(paths.journal)
         self._sealed = sealed
-        self._memory = LocalMemory(folders, queued_changes.ShownQueue(self.journal, self._shown))
+        self._memory = LocalMemory(folders, queued_writes.ShownQueue(self.journal, self._shown))
 
     async def ask(self, call: Said, trouble: Trouble) -> Answer:
         """Answer a call without the daemon.
@@ -75,19 +77,19 @@ class Offline:
         except TimeoutError:
             return Answer(f"{trouble.sentence}; and this machine could not answer in time itself: try again")
         except ConfideError as error:
-            return Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+            return Answer(error.with_hint)
 
     async def counts(self) -> Counts:
         """What waits on this machine. Raises as `Journal`."""
         return await asyncio.to_thread(self.journal.counts)
 
-    def close(self) -> None:
-        """Give back the memory that the search holds. Blocks while one runs."""
-        self._memory.close()
+    def close(self) -> bool:
+        """Let go of what the search holds; whether it held anything. Blocks while one runs."""
+        return self._memory.close()
 
     async def _recall(self, call: Said) -> None:
         """Have the keys, if something is to be shown as it will be sealed."""
-        from confide_proxy.sealing.calls import Asked
+        from confide_proxy.sealing.tool_calls import Asked
 
         if is_empty(self.journal.folder):
             given = call.arguments if isinstance(call.arguments, dict) else {}
@@ -96,20 +98,20 @@ class Offline:
             await self._sealed.keyring.recall()
 
     def _answer(self, call: Said, trouble: Trouble) -> Answer:
-        name, kind = call.tool["name"], call.tool.get("_meta", {}).get("confide/offline")
+        name, kind = call.tool["name"], call.tool.get("_meta", {}).get(OFFLINE)
         if trouble.is_told:
             return self._failed(name, trouble)
         if kind == "queue":
             return self._queue(call, trouble)
         if kind == "local" and name == "memory_search":
-            arguments = self._as_kept(checked(call.tool, call.arguments))
+            arguments = self._as_kept(check(Parameters.of_catalogue(call.tool), call.arguments))
             hits = call.tool.get("outputSchema", {}).get("properties", {}).get("results", {}).get("items", {})
             may_tell = "id" in hits.get("properties", {})
-            return local_answers.search(self._memory, self._project, arguments, trouble, may_tell_notes=may_tell)
+            return local_tools.search(self._memory, self._project, arguments, trouble, may_tell_notes=may_tell)
         if kind == "local" and name == "memory_read":
-            arguments = checked(call.tool, call.arguments)
+            arguments = check(Parameters.of_catalogue(call.tool), call.arguments)
             may_warn = "warnings" in call.tool.get("outputSchema", {}).get("properties", {})
-            return local_answers.read(self._memory, self._project, arguments, trouble, may_warn=may_warn)
+            return local_tools.read(self._memory, self._project, arguments, trouble, may_warn=may_warn)
         return self._failed(name, trouble)
 
     def _failed(self, name: str, trouble: Trouble) -> Answer:
@@ -129,7 +131,7 @@ class Offline:
         return Answer("\n".join(lines))
 
     def _shown(self, entry: Entry) -> Mapping[str, Any]:
-        from confide_proxy.sealing.calls import Asked
+        from confide_proxy.sealing.tool_calls import Asked
 
         return self._sealed.shown(Asked(entry.tool, entry.arguments, entry.project, entry.said))
 
@@ -141,15 +143,15 @@ class Offline:
             return arguments  # what the policy blocks may be asked for here: nothing leaves
 
     def _queue(self, call: Said, trouble: Trouble) -> Answer:
-        arguments = checked(call.tool, call.arguments)
+        arguments = check(Parameters.of_catalogue(call.tool), call.arguments)
         if trouble.is_final:
             raise ToolError(f"not stored: {trouble.sentence}", hint=trouble.hint)
         said = call.said or datetime.now().astimezone().isoformat(timespec="seconds")
-        wish = queued_changes.Wish(call.tool["name"], self._project, arguments, said, call.operation or new_id())
+        wish = queued_writes.Wish(call.tool["name"], self._project, arguments, said, call.operation or new_id())
         # What may not leave at all is refused now; what it is called follows from what the daemon will get.
         shown = self._shown(wish.entry(""))
-        if wish.tool == "memory_store" and not queued_changes.is_note(wish):
-            entry = local_answers.entry(self._project, arguments, said, wish.operation)
-            return local_answers.stored(entry, self.journal.append(entry), trouble)
-        entry = queued_changes.entry(wish, shown)
-        return queued_changes.answer(entry, shown, self.journal.append(entry), trouble)
+        if wish.tool == "memory_store" and not queued_writes.is_note(wish):
+            entry = local_tools.entry(self._project, arguments, said, wish.operation)
+            return local_tools.stored(entry, self.journal.append(entry), trouble)
+        entry = queued_writes.entry(wish, shown)
+        return queued_writes.answer(entry, shown, self.journal.append(entry), trouble)

@@ -9,7 +9,6 @@ All sessions and commands of a machine share the journal.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import threading
@@ -20,15 +19,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from confide_crypto.private import make_private_dir, read_private_file, write_private_file
+from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
 from confide_proxy.errors import JournalError, StateError
-from confide_proxy.sealed_log import Place, SealedLog
+from confide_proxy.locks import lock_file, taken
+from confide_proxy.offline.encrypted_log import Place, SealedLog
 
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Of the queue, and as much again of what was refused; a longer absence needs a person, not a larger file."""
 LOCK_DEADLINE_S: Final = 3.0
-_LOCK_AGAIN_S: Final = 0.01
 _KEY_BYTES: Final = 32
 
 
@@ -121,7 +120,7 @@ class Journal:
         with self._held():
             self._queue.catch_up()
             self._check_room(self._queue, "queued")
-            self._queue.append(_record(entry))
+            self._queue.append(asdict(entry))
             self._queue.catch_up()
             return len(self._queue.live)
 
@@ -192,7 +191,7 @@ class Journal:
             self._refused.catch_up()
             self._check_room(self._refused, "refused")
             # In this order: whatever happens in between, it is in one of the two.
-            self._refused.append({**_record(entry), "code": code, "why": why})
+            self._refused.append({**asdict(entry), "code": code, "why": why})
             self._queue.append({"id": entry.id, "gone": True})
 
     def retry(self, identity: str) -> Entry | None:
@@ -209,7 +208,7 @@ class Journal:
                 return None
             self._check_room(self._queue, "queued")
             # Its time is now: somebody has decided that it is to be done.
-            self._queue.append({**_record(entry), "code": "", "why": "", "at": time.time()})
+            self._queue.append({**asdict(entry), "code": "", "why": "", "at": time.time()})
             self._refused.append({"id": identity, "gone": True})
             self._refused.tidy(self.damaged_file)
             return entry
@@ -270,9 +269,11 @@ class Journal:
         with self._own:
             try:
                 make_private_dir(self.folder)
-                fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                fd = lock_file(self.folder / "lock")
                 try:
-                    _lock(fd)
+                    if not taken(fd, wait_s=LOCK_DEADLINE_S):
+                        why = "another confide process does not let go of the journal"
+                        raise JournalError(why, hint="does one hang? try again")
                     yield
                 finally:
                     os.close(fd)
@@ -300,10 +301,6 @@ def _parsed(file: Path) -> bytes:
     return key
 
 
-def _record(entry: Entry) -> dict[str, Any]:
-    return asdict(entry)
-
-
 def _loaded(log: SealedLog, place: Place) -> Entry | None:
     record = log.load(place)
     return Entry.of(record) if record else None
@@ -315,17 +312,3 @@ def _lines(file: Path) -> int:
             return sum(1 for _ in lines)
     except FileNotFoundError:
         return 0
-
-
-def _lock(fd: int) -> None:
-    deadline = time.monotonic() + LOCK_DEADLINE_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise JournalError(
-                    "another confide process does not let go of the journal", hint="does one hang? try again"
-                ) from None
-        time.sleep(_LOCK_AGAIN_S)

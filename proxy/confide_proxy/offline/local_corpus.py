@@ -8,15 +8,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from confide_proxy import frugal, markdown
+from confide_memory.errors import NotFoundError
+from confide_memory.markdown import append_text, line_headings, replace_section
 from confide_proxy.errors import FolderError
-from confide_proxy.folder import Folder
-from confide_proxy.journal import Entry
-from confide_proxy.local_index import LocalIndex, Name
-from confide_proxy.markdown import Piece
+from confide_proxy.offline.journal import Entry
+from confide_proxy.offline.local_index import LocalIndex, Name, Piece
+from confide_proxy.sync.folder import Folder
 
 READ_BUDGET_S: Final = 6.0
 """How long one search may read files; what is left is read by the next."""
@@ -129,15 +130,15 @@ class LocalMemory:
                 found.append(Match(project, path, piece, score, known.mtime, known.waiting > 0))
             return found, view
 
-    def close(self) -> None:
-        """Give the memory of the index back; the next search makes it anew."""
+    def close(self) -> bool:
+        """Let go of the index, if there is one; the next search makes it anew."""
         with self._lock:
             if self._index is None:
-                return
+                return False
             self._index.close()
             self._index = None
             self._known.clear()
-        frugal.give_back()
+            return True
 
     def _refresh(self, index: LocalIndex) -> View:
         """Bring the index up to what the files and the journal hold."""
@@ -187,6 +188,12 @@ def _with(text: str, waiting: list[Entry]) -> str:
     """The text as the stores that wait will make it."""
     for entry in waiting:
         content, heading = str(entry.arguments.get("content", "")), entry.arguments.get("heading")
-        change = markdown.replaced if entry.arguments.get("mode") == "replace" else markdown.appended
-        text = change(text, content, heading if isinstance(heading, str) else None)
+        heading = heading if isinstance(heading, str) else None
+        if entry.arguments.get("mode") != "replace":
+            text = append_text(text, content, heading=heading or None, read=line_headings)
+        elif heading is None:
+            text = content if content.endswith("\n") or not content else content + "\n"
+        else:
+            with suppress(NotFoundError):  # the daemon refuses it, and the text stays
+                text = replace_section(text, content, heading=heading, read=line_headings)
     return text

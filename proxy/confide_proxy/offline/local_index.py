@@ -9,13 +9,18 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from confide_memory.markdown import Heading, is_item, line_headings, lines_of
+from confide_memory.note_names import is_note
 from confide_proxy.errors import OfflineError
-from confide_proxy.local_notes import is_note, parted
-from confide_proxy.markdown import Piece, cut
+from confide_proxy.offline.local_notes import parted
 
 SATURATION: Final = 8.0
+PIECE_CHARS: Final = 320
+"""About 80 tokens, as the daemon's pieces: small ones say what they are found for, and little else."""
+MAX_PIECE_CHARS: Final = 1200
 _BACKGROUND_ROWS: Final = 256
 _BACKGROUND_WORD: Final = "\uf8fe "
 MOST_TERMS: Final = 48
@@ -32,6 +37,16 @@ _WORD = re.compile(r"\w+")
 
 Name = tuple[str, str]
 """Project and path of a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some lines of a text, counted from 1, both ends included; `heading` is "Outer > Inner"."""
+
+    start_line: int
+    end_line: int
+    text: str
+    heading: str
 
 
 def match_of(text: str, keywords: Sequence[str]) -> str:
@@ -105,3 +120,40 @@ class LocalIndex:
             name, start, end, heading = self._places[row]
             saturated = max(0.0, score) / (max(0.0, score) + SATURATION)
             yield name, Piece(start, end, body, heading), saturated
+
+
+def cut(text: str) -> Iterator[Piece]:
+    """Small pieces in order: a heading begins one, and so does a paragraph or an item that does not fit any more."""
+    lines = lines_of(text)
+    at = {heading.line: heading for heading in line_headings(text)}
+    stack: list[Heading] = []
+    path, first, size = "", 0, 0
+    has_text = False  # a heading alone would be found without saying anything
+
+    def piece(end: int) -> Iterator[Piece]:
+        yield from _pieces(lines, first, end, path)
+
+    for number, line in enumerate(lines):
+        heading = at.get(number)
+        is_start = not line.strip() or is_item(line)
+        if (heading and has_text) or (size >= PIECE_CHARS and is_start) or size >= MAX_PIECE_CHARS:
+            yield from piece(number)
+            first, size, has_text = number, 0, False
+        if heading:
+            stack = [*(above for above in stack if above.level < heading.level), heading]
+            path = " > ".join(above.title for above in stack if above.title)
+        elif line.strip():
+            has_text = True
+        size += len(line) + 1
+    yield from piece(len(lines))
+
+
+def _pieces(lines: list[str], first: int, end: int, heading: str) -> Iterator[Piece]:
+    while first < end and not lines[first].strip():
+        first += 1
+    while end > first and not lines[end - 1].strip():
+        end -= 1
+    body = "\n".join(lines[first:end])
+    # One line may be a whole minified file: it is shown in slices.
+    for offset in range(0, len(body), MAX_PIECE_CHARS * 2):
+        yield Piece(first + 1, end, body[offset : offset + MAX_PIECE_CHARS * 2], heading)

@@ -11,17 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from confide_memory.note_names import MAX_TITLE, TASKS, is_note, task_of
 from confide_proxy.errors import FolderError, ToolError
 
-FOLDER: Final = "memory/notes/"
-TASKS: Final = "memory/tasks/"
 NEUTRAL: Final = 0.5
 BUDGET_S: Final = 2.0
 """How long one search may read fields; notes beyond that pass no filter."""
-MAX_TITLE: Final = 200
 _FIELD = re.compile(r"(\w+):")
 _SEARCHED: Final = frozenset({"title", "tags", "keywords", "entity", "category", "type"})
-_IMPORTANCE: Final = {"core": 1.0, "high": 0.75, "normal": 0.5, "low": 0.25}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +122,6 @@ def in_tasks(arguments: Mapping[str, Any], project: str) -> Callable[[str, str],
     return lambda name, path: (found := task_of(path)) is None or (found == task and of in (None, name))
 
 
-def is_note(path: str) -> bool:
-    """Whether a file of that name is a note."""
-    return path.startswith(FOLDER) or task_of(path) is not None
-
-
 def parted(text: str) -> tuple[str, str]:
     """What a note is found by beside its text, and its text with as many empty lines before it as its front matter has."""
     lines = text.split("\n")
@@ -148,22 +140,14 @@ def parted(text: str) -> tuple[str, str]:
     return " ".join(words), "\n" * (end + 1) + "\n".join(lines[end + 1 :])
 
 
-def task_of(path: str) -> str | None:
-    """The task in whose folder the file lies."""
-    task, slash, rest = path.removeprefix(TASKS).partition("/")
-    return task if path.startswith(TASKS) and slash and rest else None
-
-
 def _fields_of(text: str) -> Fields:
     # Brings YAML, which a session that never gets here does without.
-    from confide_proxy.importing.front_matter import split
+    from confide_memory.front_matter import split_fields
+    from confide_memory.note import importance_of
 
-    fields, _, _ = split(text)
+    fields, _, _ = split_fields(text)
     tags = _words(fields.get("tags"))
-    given = fields.get("importance")
-    importance = _IMPORTANCE.get(given.strip().lower(), NEUTRAL) if isinstance(given, str) else NEUTRAL
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= 1:
-        importance = float(given)
+    importance = importance_of(fields.get("importance"))
     shown: dict[str, Any] = {"tags": tags}
     shown |= {name: value for name in ("id", "title") if (value := _word(fields.get(name)))}
     said = {name: _folded(word) for name in ("type", "category", "entity") if (word := _word(fields.get(name)))}
@@ -172,7 +156,7 @@ def _fields_of(text: str) -> Fields:
         type=said.get("type"),
         category=said.get("category"),
         entity=said.get("entity"),
-        importance=importance,
+        importance=NEUTRAL if importance is None else importance,
         supersedes=_superseded(fields.get("relations")),
         shown=shown,
     )

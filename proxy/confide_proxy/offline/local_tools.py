@@ -9,22 +9,22 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from confide_proxy import markdown
-from confide_proxy.absence import Answer, Trouble
+from confide_memory.document_path import EXAMPLE, MEMORY_FOLDER, is_memory, problem
+from confide_memory.markdown import lines_of
+from confide_memory.timestamps import iso
+from confide_memory.tools.result import Answer
 from confide_proxy.errors import ToolError
-from confide_proxy.journal import Entry
-from confide_proxy.local_index import match_of
-from confide_proxy.local_memory import LocalMemory, Match
-from confide_proxy.local_notes import LocalNotes, in_tasks, narrowed, newest_first
-from confide_proxy.projects import GLOBAL
-from confide_proxy.walking import MEMORY_FILES, MEMORY_FOLDER
+from confide_proxy.offline.journal import Entry
+from confide_proxy.offline.local_corpus import LocalMemory, Match
+from confide_proxy.offline.local_index import match_of
+from confide_proxy.offline.local_notes import LocalNotes, in_tasks, narrowed, newest_first
+from confide_proxy.offline.outage import Trouble
+from confide_proxy.sync.project import GLOBAL
 
 MIN_SCORE: Final = 0.25
 """Where the agent gives none: the daemon's own default."""
 CHARS_PER_TOKEN: Final = 4
 HALF_LIFE_DAYS: Final = 30.0
-_MAX_PATH_BYTES: Final = 512
-_MAX_COMPONENT_BYTES: Final = 255
 _SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 _DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
@@ -120,7 +120,7 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
     if document is None:
         near = _near(memory, asked or project, path)
         raise ToolError(f"no such document on this machine ({trouble.sentence})", hint=near)
-    lines = markdown.lines_of(document.text)
+    lines = lines_of(document.text)
     first = arguments["fromLine"]
     if first > max(len(lines), 1):
         raise ToolError(f"fromLine {first} is past the end of the file", hint=f"it has {len(lines)} lines")
@@ -275,7 +275,7 @@ def _within(matches: list[Match], most: int, budget: int | None) -> list[Match]:
 def _hit(match: Match, notes: LocalNotes) -> dict[str, Any]:
     piece = match.piece
     note = notes.fields(match.project, match.path)
-    updated = datetime.fromtimestamp(match.mtime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    updated = iso(match.mtime)
     return {
         "path": match.path,
         "project": match.project,
@@ -321,21 +321,10 @@ def _near(memory: LocalMemory, project: str, path: str) -> str | None:
 
 def _memory_path(path: str) -> str:
     """The path, as the daemon would take it."""
-    import unicodedata
-
-    parts = path.split("/")
-    is_plain = (
-        path.endswith(".md")
-        and path.isprintable()
-        and "\\" not in path
-        and unicodedata.is_normalized("NFC", path)
-        and len(path.encode()) <= _MAX_PATH_BYTES
-        and all(part == part.strip() and part not in ("", ".", "..") for part in parts)
-        and all(len(part.encode()) <= _MAX_COMPONENT_BYTES for part in parts)
-        and parts[-1] != ".md"
-    )
-    if not is_plain or not (path in MEMORY_FILES or path.startswith(f"{MEMORY_FOLDER}/")):
+    if not is_memory(path):
+        why = problem(path)
         raise ToolError(
-            "'path' must be MEMORY.md or a .md file below memory/", hint=f"for example {MEMORY_FOLDER}/decisions.md"
+            "'path' must be MEMORY.md or a .md file below memory/" + (f": {why}" if why else ""),
+            hint=f"for example {EXAMPLE}",
         )
     return path

@@ -1,19 +1,21 @@
-"""Why the daemon is not asked, and what a call is answered with instead."""
+"""Why the daemon is not asked, and how much waits for it, as an agent, its user and the daemon itself are told."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkError, RequestError, WrongDaemonKey
-from confide_proxy.errors import DaemonMissingError, NotJoinedError
+from confide_proxy.errors import LATER, DaemonMissingError, NotJoinedError
 
 if TYPE_CHECKING:
-    from confide_proxy.journal import Counts
+    from confide_proxy.offline.journal import Counts
 
-LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled", "locked"})
-"""Codes of refusals (PROTOCOL.md 7.2) that are about the moment, not about what was asked."""
+log = logging.getLogger(__name__)
+
 _WAITING_DENIALS: Final = frozenset({"disabled", "busy"})
 
 
@@ -67,23 +69,6 @@ class Trouble:
         return self.is_told or isinstance(self.reason, WrongDaemonKey | KeyFileError)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call is answered with; `structured` is None for an error."""
-
-    text: str
-    structured: dict[str, Any] | None = None
-
-    def as_result(self, *, is_modern: bool) -> dict[str, Any]:
-        """The result of `tools/call`."""
-        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}]}
-        if self.structured is None:
-            result["isError"] = True
-        else:
-            result["structuredContent"] = self.structured
-        return {**result, "resultType": "complete"} if is_modern else result
-
-
 def told(counts: Counts) -> str:
     """What waits on this machine, in a sentence; "" where nothing does."""
     parts = []
@@ -94,6 +79,20 @@ def told(counts: Counts) -> str:
     if counts.damaged:
         parts.append(f"{counts.damaged} damaged {'record is' if counts.damaged == 1 else 'records are'} kept aside")
     return f"{'; '.join(parts)} (confide queue)" if parts else ""
+
+
+def backlog(journal: Path) -> dict[str, int]:
+    """What waits on this machine for the daemon, and what that has refused, as it is told when it asks."""
+    if not journal.exists():
+        return {"queuedOffline": 0, "deadLetters": 0}
+    from confide_proxy.offline.journal import Journal  # most sessions never have one
+
+    try:
+        counts = Journal(journal).counts()
+    except ConfideError as error:
+        log.warning("what waits for the daemon could not be counted: %s", error)
+        return {}
+    return {"queuedOffline": counts.queued, "deadLetters": counts.dead}
 
 
 def _stores(count: int) -> str:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.absence import Answer, Trouble
+from confide_memory.note_names import TASK_ID, names_of
+from confide_memory.tools.result import Answer
 from confide_proxy.errors import ToolError
-from confide_proxy.journal import Entry, Journal
-from confide_proxy.note_names import names_of
-from confide_proxy.projects import GLOBAL
+from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.offline.outage import Trouble
+from confide_proxy.sync.project import GLOBAL
 
 NOTE_FIELDS: Final = frozenset(
     {
@@ -36,7 +37,6 @@ NOTE_FIELDS: Final = frozenset(
     | {"scope", "taskId", "relatedTo", "relation"}
 )
 """The parameters of `memory_store` any of which makes a note."""
-_TASK_ID: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _CONTROL: Final = re.compile(r"\x00")
 
 
@@ -158,7 +158,7 @@ def _new_note(wish: Wish, shown: Mapping[str, Any]) -> Entry:
         )
     if scope == "task" and task is None:
         raise ToolError("scope 'task' needs 'taskId'", hint="the name of the task, such as release-42")
-    if task is not None and (scope not in (None, "task") or not _TASK_ID.fullmatch(task)):
+    if task is not None and (scope not in (None, "task") or not TASK_ID.fullmatch(task)):
         raise ToolError(
             "'taskId' goes with scope 'task', and is a folder's name", hint="letters, digits, '.', '_' and '-'"
         )

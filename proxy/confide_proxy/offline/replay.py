@@ -11,16 +11,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_proxy.absence import LATER
-from confide_proxy.errors import BlockedError, JournalError, StateError, ToolError, UnsealableError
-from confide_proxy.journal import Entry, Journal, is_empty
-from confide_proxy.seat import LOOK_AGAIN_S, Seat
+from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
+from confide_proxy.locks import SEAT_AGAIN_S, Seat
+from confide_proxy.offline.journal import Entry, Journal, is_empty
 
 if TYPE_CHECKING:
-    from confide_proxy.sealing.calls import SealedCalls
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.sealing.tool_calls import SealedCalls
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
@@ -29,14 +29,6 @@ MOST_APART: Final = 256
 """Calls that wait for keys, beyond which the others wait with them."""
 PAUSES_S: Final = (0.5, 2.0)
 """Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
-
-
-class Asks(Protocol):
-    """The way to the daemon."""
-
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """As `Connection.request`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,7 @@ class Replay:
             while not self._seat.try_take():
                 if is_empty(self._journal.folder):
                     return Outcome(0, 0)
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(SEAT_AGAIN_S)
             return await self._send_all(link)
         finally:
             self._seat.leave()
@@ -116,7 +108,7 @@ class Replay:
 
     async def _arguments(self, entry: Entry, link: Asks) -> Mapping[str, Any]:
         """What the entry says, as it may leave. Raises as `SealedCalls.arguments`, RequestError for what may not."""
-        from confide_proxy.sealing.calls import Asked
+        from confide_proxy.sealing.tool_calls import Asked
 
         try:
             asked = Asked(entry.tool, entry.arguments, entry.project, entry.said)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_proxy.errors import ToolError
-from confide_proxy.secrets import detector
+from confide_proxy.sealing.detection import prefilter
 
 if TYPE_CHECKING:
+    from confide_proxy.sealing.detection.scanner import Repeats
     from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
-    from confide_proxy.secrets.repeats import Repeats
 
 MAX_DEPTH: Final = 64
 """Of arguments; the daemon takes less."""
@@ -31,7 +31,7 @@ def gives_reason(value: Any) -> bool:
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
-            if detector.gives_reason(detector.lower(one)):
+            if prefilter.gives_reason(prefilter.lower(one)):
                 return True
         elif isinstance(one, dict):
             waiting += (name for name in one if name not in _OWN_NAMES)
@@ -79,7 +79,7 @@ class _Sealing:
         self._has_head = has_head
         self._source = source
         self._is_lookup = is_lookup
-        self._standins: dict[str, str] = {}
+        self._placeholders: dict[str, str] = {}
         self._repeats: Repeats | None = None
         self.found: set[str] = set()
         self.secrets: dict[Secret, None] = {}
@@ -108,7 +108,7 @@ class _Sealing:
 
     def repeated(self, value: Any) -> Any:
         """The value without those credentials, wherever else they stand in it: in the title of the text that says what they are."""
-        if not self._standins:
+        if not self._placeholders:
             return value
         if isinstance(value, str):
             return self._without(value)
@@ -119,13 +119,13 @@ class _Sealing:
         return value
 
     def _without(self, text: str) -> str:
-        from confide_proxy.secrets.repeats import Repeats
+        from confide_proxy.sealing.detection.scanner import Repeats
 
-        self._repeats = self._repeats or Repeats(self._standins)
+        self._repeats = self._repeats or Repeats(self._placeholders)
         parts: list[str] = []
         behind = 0
         for start, end in self._repeats.find(text):
-            parts += (text[behind:start], self._standins[text[start:end]])
+            parts += (text[behind:start], self._placeholders[text[start:end]])
             behind = end
         return "".join((*parts, text[behind:]))
 
@@ -145,7 +145,7 @@ class _Sealing:
         core = text.strip()
         if not core or len(core) > _LONGEST_NAMED or "\n" in core or name in _OWN_NAMES:
             return text
-        if not detector.gives_reason(detector.lower(name)):
+        if not prefilter.gives_reason(prefilter.lower(name)):
             return text
         quote = next((one for one in _QUOTES if one not in core), None)
         if quote is None or core.endswith("\\"):
@@ -159,14 +159,15 @@ class _Sealing:
         return text[:start] + self._kept(sealed)[len(head) : -1] + text[start + len(core) :]
 
     def _kept(self, sealed: Sealed) -> str:
+        from confide_proxy.sealing.detection.plausibility import is_unmistakable
+        from confide_proxy.sealing.detection.scanner import LONGEST_REPEATED, REPEATED_CHARS
         from confide_proxy.sealing.sealer import NOTE
-        from confide_proxy.secrets.plausibility import is_unmistakable
 
         self.secrets.update(dict.fromkeys(sealed.secrets))
-        for standin, value in sealed.values.items():
-            if standin.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:")):
+        for placeholder, value in sealed.values.items():
+            if placeholder.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:")):
                 continue
             self.found.add(value)
-            if detector.REPEATED_CHARS <= len(value) <= detector.LONGEST_REPEATED and is_unmistakable(value):
-                self._standins[value] = standin
+            if REPEATED_CHARS <= len(value) <= LONGEST_REPEATED and is_unmistakable(value):
+                self._placeholders[value] = placeholder
         return sealed.text

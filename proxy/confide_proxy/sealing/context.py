@@ -9,17 +9,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.sealing.deposit import Deposit
-from confide_proxy.sealing.keyring import Keyring
-from confide_proxy.seat import Seat
+from confide_proxy.devices.keyring import Keyring
+from confide_proxy.locks import Seat
+from confide_proxy.sealing.upload import Deposit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from confide_memory.wire.document_body import Asks
     from confide_proxy.config import ProxyConfig
-    from confide_proxy.key_rotation import MachineKeys
+    from confide_proxy.link.key_rotation import MachineKeys
     from confide_proxy.paths import Paths
-    from confide_proxy.sealing.requests import Asks
     from confide_proxy.sealing.sealer import Sealer
 
 
@@ -51,8 +51,8 @@ class Sealing:
     @functools.cached_property
     def sealer(self) -> Sealer:
         """Seals texts. Made at the first need: a start does without its patterns."""
+        from confide_proxy.sealing import fingerprints
         from confide_proxy.sealing.sealer import Sealer
-        from confide_proxy.secrets import fingerprints
 
         load = functools.cache(lambda: fingerprints.load(self._paths.fingerprint_key))
         return Sealer(self._config.secrets, lambda: self.keyring.keys, load)
@@ -65,7 +65,7 @@ class Sealing:
 
     async def reseal(self, link: Asks) -> None:
         """Seal the records of older epochs anew, unless another process of this machine does, or all of it is done."""
-        from confide_proxy.sealing.resealing import Resealing
+        from confide_proxy.devices.reseal import Resealing
 
         keys = self.keyring.keys
         if keys is None or keys.epoch == 1:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
+from confide_proxy import VERSION
 from confide_proxy.errors import BlockedError, FolderError
-from confide_proxy.version import VERSION
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.sealing.deposit import Deposit, Requests
-    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
-    from confide_proxy.secrets.policy import Policy
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.config import Policy
+    from confide_proxy.sealing.context import Sealing
+    from confide_proxy.sealing.sealer import Sealed, Secret
+    from confide_proxy.sealing.upload import Deposit
 
 NAME_TELLS: Final = "has a name with what looks like a credential in it: give it another one"
 ID_TELLS: Final = "has a note's id with what looks like a credential in it: give it another one"
@@ -25,33 +27,6 @@ _SOURCE: Final = "files"
 _SEALED: Final = "(sealed:"
 _REDACTED: Final = "(redacted:"
 _NOTE: Final = "(sealed:note:"
-
-
-class HasKeys(Protocol):
-    """Where the keys come from (`keyring.Keyring`)."""
-
-    @property
-    def keys(self) -> SpaceKeys | None:
-        """Those of the space now."""
-        ...
-
-    @property
-    def problem(self) -> ConfideError | None:
-        """Why there are none."""
-        ...
-
-
-class Seals(Protocol):
-    """What seals the texts of a session (`space_sealing.Sealing`)."""
-
-    @property
-    def keyring(self) -> HasKeys: ...
-
-    @property
-    def sealer(self) -> Sealer: ...
-
-    @property
-    def deposit(self) -> Deposit: ...
 
 
 class SealedFile(NamedTuple):
@@ -71,7 +46,7 @@ class SealedFile(NamedTuple):
 class FileSealer:
     """Seals the files of one session's folders. Safe to use from several threads."""
 
-    def __init__(self, sealing: Seals, policy: Policy) -> None:
+    def __init__(self, sealing: Sealing, policy: Policy) -> None:
         self._sealing = sealing
         self._policy = policy
         self._known_mark: tuple[SpaceKeys | None, str] | None = None
@@ -114,9 +89,9 @@ class FileSealer:
             raise FolderError(path, ID_TELLS)
         # They may be gone, or there, since this began.
         has_keys = None not in (keys, self._sealing.keyring.keys)
-        is_waiting = not has_keys and any(standin.startswith(_REDACTED) for standin in sealed.values)
+        is_waiting = not has_keys and any(placeholder.startswith(_REDACTED) for placeholder in sealed.values)
         if is_waiting and self._policy.files == "redact":
-            is_waiting = any(standin.startswith("(redacted:note:") for standin in sealed.values)
+            is_waiting = any(placeholder.startswith("(redacted:note:") for placeholder in sealed.values)
         return SealedFile(sealed, self._mark(keys), is_waiting)
 
     def shown(self, path: str) -> str:
@@ -135,25 +110,27 @@ class FileSealer:
             FolderError: a value that is nowhere but in this file would be lost, or as `seal`.
         """
         if self._policy.local == "replace":
-            values = {standin: value for standin, value in values.items() if not standin.startswith(_SEALED)}
+            values = {
+                placeholder: value for placeholder, value in values.items() if not placeholder.startswith(_SEALED)
+            }
         try:
             restored = self._sealing.sealer.restore(text, values, _SOURCE)
         except ConfideError as error:
             raise FolderError(path, f"cannot be sealed: {error}", hint=error.hint) from None
-        here_alone = {standin: value for standin, value in values.items() if standin.startswith(_REDACTED)}
-        if any(standin in restored for standin in here_alone):
+        here_alone = {placeholder: value for placeholder, value in values.items() if placeholder.startswith(_REDACTED)}
+        if any(placeholder in restored for placeholder in here_alone):
             problem = (
                 "stays as it is: another machine has put a credential that is here alone where no rule would know it"
             )
             raise FolderError(path, problem)
-        if any(standin not in text and value not in text for standin, value in here_alone.items()):
+        if any(placeholder not in text and value not in text for placeholder, value in here_alone.items()):
             problem = "stays as it is: another machine has removed a credential that is here alone; remove it here too"
             raise FolderError(path, problem)
         return restored
 
     def check_removable(self, path: str, values: Mapping[str, str]) -> None:
         """Raise FolderError where a file has a value that is nowhere else, so that no other machine's wish deletes it."""
-        if any(standin.startswith(_REDACTED) for standin in values):
+        if any(placeholder.startswith(_REDACTED) for placeholder in values):
             problem = "stays: another machine has deleted it, and it holds a credential that is here alone; delete it here too"
             raise FolderError(path, problem)
 
@@ -166,8 +143,8 @@ class FileSealer:
         return self.seal(path, text).sealed.text != text and _NOTE not in restored
 
     def is_replaced(self, values: Mapping[str, str]) -> bool:
-        """Whether a file with these values is to hold stand-ins in their places as well."""
-        return self._policy.local == "replace" and any(standin.startswith(_SEALED) for standin in values)
+        """Whether a file with these values is to hold placeholders in their places as well."""
+        return self._policy.local == "replace" and any(placeholder.startswith(_SEALED) for placeholder in values)
 
     def why_withheld(self) -> str:
         """Why a file that would go out redacted waits."""
@@ -175,7 +152,7 @@ class FileSealer:
         return f"holds a credential that this machine cannot seal now{f': {problem}' if problem else ''}"
 
 
-async def deposit_file(records: Deposit, link: Requests, path: str, secrets: Iterable[Secret]) -> None:
+async def deposit_file(records: Deposit, link: Asks, path: str, secrets: Iterable[Secret]) -> None:
     """Have the records of what a file's text names with the daemon, before the text is.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.private import read_private_file, write_private_file
+from confide_crypto.keys.files import read_private_file, write_private_file
 
 KEY_BYTES: Final = 32
 _DIGEST_BYTES: Final = 12

@@ -9,11 +9,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import RequestError
+from confide_proxy.errors import LATER
 
 if TYPE_CHECKING:
-    from confide_crypto.sealing.placeholders import Placeholder
+    from confide_crypto.sealing.placeholder import Placeholder
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.sealing.deposit import Requests
+    from confide_memory.wire.document_body import Asks
 
 KINDS: Final = (
     *("password", "url-password", "connection-string", "api-key", "token"),
@@ -37,7 +38,7 @@ def is_plain(query: str) -> bool:
     return not any(_may_be(word.strip(_AROUND)) for word in query.split())
 
 
-async def recognized(link: Requests, keys: SpaceKeys, query: str) -> str:
+async def recognized(link: Asks, keys: SpaceKeys, query: str) -> str:
     """The question with placeholders for each word of it that is sealed in the space: one for each kind that it is sealed as.
 
     Raises:
@@ -51,19 +52,17 @@ async def recognized(link: Requests, keys: SpaceKeys, query: str) -> str:
         try:
             await link.request("record", {"id": secret_id.hex()}, timeout_s=DEADLINE_S)
         except RequestError as error:
-            from confide_proxy.absence import LATER
-
             if error.code in LATER:
                 raise
             return False
         return True
 
     found = await asyncio.gather(*(is_sealed(secret_id) for _, _, secret_id in wanted))
-    standins: dict[str, list[str]] = {}
-    for (word, standin, _), is_there in zip(wanted, found, strict=True):
+    sealed: dict[str, list[str]] = {}
+    for (word, placeholder, _), is_there in zip(wanted, found, strict=True):
         if is_there:
-            standins.setdefault(word, []).append(standin)
-    for word, names in standins.items():
+            sealed.setdefault(word, []).append(placeholder)
+    for word, names in sealed.items():
         query = query.replace(word, " ".join(names))
     return query
 
@@ -76,10 +75,12 @@ def _may_be(word: str) -> bool:
 
 def _words(query: str) -> list[str]:
     """What may be one, the longer form before the shorter: a password may end with the sentence's mark."""
-    from confide_proxy.secrets.plausibility import is_unmistakable
+    from confide_crypto.sealing.placeholder import STANDIN
+    from confide_proxy.sealing.detection.plausibility import is_unmistakable
 
     found: dict[str, None] = {}
-    for part in query.split():
+    # What stands for a credential is none, though one in twenty-five looks like one.
+    for part in STANDIN.sub(" ", query).split():
         if len(found) >= MOST_WORDS:
             break
         word = part.strip(_AROUND)
@@ -89,7 +90,7 @@ def _words(query: str) -> list[str]:
 
 
 def _names(keys: SpaceKeys, word: str) -> list[Placeholder]:
-    from confide_crypto.sealing.placeholders import Placeholder
+    from confide_crypto.sealing.placeholder import Placeholder
 
     data = word.encode("utf-8", "surrogatepass")
     return [Placeholder(kind, keys.secret_id(kind, data)) for kind in KINDS]

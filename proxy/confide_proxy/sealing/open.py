@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.sealing.errors import RecordError, UnknownEpochError
-from confide_crypto.sealing.placeholders import Placeholder
-from confide_crypto.sealing.records import Record
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+from confide_memory.tools.arguments import Parameters, check
+from confide_memory.tools.result import Answer
 from confide_proxy.errors import NoSecretError, UnfitAnswerError
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.sealing.keyring import Keyring
-    from confide_proxy.sealing.requests import Asks
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.devices.keyring import Keyring
 
-DEADLINE_S: Final = 20.0
+
+_DEADLINE_S: Final = 20.0
+TOOL: Final[dict[str, Any]] = {
+    "name": "secret_get",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"id": {"type": "string", "minLength": 32, "maxLength": 80}},
+        "required": ["id"],
+    },
+}
+"""As the daemon lists it; a test keeps the two equal."""
+_CALL_DEADLINE_S: Final = 9.0
+"""Within the ten seconds that a call has."""
 
 
 class Opened(NamedTuple):
@@ -67,7 +81,7 @@ async def open_secret(link: Asks, keyring: Keyring, named: str) -> Opened:
     if keyring.keys is None:
         await keyring.refresh(link)
     try:
-        answer = await link.request("record", {"id": secret_id.hex()}, timeout_s=DEADLINE_S)
+        answer = await link.request("record", {"id": secret_id.hex()}, timeout_s=_DEADLINE_S)
     except RequestError as error:
         if error.code != "not_found":
             raise
@@ -99,3 +113,28 @@ def _keys(keyring: Keyring) -> SpaceKeys:
 
 def _opened(record: Record, keys: SpaceKeys) -> Opened:
     return Opened(record.kind, record.open(keys))
+
+
+async def answer(given: Any, keyring: Keyring, link: Asks) -> Answer:
+    """`secret_get`, answered here, for this machine alone has the keys: the value goes to the agent that asked, and nowhere else.
+
+    What goes wrong is an answer too.
+
+    Args:
+        given: the call's arguments, as they came.
+    """
+    try:
+        named = check(Parameters.of_catalogue(TOOL), given)["id"]
+        secret_id = secret_id_of(named)
+        async with asyncio.timeout(_CALL_DEADLINE_S):
+            opened = await open_secret(link, keyring, named)
+    except TimeoutError:
+        return Answer("the daemon, which keeps the sealed records, did not answer in time: try again")
+    except ConnectionLost:
+        return Answer(
+            "the link to the daemon broke; it keeps the sealed records, this machine only the keys: try again"
+        )
+    except ConfideError as error:
+        return Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+    value = opened.value.decode("utf-8", "replace")
+    return Answer(value, {"id": secret_id.hex(), "kind": opened.kind, "value": value})

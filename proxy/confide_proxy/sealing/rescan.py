@@ -15,21 +15,22 @@ import re
 import zlib
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confide_crypto.errors import RequestError
-from confide_crypto.sealing.sensitivity import is_sensitive
-from confide_crypto.texts import MAX_TEXT_BYTES
-from confide_proxy.answers import printable, value
+from confide_crypto.errors import RequestError, printable
+from confide_memory.sensitivity import is_sensitive
+from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_memory.wire.fields import value
 from confide_proxy.errors import UnfitAnswerError
+from confide_proxy.sealing.upload import batches
 
 if TYPE_CHECKING:
-    from confide_crypto.texts import Asks
-    from confide_proxy.sealing.deposit import Deposit
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.config import Policy
     from confide_proxy.sealing.sealer import Sealed, Sealer
-    from confide_proxy.secrets.policy import Policy
+    from confide_proxy.sealing.upload import Deposit
 
 PAGE_DEADLINE_S: Final = 60.0
 REWRITE_DEADLINE_S: Final = 300.0
@@ -38,7 +39,7 @@ ERASE_DEADLINE_S: Final = 1800.0
 MAX_CHANGES: Final = 256
 MAX_CHANGE_BYTES: Final = 2 * 1024 * 1024
 """Of packed texts in one request, or a single larger one."""
-MOST_PLACES: Final = 10_000
+MOST_DOCUMENTS: Final = 10_000
 """Files of which a report is kept; more are counted."""
 _ROUNDS: Final = 4
 _TELLING_CHARS: Final = 16
@@ -74,7 +75,7 @@ class Text(NamedTuple):
 
 
 @dataclass(slots=True)
-class Place:
+class Document:
     """A document with credentials in clear. The path does not show one that is part of it."""
 
     project: str
@@ -92,7 +93,7 @@ class Outcome:
     Attributes:
         texts: that were looked at.
         found: credentials by kind, each counted once in a text.
-        places: where, in the order they were met.
+        documents: where, in the order they were met.
         sealed: texts that were replaced.
         redacted: credentials that the policy has redacted, of those found.
         outgrown: credentials that stay in clear, of those found: with placeholders their text would be larger than any may be.
@@ -103,8 +104,8 @@ class Outcome:
 
     texts: int = 0
     found: Counter[str] = field(default_factory=Counter)
-    places: dict[tuple[str, str], Place] = field(default_factory=dict)
-    more_places: int = 0
+    documents: dict[tuple[str, str], Document] = field(default_factory=dict)
+    more_documents: int = 0
     sealed: int = 0
     redacted: int = 0
     outgrown: int = 0
@@ -114,29 +115,29 @@ class Outcome:
     _counted: set[tuple[int, str]] = field(default_factory=set)
 
     @property
-    def named(self) -> list[Place]:
+    def named(self) -> list[Document]:
         """Documents whose names hold something of a credential."""
-        return [place for place in self.places.values() if place.is_named]
+        return [document for document in self.documents.values() if document.is_named]
 
     def note(self, text: Text, sealed: Sealed) -> None:
         """Counts what was found in a text."""
         # Met again, as one that is sensitive as a whole, or whose place somebody else has changed meanwhile.
-        standins = [standin for standin in sealed.values if (text.id, standin) not in self._counted]
-        self._counted.update((text.id, standin) for standin in standins)
-        kinds = Counter(standin.split(":", 2)[1] for standin in standins)
+        placeholders = [placeholder for placeholder in sealed.values if (text.id, placeholder) not in self._counted]
+        self._counted.update((text.id, placeholder) for placeholder in placeholders)
+        kinds = Counter(placeholder.split(":", 2)[1] for placeholder in placeholders)
         self.found += kinds
-        self.redacted += sum(standin.startswith("(redacted:") for standin in standins)
+        self.redacted += sum(placeholder.startswith("(redacted:") for placeholder in placeholders)
         key = (text.project, text.path)
-        if key not in self.places and len(self.places) == MOST_PLACES:
-            self.more_places += 1
+        if key not in self.documents and len(self.documents) == MOST_DOCUMENTS:
+            self.more_documents += 1
             return
         hidden = _without(text.path, sealed.values.values())
-        place = self.places.setdefault(key, Place(printable(text.project), printable(hidden)))
-        place.path = printable(hidden) if hidden != text.path else place.path
-        place.is_named |= hidden != text.path or _is_in_id(text.content or "", sealed.values.values())
-        if text.revision not in place.revisions:
-            place.revisions.append(text.revision)
-        place.kinds += kinds
+        document = self.documents.setdefault(key, Document(printable(text.project), printable(hidden)))
+        document.path = printable(hidden) if hidden != text.path else document.path
+        document.is_named |= hidden != text.path or _is_in_id(text.content or "", sealed.values.values())
+        if text.revision not in document.revisions:
+            document.revisions.append(text.revision)
+        document.kinds += kinds
 
 
 class Rescan:
@@ -201,7 +202,9 @@ class Rescan:
             wanted = [text for text in page if only is None or (text.project, text.path) in only]
             changes = await asyncio.to_thread(self._sealed, wanted, outcome, only is not None)
             if not is_dry:
-                for batch in _batches(changes):
+                for batch in batches(
+                    changes, lambda change: len(change[1].text), most=MAX_CHANGES, most_size=MAX_CHANGE_BYTES
+                ):
                     is_again |= await self._rewrite(batch, outcome)
             done += len(page)
             outcome.texts = max(outcome.texts, done)
@@ -254,20 +257,6 @@ class Rescan:
         outcome.sealed += results.count("rewritten")
         # One that is gone went on as a text that comes behind the others.
         return "changed" in results
-
-
-def _batches(changes: list[tuple[Text, Sealed]]) -> Iterator[list[tuple[Text, Sealed]]]:
-    batch: list[tuple[Text, Sealed]] = []
-    size = 0
-    for change in changes:
-        length = len(change[1].text)
-        if batch and (len(batch) == MAX_CHANGES or size + length > MAX_CHANGE_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(change)
-        size += length
-    if batch:
-        yield batch
 
 
 def _page(answer: dict[str, Any], after: int) -> tuple[list[Text], int | None, int, bool]:

@@ -1,7 +1,7 @@
-"""A text as it leaves this machine: stand-ins where its credentials stood, and what a local file needs to have them back.
+"""A text as it leaves this machine: placeholders where its credentials stood, and what a local file needs to have them back.
 
 A placeholder names a sealed record (PROTOCOL.md 10.4). Where a credential is redacted, by the user's wish or because this machine has no
-keys yet, the stand-in carries this machine's own fingerprint of it, so that the file it came from can keep it through any change that
+keys yet, the placeholder carries this machine's own fingerprint of it, so that the file it came from can keep it through any change that
 the daemon sends back. The same text always seals to the same text: comparisons of states rest on that.
 """
 
@@ -13,22 +13,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from confide_crypto.sealing import placeholders, sensitivity
-from confide_crypto.sealing.placeholders import STANDIN, Placeholder
-from confide_crypto.sealing.records import KIND_PATTERN, MAX_VALUE
+from confide_crypto.sealing import placeholder as placeholders
+from confide_crypto.sealing.placeholder import STANDIN, Placeholder
+from confide_crypto.sealing.record import KIND_PATTERN, MAX_VALUE
+from confide_memory import sensitivity
 from confide_proxy.errors import BlockedError, UnsealableError
-from confide_proxy.secrets import detector
-from confide_proxy.secrets.standins import outside
+from confide_proxy.sealing.detection import scanner
+from confide_proxy.sealing.detection.finding import outside
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.secrets.fingerprints import Fingerprints
-    from confide_proxy.secrets.policy import Policy
+    from confide_proxy.config import Policy
+    from confide_proxy.sealing.fingerprints import Fingerprints
 
 NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
 _REDACTED: Final = re.compile(rf"\(redacted:({KIND_PATTERN}):([0-9a-f]{{24}})\)")
-_STANDIN_LINE: Final = re.compile(rf"^(?:{STANDIN.pattern}[ \t]*)+\r?$", re.MULTILINE)
+_PLACEHOLDER_LINE: Final = re.compile(rf"^(?:{STANDIN.pattern}[ \t]*)+\r?$", re.MULTILINE)
 _WORD: Final = re.compile(r"\w+")
 _MAY_WAIT: Final = frozenset({"files", "transcripts"})
 """Sources whose plaintext stays on this machine, so that what is redacted now can be sealed later. What an agent says is said once."""
@@ -49,9 +50,9 @@ class Sealed:
     """A text as it goes out.
 
     Attributes:
-        text: with a stand-in for each credential.
+        text: with a placeholder for each credential.
         secrets: the daemon has to have their records before it has the text.
-        values: what each stand-in stands for.
+        values: what each placeholder stands for.
     """
 
     text: str
@@ -95,30 +96,30 @@ class Sealer:
         return making.sealed(list(_whole(text, 0, making)))
 
     def restore(self, text: str, values: Mapping[str, str], source: str) -> str:
-        """The text with the values back in the place of their stand-ins, but for those that would then go out in clear.
+        """The text with the values back in the place of their placeholders, but for those that would then go out in clear.
 
         What surrounds a credential may be what gives it away: in the text of another machine it may stand where no rule finds it.
 
         Raises:
             As `seal`.
         """
-        kept = dict(values)
-        while kept:
-            restored = _restored(text, kept)
+        remaining = dict(values)
+        while remaining:
+            restored = _restored(text, remaining)
             if restored == text:
                 return text
             again = self.seal(restored, source).text
-            bare = _bare(again, text, kept)
+            bare = _bare(again, text, remaining)
             if not bare:
                 return restored
-            for standin in bare:
-                del kept[standin]
+            for placeholder in bare:
+                del remaining[placeholder]
         return text
 
     def _parts(self, text: str, making: _Making) -> Iterator[str]:
         end = 0
         policy = self._policy
-        for found in outside(text, detector.scan(text, policy.min_confidence)):
+        for found in outside(text, scanner.scan(text, policy.min_confidence)):
             value = text[found.start : found.end]
             fingerprint = self._fingerprints().of(found.kind, value) if policy.allow else None
             action = policy.action(making.source, found.confidence, fingerprint)
@@ -133,7 +134,7 @@ class Sealer:
 
 
 class _Making:
-    """One text's stand-ins."""
+    """One text's placeholders."""
 
     def __init__(
         self, keys: SpaceKeys | None, source: str, fingerprints: Callable[[], Fingerprints], *, may_redact: bool
@@ -146,21 +147,21 @@ class _Making:
         self._values: dict[str, str] = {}
 
     def put(self, action: str, kind: str, value: str) -> str:
-        """The stand-in for one value."""
+        """The placeholder for one value."""
         data = value.encode("utf-8", "surrogatepass")
         if action == "seal" and self._keys is not None and len(data) <= MAX_VALUE:
-            standin = str(Placeholder(kind, self._keys.secret_id(kind, data)))
+            placeholder = str(Placeholder(kind, self._keys.secret_id(kind, data)))
             self._secrets[Secret(kind, data)] = None
         elif action == "seal" and not self._may_redact:
             raise UnsealableError(kind)
         else:
-            standin = f"(redacted:{kind}:{self._fingerprints().of(kind, value)})"
-        self._values[standin] = value
-        return standin
+            placeholder = f"(redacted:{kind}:{self._fingerprints().of(kind, value)})"
+        self._values[placeholder] = value
+        return placeholder
 
     def sealed(self, parts: Iterator[str] | list[str]) -> Sealed:
         """The whole of it."""
-        text = "".join(parts)  # first: the stand-ins are made as the parts are
+        text = "".join(parts)  # first: the placeholders are made as the parts are
         return Sealed(text, tuple(self._secrets), self._values) if self._values else Sealed(text)
 
 
@@ -171,18 +172,18 @@ def _restored(text: str, values: Mapping[str, str]) -> str:
 
 
 def _bare(again: str, text: str, values: Mapping[str, str]) -> list[str]:
-    """The stand-ins of those values of which something is in clear in `again` and is not in `text`.
+    """The placeholders of those values of which something is in clear in `again` and is not in `text`.
 
     It may be a part alone: a note that is not to be sealed any more, with a token in it that still is.
     """
-    told = Counter(_WORD.findall(STANDIN.sub(" ", again))) - Counter(_WORD.findall(STANDIN.sub(" ", text)))
+    added = Counter(_WORD.findall(STANDIN.sub(" ", again))) - Counter(_WORD.findall(STANDIN.sub(" ", text)))
     bare = []
-    for standin, value in values.items():
+    for placeholder, value in values.items():
         words = _WORD.findall(STANDIN.sub(" ", value))
         # Only what has no words is counted: each is a walk over both texts, and there may be tens of thousands.
-        if any(word in told for word in words) or (not words and again.count(value) > text.count(value)):
-            bare.append(standin)
-    return bare or (list(values) if told else [])
+        if any(word in added for word in words) or (not words and again.count(value) > text.count(value)):
+            bare.append(placeholder)
+    return bare or (list(values) if added else [])
 
 
 def _body_of(text: str, is_sensitive: bool | None) -> int | None:
@@ -193,9 +194,9 @@ def _body_of(text: str, is_sensitive: bool | None) -> int | None:
 
 
 def _whole(text: str, begin: int, making: _Making) -> Iterator[str]:
-    """The text from there on: each part between lines of stand-ins alone is one secret, blank lines around it left out."""
+    """The text from there on: each part between lines of placeholders alone is one secret, blank lines around it left out."""
     at = begin
-    for line in _STANDIN_LINE.finditer(text, begin):
+    for line in _PLACEHOLDER_LINE.finditer(text, begin):
         yield from _piece(text[at : line.start()], making)
         yield line[0]
         at = line.end()

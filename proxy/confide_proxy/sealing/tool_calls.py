@@ -6,26 +6,21 @@ Calls that only ask get placeholders too, so that a search for a credential find
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError
-from confide_proxy.catalogue import META_SAID
-from confide_proxy.errors import ToolError
-from confide_proxy.jsonrpc import MAX_LINE_BYTES, encoded
 from confide_proxy.sealing import arguments as sealed_arguments
-from confide_proxy.sealing import recognition
+from confide_proxy.sealing import lookup
 
 if TYPE_CHECKING:
-    from confide_proxy.catalogue import Catalogue
-    from confide_proxy.sealing.deposit import Requests
-    from confide_proxy.sealing.keyring import Keyring
+    from confide_memory.wire.document_body import Asks as Requests
+    from confide_proxy.devices.keyring import Keyring
+    from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.sealer import Secret
-    from confide_proxy.sealing.space_sealing import Sealing
 
 LARGE_BYTES: Final = 64 * 1024
-"""What is larger is not even looked at in the event loop."""
+"""The text of what is larger is not even looked at in the event loop."""
 ASK_DEADLINE_S: Final = 5.0
 STORE: Final = "memory_store"
 UPDATE: Final = "memory_update"
@@ -88,38 +83,37 @@ class SealedCalls:
         if _is_whole(called) or sealed_arguments.gives_reason(called.arguments):
             await self._sealing.keyring.recall()
 
-    def is_plain(self, line: bytes) -> bool:
-        """Whether a message can go as it is; False also where that would take long to say."""
-        if len(line) > LARGE_BYTES:
-            return False
-        try:
-            message = json.loads(line, object_pairs_hook=_once)
-        except _TwiceError:
+    def is_plain(self, message: Mapping[str, Any], size_bytes: int) -> bool:
+        """Whether a message of that size can go as it is; False also where that would take long to say."""
+        if size_bytes > LARGE_BYTES:
             return False
         called = self._called(message)
         if called is not None:
-            is_told = not _is_whole(called) and _asked_about(called) is None and recognition.is_plain(_query(called))
+            is_told = not _is_whole(called) and _asked_about(called) is None and lookup.is_plain(_query(called))
             if not is_told or sealed_arguments.gives_reason(called.arguments):
                 return False
         return not any(sealed_arguments.gives_reason(part) for _, part in _said(message))
 
-    async def prepared(self, link: Requests, line: bytes, catalogue: Catalogue) -> bytes:
-        """A message that is not plain, as it goes up; all that it names is with the daemon.
+    async def prepared(
+        self, link: Requests, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
+    ) -> dict[str, Any]:
+        """A message that is not plain, as it goes up; all that it names is with the daemon. The same object where nothing changes.
+
+        Args:
+            is_lookup: it calls a tool that only asks, as the daemon lists it.
+            said: as `Asked.said`.
 
         Raises:
             BlockedError, UnsealableError: it may not leave, or cannot be sealed.
             ToolError, KeyFileError: as `arguments.seal`.
             RequestError, RosterError, ConnectionLost, TimeoutError: as `Deposit.keep`.
         """
-        message, line = await asyncio.to_thread(_read, line)
-        called = self._called(message)
+        called = self._called(message, said)
         if called is not None:
-            is_lookup = catalogue.is_read_only(called.tool)
             given = await self.arguments(link, called, is_lookup=is_lookup)
             if given is not called.arguments:
                 message = {**message, "params": {**message["params"], "arguments": given}}
-                line = encoded(message)
-        return _fitting(await asyncio.to_thread(self._looked_up, message, line))
+        return await asyncio.to_thread(self._looked_up, message)
 
     async def arguments(self, link: Requests, called: Asked, *, is_lookup: bool) -> Mapping[str, Any]:
         """The arguments of a call as they go up; all that they name is with the daemon. Raises as `prepared`."""
@@ -151,14 +145,13 @@ class SealedCalls:
     async def _recognized(self, link: Requests, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments with placeholders in the question also for what nothing in it gives away."""
         query, keys = given.get(QUERY), self._sealing.keyring.keys
-        if not isinstance(query, str) or keys is None or recognition.is_plain(query):
+        if not isinstance(query, str) or keys is None or lookup.is_plain(query):
             return given
-        known = await recognition.recognized(link, keys, query)
+        known = await lookup.recognized(link, keys, query)
         return given if known == query else {**given, QUERY: known}
 
-    def _looked_up(self, message: dict[str, Any], line: bytes) -> bytes:
+    def _looked_up(self, message: dict[str, Any]) -> dict[str, Any]:
         """Everything but the arguments of a tool asks, and stores nothing."""
-        changed = False
         for name, part in _said(message):
             if sealed_arguments.gives_reason(part):
                 given, _ = sealed_arguments.seal(part, self._sealing.sealer, is_lookup=True)
@@ -168,17 +161,14 @@ class SealedCalls:
                     else {}
                 )
                 message = {**message, name: {**kept, **given} if isinstance(given, dict) else given}
-                changed = True
-        return encoded(message) if changed else line
+        return message
 
-    def _called(self, message: Any) -> Asked | None:
-        if not isinstance(message, dict) or message.get("method") != _TOOL_CALL:
-            return None
+    def _called(self, message: Mapping[str, Any], said: str | None = None) -> Asked | None:
         params = message.get("params")
-        if not isinstance(params, dict) or not isinstance(params.get("arguments"), dict):
+        if message.get("method") != _TOOL_CALL or not isinstance(params, dict):
             return None
-        meta = params.get("_meta")
-        said = meta.get(META_SAID) if isinstance(meta, dict) else None
+        if not isinstance(params.get("arguments"), dict):
+            return None
         return Asked(str(params.get("name")), params["arguments"], self._project, said)
 
     async def _is_onto_sensitive(self, link: Requests, called: Asked) -> bool:
@@ -193,12 +183,6 @@ class SealedCalls:
                 raise
             return False  # and what is wrong with the call the daemon says in its own words
         return answer.get("sensitive") is not False
-
-
-def _fitting(line: bytes) -> bytes:
-    if len(line) > MAX_LINE_BYTES:  # a placeholder is longer than many a password
-        raise ToolError(f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB once it is sealed")
-    return line
 
 
 def _query(called: Asked) -> str:
@@ -228,7 +212,7 @@ def _asked_about(called: Asked) -> dict[str, Any] | None:
 
 
 def _day(said: str | None) -> str:
-    # Imported late, as in `jsonrpc`: only a session that stores something needs it.
+    # Imported late: only a session that stores something needs it.
     from datetime import datetime
 
     try:
@@ -238,10 +222,8 @@ def _day(said: str | None) -> str:
     return f"{moment:%Y-%m-%d}"
 
 
-def _said(message: Any) -> list[tuple[str, Any]]:
+def _said(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The parts of a message that are its agent's words, by the names of its fields; but for the arguments of a tool."""
-    if not isinstance(message, dict):
-        return []
     parts: list[tuple[str, Any]] = []
     for name, part in message.items():
         if name == "params" and isinstance(part, dict):
@@ -251,23 +233,3 @@ def _said(message: Any) -> list[tuple[str, Any]]:
         elif name not in _ENVELOPE:
             parts.append((name, part))
     return parts
-
-
-class _TwiceError(ValueError):
-    """A name stands twice in an object."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _TwiceError
-    return found
-
-
-def _read(line: bytes) -> tuple[Any, bytes]:
-    """A message, and its line without what nobody reads: of two values under one name the first would go up as it is."""
-    try:
-        return json.loads(line, object_pairs_hook=_once), line
-    except _TwiceError:
-        message = json.loads(line)
-        return message, encoded(message)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confide_crypto.errors import RequestError
 from confide_proxy.errors import UnsealableError
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.devices.keyring import Keyring
     from confide_proxy.sealing.sealer import Secret
+
+Item = TypeVar("Item")
 
 DEADLINE_S: Final = 20.0
 MAX_RECORDS: Final = 256
@@ -22,31 +26,10 @@ _TRIES: Final = 4
 _MOST_REMEMBERED: Final = 100_000
 
 
-class Requests(Protocol):
-    """The way to the daemon: a link or a connection."""
-
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """As `Connection.request`."""
-        ...
-
-
-class Keys(Protocol):
-    """Where the keys come from (`keyring.Keyring`)."""
-
-    @property
-    def keys(self) -> SpaceKeys | None:
-        """Those of the space now."""
-        ...
-
-    async def refresh(self, link: Any) -> None:
-        """Have the roster's news."""
-        ...
-
-
 class Deposit:
     """The records of one space that this process has given to the daemon."""
 
-    def __init__(self, keyring: Keys) -> None:
+    def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
         self._kept: set[bytes] = set()
 
@@ -54,7 +37,7 @@ class Deposit:
         """Take nothing for kept any more: the link leads to another space, or to a daemon that may have been restored from a copy."""
         self._kept.clear()
 
-    async def keep(self, link: Requests, secrets: Iterable[Secret]) -> None:
+    async def keep(self, link: Asks, secrets: Iterable[Secret]) -> None:
         """Have the records of these secrets with the daemon, sealed under the space's newest key.
 
         Raises:
@@ -81,30 +64,36 @@ class Deposit:
             else:
                 return
 
-    async def _send(self, link: Requests, keys: SpaceKeys, secrets: tuple[Secret, ...]) -> None:
-        from confide_crypto.sealing.records import Record  # only who has secrets to seal needs it
+    async def _send(self, link: Asks, keys: SpaceKeys, secrets: tuple[Secret, ...]) -> None:
+        from confide_crypto.sealing.record import Record  # only who has secrets to seal needs it
 
         missing = {
             secret_id: secret
             for secret in secrets
             if (secret_id := keys.secret_id(secret.kind, secret.value)) not in self._kept
         }
-        for batch in _batches(missing):
-            records = [b64encode(Record.seal(keys, one.kind, one.value).encode()).decode() for one in batch.values()]
+        for batch in batches(
+            missing.items(), lambda item: len(item[1].value), most=MAX_RECORDS, most_size=MAX_BATCH_BYTES
+        ):
+            records = [b64encode(Record.seal(keys, one.kind, one.value).encode()).decode() for _, one in batch]
             await link.request("records", {"records": records}, timeout_s=DEADLINE_S)
             if len(self._kept) > _MOST_REMEMBERED:
                 self._kept.clear()
-            self._kept.update(batch)
+            self._kept.update(secret_id for secret_id, _ in batch)
 
 
-def _batches(secrets: dict[bytes, Secret]) -> Iterator[dict[bytes, Secret]]:
-    batch: dict[bytes, Secret] = {}
+def batches(
+    items: Iterable[Item], size_of: Callable[[Item], int], *, most: int, most_size: int
+) -> Iterator[list[Item]]:
+    """The items, at most so many and so large in one list, or a single larger one."""
+    batch: list[Item] = []
     size = 0
-    for secret_id, secret in secrets.items():
-        if batch and (len(batch) == MAX_RECORDS or size + len(secret.value) > MAX_BATCH_BYTES):
+    for item in items:
+        length = size_of(item)
+        if batch and (len(batch) == most or size + length > most_size):
             yield batch
-            batch, size = {}, 0
-        batch[secret_id] = secret
-        size += len(secret.value)
+            batch, size = [], 0
+        batch.append(item)
+        size += length
     if batch:
         yield batch

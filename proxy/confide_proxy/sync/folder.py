@@ -3,13 +3,17 @@
 Every path is walked component by component with directory descriptors and `O_NOFOLLOW`, so that no symlink, however it got there,
 leads a read or a write outside. Writes are accepted for memory files alone: `MEMORY.md`, `memory.md` and `memory/**/*.md`;
 further globs from the user's configuration are read only. What the project's own file excludes is neither read nor written.
+
+Paths are those of documents: composed (NFC), as `document_path` allows them. A file that its disk spells decomposed (NFD) is found by them,
+and keeps its spelling. Where a folder has both, the composed one is the document, and the other is told of and left alone.
+
+A file gets its place at once, and never over what somebody has just written there.
 """
 
 from __future__ import annotations
 
 import errno
 import fnmatch
-import hashlib
 import os
 import stat
 import time
@@ -19,22 +23,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
-from confide_crypto.texts import MAX_TEXT_BYTES
-from confide_proxy.errors import FolderError
-from confide_proxy.placing import check_unchanged, is_alive, is_spelled_so, mode_of, put_in_place
-from confide_proxy.project_file import FILE, Narrowing
-from confide_proxy.walking import MEMORY_FILES, MEMORY_FOLDER, fixed_part, is_memory, is_plain, listed, tree
+from confide_crypto.errors import printable
+from confide_memory import document_path
+from confide_memory.document_path import MEMORY_FILES, MEMORY_FOLDER, composed
+from confide_memory.wire.digest import text_hash
+from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_proxy.errors import ChangedMeanwhileError, FolderError
+from confide_proxy.sync.project import FILE, Narrowing
+from confide_proxy.sync.walk import descended, fixed_part, listed, tree
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.file_sealer import FileSealer
     from confide_proxy.sealing.sealer import Secret
 
 _PART = "confide-part"
+_SYMLINK = "is a symlink"
+_TWIN = "has the name of another file, spelled otherwise in Unicode, or spelled in a mixture: rename it"
 _SAVING_S = 0.1
 """How long a file may be in the middle of being saved; one that is longer is read as it is, and again at the next event."""
 _LOOK_S = 0.01
 MAX_FILES = 50_000
 """More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
+"""How a file system without hard links (FAT, some network mounts) refuses one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +62,10 @@ class Content:
     """A file's text as it goes out, and what identifies both.
 
     Attributes:
-        text, hash: with a stand-in for each credential where the folder has a sealer; as the file holds it where it has none.
+        text, hash: with a placeholder for each credential where the folder has a sealer; as the file holds it where it has none.
         size, mtime_ns: of the file, by which it is known as the one that was read.
         secrets: the daemon has to have their records before it has the text.
-        values: what each stand-in stands for in the file.
+        values: what each placeholder stands for in the file.
         mark: with what it was sealed.
         is_waiting: something is redacted only because this machine has no keys.
         is_to_be_sent: it was written in the place of a text of the daemon's, and is to be sent as it seals now.
@@ -69,11 +80,6 @@ class Content:
     mark: str = ""
     is_waiting: bool = False
     is_to_be_sent: bool = False
-
-
-def content_hash(text: str) -> str:
-    """BLAKE2b-256 of the UTF-8 bytes, in hex: how proxy and daemon name a text (PROTOCOL.md 9)."""
-    return hashlib.blake2b(text.encode("utf-8"), digest_size=32).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +108,28 @@ class Folder:
 
     def is_memory(self, path: str) -> bool:
         """Whether `path` is one that may be written here."""
-        return (self.is_tree and self.is_watched(path)) or (is_memory(path) and not self.narrowing.excludes(path))
+        if self.is_tree:
+            return self.is_watched(path)
+        return document_path.is_memory(path) and not self.narrowing.excludes(path)
 
     def is_watched(self, path: str) -> bool:
         """Whether `path` is one that is sent from here."""
-        is_extra = is_plain(path) and any(fnmatch.fnmatch(path, glob) for glob in self.extra)
-        return (is_memory(path) or is_extra) and not self.narrowing.excludes(path)
+        # A tree holds copies of what is stored: transcripts, and what an earlier version took.
+        why = document_path.unsafe(path) if self.is_tree else document_path.problem(path)
+        return why is None and self._could_be(path)
 
     def why_not(self, path: str) -> str:
         """Why a path that is not a memory file here is none."""
-        return f"is excluded by {FILE}" if self.narrowing.excludes(path) else "is outside the memory folders"
+        if self.narrowing.excludes(path):
+            return f"is excluded by {FILE}"
+        # Where it is none of ours in any case, its place says more than its name.
+        why = document_path.problem(path) if self._could_be(path) else None
+        return f"has a name that is not allowed: {why}" if why else "is outside the memory folders"
+
+    def _could_be(self, path: str) -> bool:
+        """Whether a file at this place is watched, whatever it is called."""
+        is_here = document_path.is_in_memory(path) or any(fnmatch.fnmatch(path, composed(glob)) for glob in self.extra)
+        return is_here and not self.narrowing.excludes(path)
 
     def walk(self, *, below: str = "") -> Iterator[Found]:
         """Every watched file (of one folder, where it is named), symlinks left out.
@@ -120,8 +138,14 @@ class Folder:
             FolderError: there are more than `MAX_FILES`.
         """
         seen = 0
-        for path, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries():
-            if self.is_watched(path) and entry.is_file(follow_symlinks=False):
+        linked: set[str] = set()  # by two names that compose to one
+        for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries():
+            path = composed(spelled)
+            if not self.is_watched(path) or document_path.unkept(path) or path in linked:
+                continue
+            if entry.is_file(follow_symlinks=False) and self._is_document(path, spelled):
+                if not path.isascii():
+                    linked.add(path)
                 seen += 1
                 if seen > MAX_FILES:
                     raise FolderError(str(self.root), f"holds more than {MAX_FILES:,} markdown files")
@@ -131,10 +155,46 @@ class Folder:
                     continue  # gone since the folder was listed
                 yield Found(path, status.st_size, status.st_mtime_ns)
 
-    def symlinks(self) -> list[str]:
-        """The symlinks that a walk passes by, so that a person can be told why a file is not found."""
-        found = [path for path, entry in self._entries() if entry.is_symlink() and self.could_hold(path)]
-        return [MEMORY_FOLDER, *found] if (self.root / MEMORY_FOLDER).is_symlink() else found
+    def passed_by(self) -> list[tuple[str, str]]:
+        """(path, why) of what a walk leaves out, so that a person can be told; of what is hidden, nothing is."""
+        found = [(MEMORY_FOLDER, _SYMLINK)] if (self.root / MEMORY_FOLDER).is_symlink() else []
+        for spelled, entry in self._entries():
+            path = composed(spelled)
+            if entry.is_symlink():
+                why = _SYMLINK if self.could_hold(path) else None
+            elif not path.endswith(".md") or document_path.is_hidden(path) or not self._could_be(path):
+                why = None  # no markdown, an editor's, or none of ours
+            elif document_path.problem(path) is not None:
+                why = self.why_not(path)
+            else:
+                why = None if self._is_document(path, spelled) else _TWIN
+            if why is not None:
+                found.append((printable(spelled), why))
+        return found
+
+    def spelled(self, path: str) -> str:
+        """A path as the disk spells it; what is not there yet, as it is to be spelled."""
+        if path.isascii():
+            return path
+        parts = path.split("/")
+        found = [""]
+        for depth, part in enumerate(parts):
+            deeper = [f"{above}/{name}" if above else name for above in found for name in document_path.spellings(part)]
+            deeper = [one for one in deeper if os.path.lexists(self.root / one)]
+            if not deeper:
+                return "/".join([*filter(None, found[:1]), *parts[depth:]])
+            found = deeper
+        return found[0]
+
+    def _is_document(self, path: str, spelled: str) -> bool:
+        """Whether `path` leads to the file with that spelling, and not to another one."""
+        leading = path if path == spelled else self.spelled(path)
+        if leading == spelled:
+            return True
+        try:  # a disk that takes all spellings for the same
+            return os.path.samestat(os.lstat(self.root / leading), os.lstat(self.root / spelled))
+        except OSError:
+            return False
 
     @property
     def mark(self) -> str:
@@ -152,12 +212,12 @@ class Folder:
 
     def _content(self, path: str, text: str, size: int, mtime_ns: int) -> Content:
         if self.sealer is None:
-            return Content(text, content_hash(text), size, mtime_ns)
+            return Content(text, text_hash(text), size, mtime_ns)
         sealed, mark, is_waiting = self.sealer.seal(path, text)
         if sealed.values and len(sealed.text.encode("utf-8")) > MAX_TEXT_BYTES:
             problem = f"would be larger than {MAX_TEXT_BYTES // 1024:,} KiB with placeholders for its {len(sealed.values):,} credentials"
             raise FolderError(path, problem, hint="split it")
-        digest = content_hash(sealed.text)
+        digest = text_hash(sealed.text)
         return Content(sealed.text, digest, size, mtime_ns, sealed.secrets, sealed.values, mark, is_waiting)
 
     def _read(self, path: str) -> tuple[str, int, int] | None:
@@ -204,7 +264,7 @@ class Folder:
     def write(self, path: str, text: str, *, over: Content | None) -> Content:
         """Put `text` at `path`, durably and at once (temporary file, fsync, rename), in place of `over`; None where no file may be.
 
-        What `over` holds in clear the new file has in clear as well, where `text` has its stand-in.
+        What `over` holds in clear the new file has in clear as well, where `text` has its placeholder.
 
         Raises:
             ChangedMeanwhileError: the file is no longer as it was read, so a person's edit would be lost.
@@ -219,8 +279,8 @@ class Folder:
         try:
             with self._parent(path, create=True) as (parent, name):
                 # By hash: the name itself may be as long as a name can be.
-                part = f".{content_hash(name)[:16]}.{os.getpid()}.{_PART}"
-                mode = mode_of(name, parent)
+                part = f".{text_hash(name)[:16]}.{os.getpid()}.{_PART}"
+                mode = _mode_of(name, parent)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
                     with open(os.open(part, flags, mode, dir_fd=parent), "wb") as file:
@@ -228,7 +288,7 @@ class Folder:
                         file.flush()
                         os.fsync(file.fileno())
                         mtime_ns = os.fstat(file.fileno()).st_mtime_ns
-                    put_in_place(part, name, parent, path, over)
+                    _put_in_place(part, name, parent, path, over)
                 finally:
                     with suppress(FileNotFoundError):
                         os.unlink(part, dir_fd=parent)
@@ -242,7 +302,7 @@ class Folder:
             content = self._content(path, restored, size, mtime_ns)
         except FolderError:
             # It came so, and a file that is not let out is not sent: it is told of when it is read.
-            return Content(text, content_hash(text), size, mtime_ns)
+            return Content(text, text_hash(text), size, mtime_ns)
         if self.sealer is None or content.text == text:
             return content
         # Without keys it would only be redacted, for all.
@@ -257,7 +317,7 @@ class Folder:
                 *(path for path, _ in tree(self.root, MEMORY_FOLDER, 1)),
             ]
             for name in names:
-                if name.endswith(_PART) and not is_alive(name.split(".")[-2]):
+                if name.endswith(_PART) and not _is_alive(name.split(".")[-2]):
                     (self.root / name).unlink()
 
     def delete(self, path: str, *, over: Content) -> None:
@@ -273,7 +333,7 @@ class Folder:
             self.sealer.check_removable(path, over.values)
         try:
             with self._parent(path) as (parent, name):
-                check_unchanged(name, parent, path, over)
+                _check_unchanged(name, parent, path, over)
                 os.unlink(name, dir_fd=parent)
         except FileNotFoundError:
             return
@@ -282,22 +342,12 @@ class Folder:
 
     @contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        *folders, name = PurePosixPath(path).parts
+        *folders, name = PurePosixPath(self.spelled(path)).parts
         # The root is never made here: in the place of a disk that is not mounted, an empty one would look like everything deleted.
         # A project's folder may be a link that its owner made; that of a tree is made by us.
         links = os.O_NOFOLLOW if self.is_tree else 0
-        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | links)
-        try:
-            for folder in folders:
-                if create:
-                    with suppress(FileExistsError):
-                        os.mkdir(folder, dir_fd=fd)
-                deeper = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-                os.close(fd)
-                fd = deeper
-            yield fd, name
-        finally:
-            os.close(fd)
+        with descended(self.root, folders, create=create, flags=links) as parent:
+            yield parent, name
 
     def _entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
         for name in MEMORY_FILES:
@@ -305,7 +355,7 @@ class Folder:
         yield from tree(self.root, MEMORY_FOLDER, 1)
         memory = f"{MEMORY_FOLDER}/"
         for top in sorted({fixed_part(glob) for glob in self.extra}):
-            for path, entry in tree(self.root, top, 1):
+            for path, entry in tree(self.root, self.spelled(composed(top)), 1):
                 if not path.startswith(memory) and path not in MEMORY_FILES:
                     yield path, entry
 
@@ -336,3 +386,64 @@ def _explained(path: str, error: OSError) -> FolderError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return FolderError(path, "cannot be written: the disk is full", hint="free some space; nothing was lost")
     return FolderError(path, f"cannot be opened: {error.strerror}")
+
+
+def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | None) -> None:
+    """Give the file `part` of the folder `parent` the name `name`, in place of `over`; None where no file may be.
+
+    Raises:
+        ChangedMeanwhileError: the file is no longer as it was read, or there is one.
+        OSError: the disk refuses.
+    """
+    try:
+        if over is None:
+            # Unlike a rename, it fails where somebody has just made the file.
+            os.link(part, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            return
+        # Between this look and the rename lie microseconds, not the milliseconds that the write and its fsync took.
+        _check_unchanged(name, parent, path, over)
+    except (FileExistsError, FileNotFoundError):
+        raise ChangedMeanwhileError(path) from None
+    except OSError as error:
+        if over is not None or error.errno not in _NO_LINKS:
+            raise
+    os.rename(part, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
+    """Look whether a file is as it was read. Raises ChangedMeanwhileError."""
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if (status.st_size, status.st_mtime_ns) != (over.size, over.mtime_ns):
+        raise ChangedMeanwhileError(path)
+
+
+def is_spelled_so(name: str, parent: int, fd: int) -> bool:
+    """Whether an open file has this very name: a disk that does not tell upper from lower case finds it by others as well."""
+    try:
+        other = os.stat(name.swapcase(), dir_fd=parent, follow_symlinks=False)
+    except OSError:
+        return True
+    if not os.path.samestat(other, os.fstat(fd)):
+        return True
+    with os.scandir(parent) as entries:
+        # Such a disk may tell its spellings in Unicode as little.
+        return any(composed(entry.name) == composed(name) for entry in entries)
+
+
+def _is_alive(pid: str) -> bool:
+    """Whether a process of this machine has that number."""
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _mode_of(name: str, parent: int) -> int:
+    """The permissions that a file has, or a new one gets."""
+    try:
+        return stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return 0o644

@@ -42,7 +42,7 @@ class Confirmed:
     mark: str = ""
     own: str = ""
 
-    def is_of(self, digest: str) -> bool:
+    def matches(self, digest: str) -> bool:
         """Whether a file whose text has this hash as it goes out is as it was agreed on."""
         return digest == self.hash or (bool(self.own) and digest == self.own)
 
@@ -99,7 +99,7 @@ class Ledger:
         self._append(_line(path, state))
 
     def forget(self, path: str, revision: int = 0) -> None:
-        """The file is gone on both ends, with `revision` where that is known."""
+        """The file is deleted on both ends, with `revision` where that is known."""
         self._append([path, revision] if revision else [path])
 
     def _append(self, line: list[str | int]) -> None:

@@ -15,31 +15,30 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.states import bucket_of, digests
-from confide_crypto.texts import Asks, send_text
+from confide_memory.wire.digest import bucket_of, digests, text_hash
+from confide_memory.wire.document_body import Asks, send_text
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.folder import MAX_FILES, Content, Folder, Found, content_hash
-from confide_proxy.ledger import Confirmed, Ledger
-from confide_proxy.path_locks import path_locks
-from confide_proxy.patience import Patient
-from confide_proxy.project_file import FILE
+from confide_proxy.link.link import Patient
+from confide_proxy.locks import path_locks
 from confide_proxy.sealing.file_sealer import deposit_file
-from confide_proxy.steps import Step, Steps
-from confide_proxy.survey import (
+from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
+from confide_proxy.sync.ledger import Confirmed, Ledger
+from confide_proxy.sync.local_state import (
     check_sendable,
     confirmed_as,
-    gone_of,
-    held_by,
+    deleted_of,
+    is_confirmed,
     is_in_clear,
     is_less,
-    is_of,
     note_touched,
     readable,
+    scan,
 )
-from confide_proxy.sync_report import SyncReport
+from confide_proxy.sync.project import FILE
+from confide_proxy.sync.report import Step, Steps, SyncReport
 
 if TYPE_CHECKING:
-    from confide_proxy.sealing.deposit import Deposit
+    from confide_proxy.sealing.upload import Deposit
 
 _PUT_DEADLINE_S = 60.0
 _PUT_BYTES_S = 30_000
@@ -82,46 +81,45 @@ class Replica:
         """
         report = SyncReport()
         self._compared_as = self.folder.mark
-        # The ledger first: what another session writes and confirms between the two must not look like a file that is gone.
+        # The ledger first: what another session writes and confirms between the two must not look like a file that is deleted.
         confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
-        report.skipped += [
-            {"path": path, "reason": "is a symlink"} for path in await asyncio.to_thread(self.folder.symlinks)
-        ]
+        passed_by = await asyncio.to_thread(self.folder.passed_by)
+        report.skipped += [{"path": path, "reason": why} for path, why in passed_by]
         report.skipped += [{"path": FILE, "reason": notice} for notice in self.folder.narrowing.notices()]
         report.files_scanned = len(found)
-        held = await asyncio.to_thread(held_by, self.folder, found, self._ledger, confirmed, force, report)
-        if force and held.secrets and self._records is not None:
+        scanned = await asyncio.to_thread(scan, self.folder, found, self._ledger, confirmed, force, report)
+        if force and scanned.secrets and self._records is not None:
             # Whether or not the texts differ: a daemon may have lost records alone, with the vault that it kept them in.
-            await deposit_file(self._records, self._link, str(self.folder.root), held.secrets)
-        entries = held.entries
+            await deposit_file(self._records, self._link, str(self.folder.root), scanned.secrets)
+        entries = scanned.entries
         present = {path for path, _, _ in entries}
         missing = {path: state for path, state in confirmed.items() if path not in present}
-        gone = await asyncio.to_thread(gone_of, self.folder, missing, report)
-        body: dict[str, Any] = {"project": self.folder.project, "entries": entries, "gone": gone}
+        deleted = await asyncio.to_thread(deleted_of, self.folder, missing, report)
+        body: dict[str, Any] = {"project": self.folder.project, "entries": entries, "gone": deleted}
         # What was stored in clear may have been sealed in its place: the same revision, and another text than was agreed on.
-        sealed = [entry for entry in entries if entry[2] and not confirmed[entry[0]].is_of(entry[1])]
+        sealed = [entry for entry in entries if entry[2] and not confirmed[entry[0]].matches(entry[1])]
         if len(entries) >= _DIGEST_FROM:
             buckets = await self._differing(entries)
-            for path, _ in gone:
-                if bucket_of(path) not in buckets:  # at the other end it is gone as well
+            for path, _ in deleted:
+                if bucket_of(path) not in buckets:  # at the other end it is deleted as well
                     await self._forget(path, confirmed[path])
-            gone = [item for item in gone if bucket_of(item[0]) in buckets]
+            deleted = [item for item in deleted if bucket_of(item[0]) in buckets]
             if not buckets:
                 await self._agree(sealed, {})
-                await self._steps.run([(path, self._send) for path in held.in_clear], report)
+                await self._steps.run([(path, self._send) for path in scanned.in_clear], report)
                 return report
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
-            body |= {"entries": entries, "gone": gone, "buckets": sorted(buckets)}
+            body |= {"entries": entries, "gone": deleted, "buckets": sorted(buckets)}
         answer = await self._link.request("compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
         await self._agree(sealed, answer)
         pulled = {path for path, *_ in answer["pull"]}
-        for path in {path for path, _ in gone} - pulled:
+        for path in {path for path, _ in deleted} - pulled:
             await self._forget(path, confirmed[path])
             report.removed += 1
         await self._exchange(answer, confirmed, report, progress)
-        await self._steps.run([(path, self._send) for path in held.in_clear], report)
+        await self._steps.run([(path, self._send) for path in scanned.in_clear], report)
         return report
 
     @property
@@ -158,7 +156,7 @@ class Replica:
         if known is None or known.looks_like(file.size, file.mtime_ns, self.folder.mark):
             return known is None
         content = readable(self.folder, file.path, SyncReport())
-        if content is None or not known.is_of(content.hash):
+        if content is None or not known.matches(content.hash):
             return True
         note_touched(self._ledger, file.path, known, content)
         return False
@@ -197,7 +195,9 @@ class Replica:
                 if await asyncio.to_thread(self._is_passed, path, revision, local, known):
                     return {"applied": True}
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base.
-                is_expected = local is None or local.hash in (body["hash"], body["baseHash"]) or is_of(known, local)
+                is_expected = (
+                    local is None or local.hash in (body["hash"], body["baseHash"]) or is_confirmed(known, local)
+                )
                 if local is not None and not is_expected:
                     check_sendable(self.folder, path, known, local)
                     await self._deposit(path, local)
@@ -214,7 +214,7 @@ class Replica:
         """Whether this machine has confirmed a newer one already, over another of its connections."""
         if local is None:
             return self._ledger.removed_at(path) > revision
-        return known is not None and known.revision > revision and known.is_of(local.hash)
+        return known is not None and known.revision > revision and known.matches(local.hash)
 
     async def _exchange(
         self,
@@ -237,7 +237,7 @@ class Replica:
             known = self._ledger.get(path)
             if content and content.hash == hashes[path]:
                 self._ledger.set(path, confirmed_as(content, content.hash, int(revision)))
-            elif content and known and known.hash == hashes[path] and known.is_of(content.hash):
+            elif content and known and known.hash == hashes[path] and known.matches(content.hash):
                 self._ledger.set(path, replace(known, revision=int(revision)))
 
     async def _send(self, path: str, report: SyncReport, *, is_asked: bool = False) -> None:
@@ -246,7 +246,7 @@ class Replica:
             known = await asyncio.to_thread(self._ledger.get, path)
             skipped = len(report.skipped)
             content = await asyncio.to_thread(readable, self.folder, path, report)
-            if content is not None and (not is_of(known, content) or (is_asked and not is_less(known, content))):
+            if content is not None and (not is_confirmed(known, content) or (is_asked and not is_less(known, content))):
                 check_sendable(self.folder, path, known, content)
                 await self._put(path, content, known.revision if known else 0)
                 report.sent += 1
@@ -277,11 +277,11 @@ class Replica:
 
     async def _confirm(self, path: str, content: Content, revision: int) -> None:
         """Note that the daemon has a file as it goes out, and have it hold the same where the user wishes so."""
-        held = content
+        stored = content
         if is_in_clear(self.folder, path, content):
             with suppress(ChangedMeanwhileError):  # an edit, which is sent as every other one
-                held = await asyncio.to_thread(partial(self.folder.write, path, content.text, over=content))
-        await asyncio.to_thread(self._ledger.set, path, confirmed_as(held, content.hash, revision))
+                stored = await asyncio.to_thread(partial(self.folder.write, path, content.text, over=content))
+        await asyncio.to_thread(self._ledger.set, path, confirmed_as(stored, content.hash, revision))
 
     async def _deposit(self, path: str, content: Content) -> None:
         """Have the records of what a text names with the daemon, before the text is. Raises as `deposit_file`."""
@@ -317,7 +317,7 @@ class Replica:
             local = await asyncio.to_thread(self.folder.read, path)
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
             is_deleted = known is not None and known != before and known.revision >= int(answer["revision"])
-            is_known = local is not None and (local.hash == answer["hash"] or is_of(known, local))
+            is_known = local is not None and (local.hash == answer["hash"] or is_confirmed(known, local))
             if is_known or (local is None and not is_deleted):
                 await self._write(path, answer["text"], int(answer["revision"]), local)
                 report.pulled += 1
@@ -331,7 +331,7 @@ class Replica:
             known = await asyncio.to_thread(self._ledger.get, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # One confirmed since the answer was made is newer than the deletion.
-            if known and local and known.is_of(local.hash) and known.revision < revision:
+            if known and local and known.matches(local.hash) and known.revision < revision:
                 await self._write(path, None, revision, local)
                 report.removed += 1
 
@@ -347,4 +347,4 @@ class Replica:
             raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
         if local is None or local.text != text:
             local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
-        await asyncio.to_thread(self._ledger.set, path, confirmed_as(local, content_hash(text), revision))
+        await asyncio.to_thread(self._ledger.set, path, confirmed_as(local, text_hash(text), revision))

@@ -1,13 +1,14 @@
-"""The steps of a comparison, one for each file: a few at a time, and what goes wrong with one file keeps no other back."""
+"""What a comparison of a folder with the daemon did, and its steps, a file each: a few at once, of which none keeps another back."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from confide_crypto.errors import RequestError
 from confide_proxy.errors import FolderError
-from confide_proxy.sync_report import SyncReport
 
 AT_ONCE = 4
 _FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
@@ -16,6 +17,36 @@ _UNAVAILABLE = "unavailable"
 """What a file needs is away, such as the place of its sealed records: the others go on, and it is compared again."""
 _MOST_UNAVAILABLE = 64
 """Files that are not taken now; then it is left, since nothing may be there."""
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What a comparison did, counted in files."""
+
+    files_scanned: int = 0
+    sent: int = 0
+    removed: int = 0
+    pulled: int = 0
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The wire form, as the daemon's `scan` request expects it."""
+        return {
+            "filesScanned": self.files_scanned,
+            "sent": self.sent,
+            "removed": self.removed,
+            "pulled": self.pulled,
+            "skipped": list({tuple(item.items()): item for item in self.skipped}.values()),
+        }
+
+    def add(self, other: SyncReport) -> None:
+        """Count another folder's work in."""
+        self.files_scanned += other.files_scanned
+        self.sent += other.sent
+        self.removed += other.removed
+        self.pulled += other.pulled
+        self.skipped += other.skipped
+
 
 Step = Callable[[str, SyncReport], Awaitable[None]]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost
-from confide_proxy.files import Files
-from confide_proxy.folder import Folder
-from confide_proxy.link import ATTACH_DEADLINE_S, Link
-from confide_proxy.seat import LOOK_AGAIN_S, Seat
+from confide_proxy.link.link import ATTACH_DEADLINE_S, Link
+from confide_proxy.locks import SEAT_AGAIN_S, Seat
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.workspace import Files
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Streamer:
     async def _watch(self, folder: Folder) -> None:
         """Watch for as long as the folder is there."""
         # Imported late: the agent has its first answers before the file system is looked at, and who has no seat never needs it.
-        from confide_proxy.watch import Watcher
+        from confide_proxy.sync.watcher import Watcher
 
         watcher = Watcher(folder, debounce_s=self._debounce_s)
         doubt_s = DOUBT_S
@@ -124,7 +124,7 @@ async def _wait_for(seat: Seat) -> None:
         if looks > 1:
             log.info("the session that watches this folder is frozen; watching it as well")
             return
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(SEAT_AGAIN_S)
 
 
 async def _pulse(seat: Seat) -> None:

@@ -1,36 +1,13 @@
-"""Which names are those of memory files, and what lies below a folder. Nothing is opened here."""
+"""What lies below a folder, as its disk spells it, and the way down to it on which no symlink is followed. No file is opened here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-MEMORY_FILES = ("MEMORY.md", "memory.md")
-MEMORY_FOLDER = "memory"
-MAX_DEPTH = 32
-_MAX_PATH_BYTES = 512
-_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
-
-
-def is_memory(path: str) -> bool:
-    """Whether a file of that name is one of memory."""
-    parts = PurePosixPath(path).parts
-    return is_plain(path) and (path in MEMORY_FILES or (len(parts) > 1 and parts[0] == MEMORY_FOLDER))
-
-
-def is_plain(path: str) -> bool:
-    """Whether a path is one that every machine can have: markdown, not hidden, not too long or too deep."""
-    parts = path.split("/")
-    return (
-        path.endswith(".md")
-        and 0 < len(path.encode("utf-8", "surrogateescape")) <= _MAX_PATH_BYTES
-        and "\\" not in path
-        and path.isprintable()
-        and len(parts) <= MAX_DEPTH
-        and all(part and not part.startswith(".") for part in parts)
-        and not any(folder in _SKIPPED_FOLDERS or folder.endswith(".md") for folder in parts[:-1])
-    )
+from confide_memory.document_path import MAX_DEPTH, TOOL_FOLDERS
 
 
 def fixed_part(glob: str) -> str:
@@ -60,7 +37,32 @@ def tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry
         return
     for path, entry in listed(root, folder):
         if entry.is_dir(follow_symlinks=False):
-            if not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
+            if not entry.name.startswith(".") and entry.name not in TOOL_FOLDERS:
                 yield from tree(root, path, depth + 1)
         else:
             yield path, entry
+
+
+@contextmanager
+def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags: int = 0) -> Iterator[int]:
+    """A descriptor of the folder that is reached from `root` by these names, one after the other.
+
+    Args:
+        create: make what is not there; the root is never made.
+        flags: for the root alone, which may be a link otherwise.
+
+    Raises:
+        OSError: one is not there, no folder, or a symlink.
+    """
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
+    try:
+        for folder in folders:
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(folder, dir_fd=fd)
+            deeper = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = deeper
+        yield fd
+    finally:
+        os.close(fd)

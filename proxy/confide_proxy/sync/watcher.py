@@ -26,8 +26,9 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from confide_proxy.folder import Folder
-from confide_proxy.walking import MEMORY_FOLDER, fixed_part
+from confide_memory.document_path import MEMORY_FOLDER, composed
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.walk import fixed_part
 
 log = logging.getLogger(__name__)
 
@@ -157,8 +158,8 @@ class Watcher(FileSystemEventHandler):
         except ValueError:
             return
         if not is_directory:
-            if self._folder.is_watched(relative):
-                self._note_file(relative)
+            if self._folder.is_watched(document := composed(relative)):
+                self._note_file(document)
             return
         if event_type in ("deleted", "moved"):
             if path in self._watches and path != self._folder.root:
@@ -192,7 +193,7 @@ class Watcher(FileSystemEventHandler):
 
     def _schedule_trees(self) -> None:
         for top in {MEMORY_FOLDER, *filter(None, map(fixed_part, self._folder.extra))}:
-            path = self._folder.root / top
+            path = self._folder.root / self._folder.spelled(composed(top))
             watch = self._watches.get(path)
             if path.is_dir() and not path.is_symlink():
                 if watch is None:

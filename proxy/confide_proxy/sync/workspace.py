@@ -6,21 +6,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from confide_crypto.body import Body
-from confide_crypto.errors import ConfideError, RequestError
-from confide_crypto.texts import Asks, receive_text
-from confide_proxy import gitignore, projects
+from confide_crypto.channel.body import Body
+from confide_crypto.errors import RequestError
+from confide_memory.wire.document_body import Asks, receive_text
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
-from confide_proxy.folder import Folder
-from confide_proxy.ledger import Ledger
 from confide_proxy.paths import Paths
-from confide_proxy.projects import Project
-from confide_proxy.replica import Replica
-from confide_proxy.sealing.file_sealer import FileSealer, Seals
-from confide_proxy.sync_report import SyncReport
+from confide_proxy.sealing.file_sealer import FileSealer
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.project import GLOBAL, Project, ignore_memory, workplace
+from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.report import SyncReport
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +35,15 @@ class Files:
         paths: Paths,
         config: ProxyConfig,
         *served: Project,
-        sealing: Seals | None = None,
+        sealing: Sealing | None = None,
         on_report: Callable[[str, SyncReport, bool], None] | None = None,
+        backlog: Callable[[Path], dict[str, int]] | None = None,
     ) -> None:
-        """`sealing` seals what is sent; `on_report` is told, by project, what was done without anybody waiting for it, and whether that was
-        a comparison of all."""
+        """`sealing` seals what is sent; `backlog` counts what waits in a journal; `on_report` is told, by project, what was done without
+        anybody waiting for it, and whether that was a comparison of all."""
         self._paths = paths
         self._on_report = on_report
+        self._waiting = backlog
         self.on_progress: Callable[[int, int], None] | None = None
         """Told (files done, files in all) during a comparison that the daemon asks for."""
         self._config = config
@@ -102,7 +106,7 @@ class Files:
                 return await self._workplace(body)
             if op == "scan":
                 report = await self.compare(force=bool(body.get("force")), progress=self.on_progress)
-                return await asyncio.to_thread(self._told, report)
+                return await asyncio.to_thread(self._scanned, report)
         except FolderError as error:
             raise RequestError("invalid", str(error), error.hint) from None
         except (KeyError, TypeError, ValueError):
@@ -124,13 +128,13 @@ class Files:
             raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
         return await self.on_request(op, {**params, "text": await receive_text(body)})
 
-    def _told(self, report: SyncReport) -> dict[str, Any]:
+    def _scanned(self, report: SyncReport) -> dict[str, Any]:
         """A report for the daemon: a file may have been skipped for its very name."""
-        told = report.as_json()
+        answer = report.as_json()
         sealer = self.folders[0].sealer
         if sealer is not None:
-            told["skipped"] = [{**item, "path": sealer.shown(item["path"])} for item in told["skipped"]]
-        return told
+            answer["skipped"] = [{**item, "path": sealer.shown(item["path"])} for item in answer["skipped"]]
+        return answer
 
     async def _apply(self, body: dict[str, Any]) -> dict[str, Any]:
         replica = self._replicas.get(str(body.get("project")))
@@ -145,16 +149,15 @@ class Files:
         pending = 0
         for replica in self._replicas.values():
             pending += await asyncio.to_thread(replica.pending)
-        return {"pendingUploads": pending, **await asyncio.to_thread(_waiting, self._paths.journal)}
+        waiting = await asyncio.to_thread(self._waiting, self._paths.journal) if self._waiting else {}
+        return {"pendingUploads": pending, **waiting}
 
     async def _workplace(self, body: dict[str, Any]) -> dict[str, Any]:
         project = self._served.get(str(body.get("project")))
         if project is None:
             raise RequestError("not_found", "this machine does not work on that project here")
-        from confide_proxy import workplace  # seldom asked
-
         sealer = self.folders[0].sealer
-        return await (workplace.describe(project, sealer.shown) if sealer else workplace.describe(project))
+        return await (workplace(project, sealer.shown) if sealer else workplace(project))
 
     async def _flush(self, body: dict[str, Any]) -> dict[str, Any]:
         replica = self._replicas.get(str(body.get("project")))
@@ -165,28 +168,14 @@ class Files:
     async def _before_write(self, folder: Folder) -> None:
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
-            await asyncio.to_thread(gitignore.add_memory, folder.root)
+            await asyncio.to_thread(ignore_memory, folder.root)
 
 
-def folders_of(paths: Paths, config: ProxyConfig, *served: Project, sealing: Seals | None = None) -> list[Folder]:
+def folders_of(paths: Paths, config: ProxyConfig, *served: Project, sealing: Sealing | None = None) -> list[Folder]:
     """The folders of some projects, and the global one; with `sealing` their texts are read as they go out."""
     limit = config.max_file_kib * 1024
     sealer = FileSealer(sealing, config.secrets) if sealing else None
     folders = [Folder(project.name, project.root, config.extra, limit, sealer=sealer) for project in served]
-    if all(project.name != projects.GLOBAL for project in served):
-        folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit, sealer=sealer))
+    if all(project.name != GLOBAL for project in served):
+        folders.append(Folder(GLOBAL, paths.global_folder.absolute(), (), limit, sealer=sealer))
     return folders
-
-
-def _waiting(journal: Path) -> dict[str, int]:
-    """What waits on this machine for the daemon, and what it has refused."""
-    if not journal.exists():
-        return {"queuedOffline": 0, "deadLetters": 0}
-    from confide_proxy.journal import Journal  # most sessions never have one
-
-    try:
-        counts = Journal(journal).counts()
-    except ConfideError as error:
-        log.warning("what waits for the daemon could not be counted: %s", error)
-        return {}
-    return {"queuedOffline": counts.queued, "deadLetters": counts.dead}

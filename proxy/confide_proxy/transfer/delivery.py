@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import RequestError
-from confide_proxy.answers import printable, records
+from confide_crypto.errors import RequestError, printable
+from confide_memory.wire.fields import records
 from confide_proxy.errors import UnfitAnswerError
-from confide_proxy.importing.plan import Batch, Plan
-from confide_proxy.importing.reader import Skipped
+from confide_proxy.transfer.plan import Batch, Plan
+from confide_proxy.transfer.reader import Skipped
 
 if TYPE_CHECKING:
-    from confide_proxy.sealing.deposit import Requests
-    from confide_proxy.sealing.file_sealer import Seals
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.sealer import Secret
 
 STATES = ("new", "known", "identical", "deleted", "refused")
@@ -51,9 +51,18 @@ class Outcome:
         named = ", ".join(f"{project} {count}" for project, count in self.elsewhere.most_common(4))
         return f", into {named}" if named else ""
 
-    def as_json(self) -> dict[str, Any]:
-        """For programs, and for an agent."""
+    def counts(self) -> dict[str, int]:
+        """How many there are in each state, be it none."""
         return {state: self.states[state] for state in STATES}
+
+    def as_json(self, plan: Plan) -> dict[str, Any]:
+        """What became of the plan, for programs and for an agent."""
+        return {
+            "stores": [survey.as_json() for survey in plan.surveys],
+            "results": self.counts(),
+            "refused": [{"origin": one.origin, "reason": one.reason} for one in self.refused],
+            "sealed": self.sealed,
+        }
 
     def refuse(self, origin: str, why: str) -> None:
         """One that was not taken."""
@@ -64,8 +73,8 @@ class Outcome:
 
 async def deliver(
     plan: Plan,
-    link: Requests,
-    sealing: Seals,
+    link: Asks,
+    sealing: Sealing,
     *,
     is_dry: bool = False,
     again: bool = False,
@@ -126,7 +135,7 @@ async def deliver(
     return outcome
 
 
-def _go_through(plan: Plan, sealing: Seals) -> None:
+def _go_through(plan: Plan, sealing: Sealing) -> None:
     for _ in plan.batches(sealing.sealer):
         pass  # what cannot be sealed is raised
 

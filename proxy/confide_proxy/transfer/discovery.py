@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 from typing import Final
 
-from confide_proxy.importing import exclusion
-from confide_proxy.importing.decision import is_decision, is_template
-from confide_proxy.importing.opening import is_folder
-from confide_proxy.importing.plan import Store
-from confide_proxy.importing.reader import Places
-from confide_proxy.importing.readers import readers
-from confide_proxy.projects import Project
+from confide_proxy.sync.project import Project
+from confide_proxy.transfer import files
+from confide_proxy.transfer.files import is_folder
+from confide_proxy.transfer.formats.adr import is_decision, is_template
+from confide_proxy.transfer.plan import Store
+from confide_proxy.transfer.readers import readers
 
 NOTES: Final = ("NOTES.md", "notes.md", "CLAUDE.md")
 FOLDERS: Final = (".", "docs", "doc")
@@ -32,14 +31,14 @@ def in_project(project: Project) -> list[Store]:
         paths += [root / folder / name for name in names]
         paths += [root / folder / inner for inner in DECISION_FOLDERS if _holds_markdown(root / folder / inner)]
     # NOTES.md and notes.md are one file where the file system takes no notice of case.
-    return [Store(path, reader) for path in _distinct(paths) if not exclusion.is_excluded(path)]
+    return [Store(path, reader) for path in _distinct(paths) if not files.is_excluded(path)]
 
 
 def in_home(home: Path, name: str | None = None) -> list[Store]:
     """The stores of other systems where these usually are; those of one system, if it is named."""
     found: list[Store] = []
     for reader in readers().values():
-        if isinstance(reader, Places) and name in (None, reader.name):
+        if name in (None, reader.name):
             found += [
                 Store(path, reader) for path in reader.places(home) if os.path.lexists(path) and reader.recognises(path)
             ]

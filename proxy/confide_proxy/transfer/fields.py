@@ -1,6 +1,6 @@
-"""The fields of a note under the many names that people and programs give them: front matter, and the objects of JSON files.
+"""The fields of a note: read under the many names that people and programs give them, and written as the daemon takes them.
 
-What is not known, or has a value that cannot be the field's, is kept in the metadata under its own name.
+What is not known, has a value that cannot be the field's, or does not fit, is kept in the metadata under its own name.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.relation_kinds import kind_of
+from confide_memory.note import IMPORTANCE, MAX_METADATA_BYTES, MAX_RELATIONS, MAX_TAGS, MAX_WORD, SCOPES
+from confide_memory.note_names import ID, MAX_TITLE, TASK_ID
+from confide_proxy.transfer.record import Record, kind_of, slug
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "title": ("title", "name", "subject", "summary"),
@@ -32,13 +33,16 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "updated": ("updated", "updatedat", "modified", "modifiedat", "lastmodified", "lastupdated"),
 }
 _FIELD_OF = {name: field for field, names in _NAMES.items() for name in names}
-_SCOPES = frozenset({"global", "project", "task"})
 _LEVELS = {"core": "core", "critical": "core", "high": "high", "normal": "normal", "medium": "normal", "low": "low"}
 MAX_TEXT_CHARS = 200
-MAX_LIST = 32
-MAX_RELATIONS = 64
 _MILLISECONDS = 10**11
 """A time above this many seconds would be after the year 5000, so it is in thousandths."""
+_ORIGIN_BYTES = 256
+"""Of the metadata, for where a record comes from."""
+_CUT_CHARS = 500
+
+Ids = Mapping[tuple[str, str], str]
+"""The ids of the notes that the records of (system, origin) become."""
 
 
 def record_of(system: str, origin: str, content: str, fields: Mapping[str, Any], **usual: Any) -> Record:
@@ -115,14 +119,21 @@ def as_json(value: Any, depth: int = 16) -> Any:
     return str(value)
 
 
+def json_value(text: Any) -> Any:
+    """The value of a JSON text; the text itself if it is none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def json_object(value: Any) -> dict[str, Any]:
     """The object that a database holds as JSON, such as a memory's metadata; what is none stands under `metadata`, as it was."""
     if not isinstance(value, str) or not value.strip():
         return {}
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return {"metadata": value}
+    parsed = json_value(value)
     return parsed if isinstance(parsed, dict) else {"metadata": parsed}
 
 
@@ -136,7 +147,7 @@ def _mapped(field: str, value: Any) -> Any:
         return _importance(value)
     text = _text(value)
     if field == "scope":
-        return text.lower() if text and text.lower() in _SCOPES else None
+        return text.lower() if text and text.lower() in SCOPES else None
     return text
 
 
@@ -149,7 +160,7 @@ def _text(value: Any) -> str | None:
 
 def _texts(value: Any) -> tuple[str, ...] | None:
     items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list) or len(items) > MAX_LIST:
+    if not isinstance(items, list) or len(items) > MAX_TAGS:
         return None
     texts = [_text(item) for item in items]
     found = [text.lstrip("#").strip() for text in texts if text is not None]
@@ -191,3 +202,124 @@ def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
         if not (is_same and has_room):
             rest.append(item)
     return tuple(found), rest
+
+
+def fitted(record: Record, ids: Ids, file: str) -> dict[str, Any]:
+    """The body of one note in the request `import`.
+
+    Args:
+        file: the store that it was read from, as a person knows it.
+    """
+    metadata = {
+        f"{record.system}.{key}" if key == "origin" else str(key): value for key, value in record.metadata.items()
+    }
+    note: dict[str, Any] = {"id": record.note_id, "content": _clean(record.content)}
+    title = _line(record.title)
+    if title and len(title) > MAX_TITLE:
+        title = title[: MAX_TITLE - 1].rstrip() + "…"
+    note["title"] = title
+    for name in ("type", "category", "entity", "source", "status"):
+        note[name] = _fit_word(name, getattr(record, name), metadata)
+    note["tags"] = _fit_words("tags", record.tags, metadata)
+    note["keywords"] = _fit_words("keywords", record.keywords, metadata)
+    note["importance"] = _fit_importance(record.importance, metadata)
+    note["taskId"] = _fit_task(record, metadata)
+    note["created"], note["updated"] = record.created, record.updated
+    note["relations"] = _fit_relations(record, ids, metadata)
+    own = {"system": record.system, "id": _clean(record.origin)[:400], "file": _clean(file)}
+    note["metadata"] = {**_fit_metadata(as_json(metadata)), "origin": own}
+    return {name: value for name, value in note.items() if value not in (None, [], ())}
+
+
+def project_of(record: Record, here: str) -> str:
+    """The project that a record belongs to, where `here` is the one that is imported into: its name may be written in short."""
+    if record.scope == "global":
+        return "global"
+    name = "".join(letter for letter in _line(record.project) or "" if letter.isprintable())
+    name = name.encode()[:200].decode("utf-8", "ignore").strip().rstrip("/")
+    is_this = name.rpartition("/")[2].casefold() == here.rpartition("/")[2].casefold()
+    return here if not name or is_this else name
+
+
+def _line(text: str | None) -> str | None:
+    """The text on one line, without what cannot be printed."""
+    words = " ".join(_clean(text or "").split())
+    return "".join(letter for letter in words if letter.isprintable()) or None
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def _fit_word(name: str, value: str | None, metadata: dict[str, Any]) -> str | None:
+    word = _line(value)
+    if word is not None and len(word) > MAX_WORD:
+        metadata.setdefault(name, value)
+        return None
+    return word
+
+
+def _fit_words(name: str, values: tuple[str, ...], metadata: dict[str, Any]) -> list[str]:
+    lines = [_line(value) for value in values]
+    fit = list(dict.fromkeys(word for word in lines if word is not None and len(word) <= MAX_WORD))
+    if len(fit) > MAX_TAGS or any(word is not None and len(word) > MAX_WORD for word in lines):
+        metadata.setdefault(name, list(values))
+    return fit[:MAX_TAGS]
+
+
+def _fit_importance(value: float | str | None, metadata: dict[str, Any]) -> float | str | None:
+    if isinstance(value, str) and value.lower() in IMPORTANCE:
+        return value.lower()
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return value
+    if value is not None:
+        metadata.setdefault("importance", value)
+    return None
+
+
+def _fit_task(record: Record, metadata: dict[str, Any]) -> str | None:
+    if record.task_id is None or record.scope not in (None, "task"):
+        return None
+    if TASK_ID.fullmatch(record.task_id):
+        return record.task_id
+    metadata.setdefault("taskId", record.task_id)
+    return slug(record.task_id) or None
+
+
+def _fit_relations(record: Record, ids: Ids, metadata: dict[str, Any]) -> list[dict[str, str]]:
+    """Those to memories that are imported too, or to notes; others are kept as the other system has them."""
+    found: list[dict[str, str]] = []
+    rest: list[dict[str, str]] = []
+    for kind, origin in dict.fromkeys(record.relations):
+        other = ids.get((record.system, origin)) or (origin if ID.fullmatch(origin) else None)
+        if (
+            other is not None
+            and kind_of(kind) == (kind, True)
+            and other != record.note_id
+            and len(found) < MAX_RELATIONS
+        ):
+            found.append({"relation": kind, "id": other})
+        else:
+            rest.append({"relation": kind, "origin": origin})
+    if rest:
+        metadata.setdefault("relations", rest)
+    return found
+
+
+def _fit_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The metadata within its limit: the largest values are cut first, and say so by their end."""
+    sizes = {key: _size(value) + len(key.encode()) + 8 for key, value in metadata.items()}
+    while sum(sizes.values()) > MAX_METADATA_BYTES - _ORIGIN_BYTES - 1024 and sizes:
+        largest = max(sizes, key=lambda key: sizes[key])
+        value = metadata[largest]
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if len(text) <= _CUT_CHARS:
+            del metadata[largest], sizes[largest]  # thousands of small ones
+            continue
+        metadata[largest] = text[: _CUT_CHARS - 1] + "…"
+        sizes[largest] = _size(metadata[largest]) + len(largest.encode()) + 8
+    return metadata
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())

@@ -1,4 +1,8 @@
-"""How files are opened that somebody wants to import: plain files alone, never through a symlink, and never more of them than a limit."""
+"""The files that somebody wants to import: plain ones alone, never through a symlink, and never more of them than a limit.
+
+What the folders above keep back by their `.confide.toml` is not read, whoever asks. A file has a name that is the same on every machine
+that has it, so that its memories are known again whichever path was given.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,22 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
+from confide_memory import note_names
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing import exclusion
-from confide_proxy.importing.reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_FILES, Losses
+from confide_proxy.sync import project
+from confide_proxy.sync.project import FILE, Narrowing
+from confide_proxy.transfer.reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_FILES, Losses
+from confide_proxy.transfer.record import Record
 
+PROBLEM = f"is excluded by {FILE}"
 HEAD_BYTES = 4096
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "vendor"})
-_SHOWN_FOLDERS = frozenset({".claude"})
+SHOWN_FOLDERS = frozenset({".claude"})
 """The hidden folders that are gone into."""
 
 
@@ -26,8 +36,8 @@ def open_plain(path: Path, *, limit: int = MAX_FILE_BYTES) -> BinaryIO:
         UnreadableError: it is a symlink, a pipe or another thing that is no file, larger than `limit` bytes, not readable, or excluded
             by a project that it is in.
     """
-    if exclusion.is_excluded(path):
-        raise UnreadableError(path, exclusion.PROBLEM)
+    if is_excluded(path):
+        raise UnreadableError(path, PROBLEM)
     try:
         # Not blocking, so that a pipe that nobody writes into is found out rather than waited for.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -119,8 +129,47 @@ def _tree(root: Path, folder: Path, is_wanted: Callable[[str], bool], losses: Lo
 
 
 def _is_shown(name: str) -> bool:
-    return name in _SHOWN_FOLDERS or not (name.startswith(".") or name in _SKIPPED_FOLDERS)
+    return name in SHOWN_FOLDERS or not (name.startswith(".") or name in _SKIPPED_FOLDERS)
 
 
 def _below(root: Path, path: Path) -> str:
     return path.relative_to(root).as_posix()
+
+
+def is_excluded(path: Path) -> bool:
+    """Whether a project above leaves this file or folder out, as its file says now."""
+    whole = Path(os.path.abspath(path))  # noqa: PTH100 - `Path.absolute` leaves ".." in
+    return any(
+        _narrowing(folder).excludes(whole.relative_to(folder).as_posix())
+        for folder in whole.parents
+        if os.path.lexists(folder / FILE)
+    )
+
+
+@lru_cache(256)
+def _narrowing(folder: Path) -> Narrowing:
+    return Narrowing(folder)
+
+
+def placed(records: Iterator[Record], place: str) -> Iterator[Record]:
+    """The records of a store whose names for them other stores of the system have as well, such as `index` or `user`."""
+    for record in records:
+        named = (
+            (kind, other if note_names.ID.fullmatch(other) else f"{place}#{other}") for kind, other in record.relations
+        )
+        yield replace(record, origin=f"{place}#{record.origin}", relations=tuple(named))
+
+
+def name_of(path: Path) -> str:
+    """Where a file or folder is: below its repository's project, or below the home folder, or from the root."""
+    file = path.parent.resolve() / path.name
+    for folder in file.parents:
+        if (folder / ".git").exists():
+            return f"{_project_name(folder)}/{file.relative_to(folder).as_posix()}"
+    home = Path.home().resolve()
+    return f"~/{file.relative_to(home).as_posix()}" if home in file.parents else file.as_posix()
+
+
+@cache
+def _project_name(folder: Path) -> str:
+    return project.identify(folder).name

@@ -1,8 +1,9 @@
-"""`memory_import`, answered on this machine: it alone may read the files."""
+"""`memory_import`, answered on this machine: it alone may read the files, though fewer than a person can name in a terminal."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.absence import Answer
+from confide_memory.tools.arguments import Parameters, check
+from confide_memory.tools.result import Answer
 from confide_proxy.config import ProxyConfig
-from confide_proxy.importing.delivery import Outcome, deliver
-from confide_proxy.importing.permission import allowed
-from confide_proxy.importing.plan import Plan, Survey, stores_at
-from confide_proxy.projects import Project
-from confide_proxy.tool_arguments import checked
+from confide_proxy.errors import FolderError
+from confide_proxy.sync.project import Project
+from confide_proxy.transfer.delivery import Outcome, deliver
+from confide_proxy.transfer.files import SHOWN_FOLDERS
+from confide_proxy.transfer.plan import Plan, Survey, stores_at
+from confide_proxy.transfer.readers import readers
 
 if TYPE_CHECKING:
-    from confide_proxy.sealing.deposit import Requests
-    from confide_proxy.sealing.file_sealer import Seals
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.sealing.context import Sealing
 
 TOOL: Final[dict[str, Any]] = {
     "name": "memory_import",
@@ -36,6 +39,7 @@ TOOL: Final[dict[str, Any]] = {
 """As the daemon lists it; a test keeps the two equal."""
 DEADLINE_S = 3000.0
 """Within the hour that a long job has."""
+_HINT = "a person can import it in a terminal: confide import PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,8 @@ class Import:
 
     project: Project
     config: ProxyConfig
-    link: Requests
-    sealing: Seals
+    link: Asks
+    sealing: Sealing
 
     async def answer(self, given: Any, progress: Callable[[int, int], None], is_wanted: Callable[[], bool]) -> Answer:
         """A preview, or with `confirm` what became of the notes; what goes wrong is an answer too.
@@ -56,7 +60,7 @@ class Import:
             is_wanted: no more once the client has cancelled the call.
         """
         try:
-            arguments = checked(TOOL, given)
+            arguments = check(Parameters.of_catalogue(TOOL), given)
             async with asyncio.timeout(DEADLINE_S):
                 plan = await asyncio.to_thread(self._plan, arguments["paths"])
                 is_dry = not arguments["confirm"]
@@ -66,15 +70,8 @@ class Import:
         except TimeoutError:
             return Answer("the import did not end in time; call it again: what was stored is not stored twice")
         except ConfideError as error:
-            return Answer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
-        structured = {
-            "project": self.project.name,
-            "confirmed": not is_dry,
-            "stores": [survey.as_json() for survey in plan.surveys],
-            "results": outcome.as_json(),
-            "refused": [{"origin": one.origin, "reason": one.reason} for one in outcome.refused],
-            "sealed": outcome.sealed,
-        }
+            return Answer(error.with_hint)
+        structured = {"project": self.project.name, "confirmed": not is_dry, **outcome.as_json(plan)}
         return Answer(_text(plan, outcome, is_dry=is_dry), structured)
 
     def _plan(self, paths: list[str]) -> Plan:
@@ -92,7 +89,7 @@ class Import:
 def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
     where = {"known": outcome.known_elsewhere}
     told = (
-        ", ".join(f"{count} {state}{where.get(state, '')}" for state, count in outcome.as_json().items() if count)
+        ", ".join(f"{count} {state}{where.get(state, '')}" for state, count in outcome.counts().items() if count)
         or "nothing"
     )
     head = f"Imported: {told}." if not is_dry else f"Preview, nothing is stored yet: {told}."
@@ -126,3 +123,43 @@ def _line(survey: Survey) -> str:
 
 def _named(counter: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counter.most_common(4))
+
+
+def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
+    """The path that an agent has named, relative to `base` where it is not absolute.
+
+    Raises:
+        FolderError: it is outside of the project and of the home folder, leads through a symlink, or is hidden and no known store.
+    """
+    if "\0" in text:
+        raise FolderError("the path", "holds NUL characters")
+    try:
+        named = Path(os.path.normpath(base / Path(text).expanduser()))
+    except RuntimeError:
+        raise FolderError(text, "is in the home folder of nobody") from None
+    for root in (project.root, home):
+        for spelling in dict.fromkeys((root, root.resolve())):
+            if named == spelling and root == home and project.root != home:
+                raise FolderError(text, "is the whole home folder", hint="name a folder or a file in it")
+            if named == spelling or spelling in named.parents:
+                return _plain(text, spelling, named, home)
+    raise FolderError(text, "is neither below this project nor below the home folder", hint=_HINT)
+
+
+def _plain(text: str, root: Path, named: Path, home: Path) -> Path:
+    parts = named.relative_to(root).parts
+    if any(part.startswith(".") and part not in SHOWN_FOLDERS for part in parts) and not _is_store(named, home):
+        raise FolderError(text, "is hidden, and not where a known system keeps its memories", hint=_HINT)
+    path = root
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise FolderError(text, "leads through a symlink", hint=_HINT)
+    if not path.exists():
+        raise FolderError(text, "is not there")
+    return path
+
+
+def _is_store(path: Path, home: Path) -> bool:
+    known = [place for reader in readers().values() for place in reader.places(home)]
+    return any(path == place or place in path.parents for place in known)

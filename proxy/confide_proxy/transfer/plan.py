@@ -13,19 +13,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import ConfideError
-from confide_proxy.answers import printable
+from confide_crypto.errors import ConfideError, printable
+from confide_memory.document_path import composed
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import BlockedError, ToolError, UnreadableError
-from confide_proxy.folder import Folder
-from confide_proxy.importing import exclusion, sealed_record
-from confide_proxy.importing.fitting import fitted, project_of
-from confide_proxy.importing.reader import MAX_RECORDS, Losses, Reader, Skipped
-from confide_proxy.importing.readers import readers
-from confide_proxy.importing.readers.markdown import MarkdownReader
-from confide_proxy.importing.record import Record
-from confide_proxy.projects import Project
-from confide_proxy.secrets import detector
+from confide_proxy.sealing.detection import scanner
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.project import Project
+from confide_proxy.transfer import files, sealed_record
+from confide_proxy.transfer.fields import fitted, project_of
+from confide_proxy.transfer.reader import MAX_RECORDS, Losses, Reader, Skipped
+from confide_proxy.transfer.readers import readers
+from confide_proxy.transfer.readers.markdown import MarkdownReader
+from confide_proxy.transfer.record import Record
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealer, Secret
@@ -208,7 +208,7 @@ class Plan:
 
 def _shown(words: str) -> str:
     """A title, tag or other name for people and agents, unless it holds a credential."""
-    return "(a credential)" if detector.scan(words, sealed_record.LEAST) else printable(words)
+    return "(a credential)" if scanner.scan(words, sealed_record.LEAST) else printable(words)
 
 
 def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
@@ -222,8 +222,8 @@ def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
     if name is not None and name not in known:
         raise UnreadableError(Path(name), "is no system that is known", hint=f"--from takes: {', '.join(known)}")
     for path in paths:
-        if exclusion.is_excluded(path):
-            raise UnreadableError(path, exclusion.PROBLEM, hint="take it out of that file's exclude")
+        if files.is_excluded(path):
+            raise UnreadableError(path, files.PROBLEM, hint="take it out of that file's exclude")
     return [Store(path, known[name] if name else reader_of(path)) for path in paths]
 
 
@@ -244,6 +244,6 @@ def reader_of(path: Path) -> Reader:
 
 def _is_memory(folder: Folder, file: Path) -> bool:
     try:
-        return folder.is_watched(file.resolve().relative_to(folder.root.resolve()).as_posix())
+        return folder.is_watched(composed(file.resolve().relative_to(folder.root.resolve()).as_posix()))
     except ValueError:
         return False

@@ -6,13 +6,14 @@ on this machine, without following symlinks and without writing anything: not a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
-from confide_proxy.answers import printable
-from confide_proxy.importing.record import Record
+from confide_crypto.errors import printable
+from confide_proxy.transfer.fields import as_json
+from confide_proxy.transfer.record import Record
 
 MAX_FILE_BYTES = 2**25
 """Of one file that is read whole: 32 MiB."""
@@ -57,21 +58,23 @@ class Losses:
             self.named.append(Skipped(printable(origin[:200]), printable(reason)))
 
 
-class Reader(Protocol):
-    """One system's memories, as records.
-
-    A reader may also have `places(home: Path) -> list[Path]`, where its stores usually are (`Places`), and is asked for nothing but
-    `exists` and `recognises` of these until somebody agrees.
-    """
+class Reader(ABC):
+    """One system's memories, as records. It is asked for nothing but `places` and `recognises` until somebody agrees."""
 
     name: str
     """On the command line: `confide import --from NAME`; lower case, with `-` between."""
     title: str
     """For people."""
 
+    def places(self, _home: Path) -> list[Path]:
+        """Where its stores usually are below the home folder, whether or not one is there; none for who does not know."""
+        return []
+
+    @abstractmethod
     def recognises(self, path: Path) -> bool:
         """Whether this is a store of the system: cheap, by names, first bytes, names of tables. Never raises, whatever `path` is."""
 
+    @abstractmethod
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """Everything in the store, in an order that is the same at every reading. What is broken is told to `losses` and left out.
 
@@ -81,9 +84,22 @@ class Reader(Protocol):
         """
 
 
-@runtime_checkable
-class Places(Protocol):
-    """A reader that knows where its system keeps its stores."""
-
-    def places(self, home: Path) -> list[Path]:
-        """Where a store would be, whether or not one is there."""
+def screened(records: Iterator[Record], losses: Losses) -> Iterator[Record]:
+    """The records that can be stored: text, not empty, not too large, and not too many; what is left out is told to `losses`."""
+    count = 0
+    for record in records:
+        try:
+            record.origin.encode()
+            size = len(record.content.encode())
+        except UnicodeEncodeError:
+            losses.add(as_json(record.origin), "is not UTF-8 text")
+            continue
+        if not record.content.strip():
+            losses.add(record.origin, "is empty")
+        elif size > MAX_CONTENT_BYTES:
+            losses.add(record.origin, f"is larger than {MAX_CONTENT_BYTES:,} bytes")
+        elif count >= MAX_RECORDS:
+            losses.add(record.origin, f"comes after {MAX_RECORDS:,} others, the most of one import")
+        else:
+            count += 1
+            yield record

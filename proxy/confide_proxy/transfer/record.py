@@ -12,9 +12,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-SLUG_CHARACTERS = 40
-NOTE_ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
-"""The id of a note of ours."""
+from confide_memory.note_names import SLUG_CHARACTERS
+
+_SAME = {
+    "supports": "supports",
+    "contradicts": "contradicts conflicts_with",
+    "supersedes": "supersedes replaces obsoletes",
+    "refines": "refines elaborates",
+    "depends_on": "depends_on requires relies_on",
+    "implements": "implements",
+    "example_of": "example_of is_example_of instance_of is_instance_of",
+    "part_of": "part_of is_part_of component_of",
+    "see_also": "see_also relates_to related_to related is_related_to links_to",
+}
+"""Other systems' names of relations, by the kinds that notes have."""
+_KIND_OF = {name: kind for kind, names in _SAME.items() for name in names.split()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +97,10 @@ def _seconds(moment: str | None) -> int:
     except ValueError:
         return 0
     return max(0, int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()))
+
+
+def kind_of(name: str) -> tuple[str, bool]:
+    """The kind for another system's name of a relation, and whether it means the same; `see_also` where none does."""
+    plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
+    kind = _KIND_OF.get(plain)
+    return (kind, True) if kind else ("see_also", False)

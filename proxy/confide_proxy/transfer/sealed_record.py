@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confide_crypto.sealing.placeholders import STANDIN
-from confide_proxy.importing.fields import as_json
-from confide_proxy.importing.record import Record
+from confide_crypto.sealing.placeholder import STANDIN
 from confide_proxy.sealing import arguments
-from confide_proxy.secrets import detector
+from confide_proxy.sealing.detection import scanner
+from confide_proxy.transfer.fields import as_json
+from confide_proxy.transfer.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,6 +101,6 @@ def seal_origin(note: dict[str, Any], sealer: Sealer) -> tuple[dict[str, Any], t
 
 def id_of(record: Record, *, is_told: bool = True) -> str:
     """The id of the note that a record becomes; its entity is in it unless that is a credential, or `is_told` is False."""
-    if record.entity is None or (is_told and not detector.scan(record.entity, LEAST)):
+    if record.entity is None or (is_told and not scanner.scan(record.entity, LEAST)):
         return record.note_id
     return replace(record, entity=None).note_id

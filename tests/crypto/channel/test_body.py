@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from confide_crypto.body import Body
+from confide_crypto.channel.body import Body
 from confide_crypto.errors import RequestError
 from confide_crypto.limits import STREAM_CREDIT
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.channels import channel_pair
+from tests.support.crypto.channels import channel_pair
 
-from confide_crypto.channel import (
+from confide_crypto.channel.protocol import (
     BUCKETS,
     MAX_PAYLOAD,
     Answer,
@@ -21,9 +21,9 @@ from confide_crypto.channel import (
     Request,
 )
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
-from confide_crypto.handshake import TransportKeys
+from confide_crypto.handshake.handshake import TransportKeys
+from confide_crypto.handshake.noise import CipherState
 from confide_crypto.limits import MAX_MESSAGE, MAX_REASSEMBLY, MAX_RECORDS, MAX_REQUESTS, REKEY_RECORDS
-from confide_crypto.noise import CipherState
 
 MSG, REQ, RES = FrameType.MSG, FrameType.REQ, FrameType.RES
 

@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from confide_crypto.connection import _read_welcome
+from confide_crypto.channel.requests import (
+    decode_answer,
+    decode_request,
+    encode_error,
+    encode_request,
+    encode_result,
+)
 from confide_crypto.errors import DeniedError, ProtocolViolation, RequestError
 from confide_crypto.limits import MAX_MESSAGE
-from confide_crypto.requests import decode_answer, decode_request, encode_error, encode_request, encode_result
+from confide_crypto.transport.open import _read_welcome
 
 HOSTILE = "stop\x1b[2J\x1b]0;title\x07\n\u202e\ud800"
 

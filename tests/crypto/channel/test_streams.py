@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.support.channels import HOST, LAPTOP, Door, channel_pair, hosting, no_message, no_request
+from tests.support.crypto.channels import HOST, LAPTOP, Door, channel_pair, hosting, no_message, no_request
 
-from confide_crypto import body as bodies
-from confide_crypto.body import Body
-from confide_crypto.channel import (
+from confide_crypto.channel import body as bodies
+from confide_crypto.channel.body import Body
+from confide_crypto.channel.protocol import (
     MAX_PAYLOAD,
     Channel,
     Closed,
@@ -23,10 +23,10 @@ from confide_crypto.channel import (
     Opened,
     WasReset,
 )
-from confide_crypto.connection import Connection, connect
+from confide_crypto.channel.streams import StreamViolation
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.limits import CONNECTION_CREDIT, MAX_CREDIT, MAX_REQUESTS, STREAM_CREDIT
-from confide_crypto.streams import StreamViolation
+from confide_crypto.transport.open import Connection, connect
 
 OnStream = Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
 
@@ -189,7 +189,7 @@ def test_streams_and_requests_share_one_limit() -> None:
 
 
 def test_a_body_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("confide_crypto.streams.MAX_BODY", 10)
+    monkeypatch.setattr("confide_crypto.channel.streams.MAX_BODY", 10)
     client, daemon, stream = opened()
     daemon.receive(client.seal_data(stream, bytes(10)))
     with pytest.raises(ProtocolViolation, match="over the limit"):

@@ -1,6 +1,6 @@
 """The wire in the hands of somebody else: every changed bit, every cut, and every record in a place where it does not belong.
 
-Each test counts what it tried and what got through. `CONFIDE_THOROUGH=1` tries every bit where the suite takes a seeded sample.
+Each test counts what it tried and what got through. `CONFIDE_THOROUGH=1` tries every bit where the suite takes a sample.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-from tests.support.snapshots import Handshake, again, handshake, one_key_channel
+from tests.support.crypto.snapshots import Handshake, again, handshake, one_key_channel
 
-from confide_crypto.channel import BUCKETS, HEADER_LENGTH, MAX_PAYLOAD, Channel, FrameType, Message
-from confide_crypto.enroll import Invite
+from confide_crypto.channel.protocol import BUCKETS, HEADER_LENGTH, MAX_PAYLOAD, Channel, FrameType, Message
 from confide_crypto.errors import ConnectionLost, HandshakeError, ProtocolViolation
-from confide_crypto.handshake import MESSAGE1_LENGTH, MESSAGE2_LENGTH, MESSAGE3_LENGTH
-from confide_crypto.keys import Identity
-from confide_crypto.noise import TAG_LENGTH, CipherState, KeyPair
+from confide_crypto.handshake.handshake import MESSAGE1_LENGTH, MESSAGE2_LENGTH, MESSAGE3_LENGTH
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.noise import TAG_LENGTH, CipherState, KeyPair
+from confide_crypto.keys.identity import Identity
 
 IS_THOROUGH = os.environ.get("CONFIDE_THOROUGH") == "1"
 SAMPLE = 4000
@@ -78,11 +78,17 @@ def offer(made: Handshake, number: int, tries: Iterable[bytes]) -> Tally:
 @pytest.mark.parametrize("made", [FIXED, ENROLLING], ids=["session", "enrollment"])
 @pytest.mark.parametrize(("number", "length"), [(1, MESSAGE1_LENGTH), (2, MESSAGE2_LENGTH), (3, MESSAGE3_LENGTH)])
 def test_no_changed_bit_of_a_handshake_message_is_accepted(made: Handshake, number: int, length: int) -> None:
-    """All 10,048, 9,088 and 4,096 of them, in both modes; the unused top bit of the ephemeral too, since it is hashed."""
+    """All 10,048, 9,088 and 4,096 of them, in both modes; the unused top bit of the ephemeral too, since it is hashed.
+
+    The suite tries one bit of every byte of an enrollment, each byte another: the same code reads it as in a session.
+    """
     message = messages(made)[number]
     assert offer(made, number, [message]) == Tally(1, 1), "unchanged it is taken"
-    tally = offer(made, number, flipped(message, range(8 * length)))
-    assert tally == Tally(attempts={1: 10_048, 2: 9_088, 3: 4_096}[number], accepted=0)
+    bits = range(8 * length)
+    tried = bits if made is FIXED or IS_THOROUGH else [bit for bit in bits if bit % 8 == bit // 8 % 8]
+    tally = offer(made, number, flipped(message, tried))
+    count = {1: 10_048, 2: 9_088, 3: 4_096}[number]
+    assert tally == Tally(attempts=count if tried is bits else count // 8, accepted=0)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

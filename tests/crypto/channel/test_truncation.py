@@ -7,12 +7,12 @@ import contextlib
 from typing import Any
 
 import pytest
-from tests.support.channels import Door, answering, dial, echo, hosting, no_message, no_request
+from tests.support.crypto.channels import Door, answering, dial, echo, hosting, no_message, no_request
 
-from confide_crypto.channel import MAX_PAYLOAD, FrameType
-from confide_crypto.connection import Connection
+from confide_crypto.channel.protocol import MAX_PAYLOAD, FrameType
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
 from confide_crypto.limits import MAX_MESSAGE, MAX_REQUESTS, Timers
+from confide_crypto.transport.open import Connection
 
 
 @pytest.mark.parametrize("how", ["cut", "websocket close"])
@@ -56,7 +56,7 @@ async def test_a_cut_wakes_everybody_who_waits(door: Door) -> None:
         waiting += [asyncio.create_task(connection.send_message(bytes(MAX_MESSAGE))) for _ in range(3)]
         await asyncio.sleep(0)
         connection._ws.transport.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             outcomes = await asyncio.gather(serving, *waiting, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {ConnectionLost}
         await host.ended.get()

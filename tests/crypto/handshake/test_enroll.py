@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_crypto import bech32m
-from confide_crypto.enroll import Invite
 from confide_crypto.errors import EXIT_DENIED, InviteError
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys import bech32m
 
 STATIC = bytes(range(32))
 

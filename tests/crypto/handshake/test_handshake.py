@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-from tests.crypto.test_primitives import wycheproof
-from tests.support.channels import HOST, LAPTOP, shake_hands
+from tests.crypto.handshake.test_primitives import wycheproof
+from tests.support.crypto.channels import HOST, LAPTOP, shake_hands
 
-from confide_crypto.enroll import Invite
 from confide_crypto.errors import HandshakeError
-from confide_crypto.handshake import (
+from confide_crypto.handshake.handshake import (
     MAX_HELLO,
     MESSAGE1_LENGTH,
     MESSAGE2_LENGTH,
@@ -23,8 +22,9 @@ from confide_crypto.handshake import (
     derive_psk,
     transcript,
 )
-from confide_crypto.keys import Identity
-from confide_crypto.noise import XKPSK3, HandshakeState, KeyPair
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.noise import XKPSK3, HandshakeState, KeyPair
+from confide_crypto.keys.identity import Identity
 
 
 def started(invite: Invite | None = None) -> tuple[ClientHandshake, bytes]:
@@ -302,7 +302,7 @@ def test_failures_are_all_alike() -> None:
         b"",
         message1[:-1],
         bytes(MESSAGE1_LENGTH),
-        message1[:-1] + b"\0",
+        message1[:-1] + bytes([message1[-1] ^ 1]),
         Hostile().message1(b"\2" + bytes(23)),
     ):
         with pytest.raises(HandshakeError) as caught:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from confide_crypto.noise import XK, XKPSK3, HandshakeState, KeyPair, NoiseError, Pattern, Token
+from confide_crypto.handshake.noise import XK, XKPSK3, HandshakeState, KeyPair, NoiseError, Pattern, Token
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "noise"
+VECTORS = Path(__file__).parents[2] / "vectors" / "noise"
 E, S, EE, ES, SE, SS, PSK = Token.E, Token.S, Token.EE, Token.ES, Token.SE, Token.SS, Token.PSK
 
 PATTERNS = {

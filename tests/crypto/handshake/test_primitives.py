@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, MLKEM768X25519Pr
 from nacl.bindings import crypto_sign_open
 from nacl.exceptions import BadSignatureError, CryptoError
 
-from confide_crypto.keys import Identity, verify
-from confide_crypto.noise import CipherState, KeyPair, NoiseError, dh
+from confide_crypto.handshake.noise import CipherState, KeyPair, NoiseError, dh
+from confide_crypto.keys.identity import Identity, verify
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 X_WING_LABEL = bytes.fromhex("5c2e2f2f5e5c")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_crypto import bech32m
+from confide_crypto.keys import bech32m
 
 # From the BIP (BSD-2-Clause). Its 84-character prefix is invalid there for its length alone, a limit that we do not have.
 VALID = (

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from confide_crypto import private
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys import Identity
-from confide_crypto.private import (
+from confide_crypto.keys import files
+from confide_crypto.keys.files import (
     check_private_dir,
     check_private_file,
     read_private_file,
@@ -17,6 +16,7 @@ from confide_crypto.private import (
     rename_private_file,
     write_private_file,
 )
+from confide_crypto.keys.identity import Identity
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_file_that_is_exchanged_for_a_link_between_look_and_open_is_not_read(
         checked.unlink()
         checked.symlink_to(theirs)
 
-    monkeypatch.setattr(private, "check_private_file", look_then_lose)
+    monkeypatch.setattr(files, "check_private_file", look_then_lose)
     with pytest.raises(KeyFileError, match="cannot be read"):
         read_private_file(path)
 
@@ -51,7 +51,7 @@ def test_a_file_that_is_opened_up_between_look_and_open_is_not_used(
         check_private_file(checked)
         checked.chmod(0o644)
 
-    monkeypatch.setattr(private, "check_private_file", look_then_loosen)
+    monkeypatch.setattr(files, "check_private_file", look_then_loosen)
     with pytest.raises(KeyFileError, match="open to other users"):
         read_private_file(path)
 

@@ -12,10 +12,10 @@ import pytest
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 
-from confide_crypto import bech32m
 from confide_crypto.errors import EXIT_KEYS, KeyFileError, PassphraseError
-from confide_crypto.keys import SEALED_PREFIX, Identity, write_private_file
-from confide_crypto.sealed import SealedKey
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.identity import SEALED_PREFIX, Identity, write_private_file
+from confide_crypto.keys.passphrase import SealedKey
 
 SEED = bytes(range(32))
 WORDS = "correct horse battery staple"

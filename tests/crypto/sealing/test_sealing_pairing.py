@@ -6,16 +6,26 @@ import hashlib
 import struct
 
 import pytest
-from tests.support.rosters import DESKTOP, LAPTOP, NOW, PHONE, STRANGER, device, encoded, flipped, founded
+from tests.support.sealing.rosters import (
+    DESKTOP,
+    LAPTOP,
+    NOW,
+    PHONE,
+    STRANGER,
+    device,
+    encoded,
+    flipped,
+    founded,
+)
 
-from confide_crypto.bech32m import decode, encode
-from confide_crypto.enroll import Invite
 from confide_crypto.errors import InviteError
-from confide_crypto.sealing.entries import Card, Device
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.bech32m import decode, encode
 from confide_crypto.sealing.errors import ForkedRosterError, PairingError, WithheldRosterError
+from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH, DeviceInvite, Pair, parse_invite
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.wraps import WrapKey
+from confide_crypto.sealing.roster_entry import Card, Device
 
 PAIR = Pair(bytes(range(16)), bytes(range(100, 116)))
 CARD = Card.of(DESKTOP)

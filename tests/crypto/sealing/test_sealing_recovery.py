@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from confide_crypto.errors import EXIT_INPUT
 from confide_crypto.sealing.errors import RecoveryCodeError
-from confide_crypto.sealing.recovery import RecoveryCode
+from confide_crypto.sealing.recovery_code import RecoveryCode
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 CODE = RecoveryCode(bytes(range(0x10, 0x24)))

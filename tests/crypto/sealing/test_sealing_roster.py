@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
-from tests.support.rosters import (
+from tests.support.sealing.rosters import (
     DESKTOP,
     KEYS,
     LAPTOP,
@@ -28,16 +28,25 @@ from tests.support.rosters import (
     shared,
 )
 
-from confide_crypto.bech32m import encode
-from confide_crypto.keys import Identity, fingerprint_words
+from confide_crypto.keys.bech32m import encode
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing import errors
 from confide_crypto.sealing import roster as rosters
-from confide_crypto.sealing.entries import MAX_DEVICES, MAX_ENTRY_BYTES, MAX_EPOCHS, Card, Change, Device, Entry, Wrap
-from confide_crypto.sealing.records import Record
-from confide_crypto.sealing.recovery import RecoveryCode
+from confide_crypto.sealing.key_wrap import WrapKey, seal_wrap
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
+from confide_crypto.sealing.roster_entry import (
+    MAX_DEVICES,
+    MAX_ENTRY_BYTES,
+    MAX_EPOCHS,
+    Card,
+    Change,
+    Device,
+    Entry,
+    Wrap,
+)
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey, seal_wrap
 
 WRAPPED = {identity: WrapKey(identity) for identity in (LAPTOP, DESKTOP, PHONE, STRANGER)}
 SHARED, SHARED_KEYS = shared()

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support import freeze
+from tests.support.crypto import freeze
 
 from confide_crypto.errors import ConfideError
-from confide_crypto.keys import Identity
-from confide_crypto.sealing.entries import Card
+from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import Pair, parse_invite
-from confide_crypto.sealing.placeholders import Placeholder
-from confide_crypto.sealing.records import Record
-from confide_crypto.sealing.recovery import RecoveryCode
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
+from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey
 
 Case = dict[str, Any]
 

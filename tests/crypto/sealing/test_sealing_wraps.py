@@ -11,13 +11,20 @@ from typing import Any
 import pytest
 from cryptography.hazmat.bindings._rust import openssl
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
-from tests.support.rosters import DESKTOP, LAPTOP, SPACE, flipped
+from tests.support.sealing.rosters import DESKTOP, LAPTOP, SPACE, flipped
 
-from confide_crypto.sealing import wraps
+from confide_crypto.sealing import key_wrap
 from confide_crypto.sealing.errors import WrapError
-from confide_crypto.sealing.wraps import WRAP_KEY_LENGTH, WRAP_LENGTH, WrapKey, check_wrap_key, expand, seal_wrap
+from confide_crypto.sealing.key_wrap import (
+    WRAP_KEY_LENGTH,
+    WRAP_LENGTH,
+    WrapKey,
+    check_wrap_key,
+    expand,
+    seal_wrap,
+)
 
-X_WING = Path(__file__).parents[1] / "vectors" / "xwing"
+X_WING = Path(__file__).parents[2] / "vectors" / "xwing"
 KEY = bytes(range(160, 192))
 HEAD = bytes(range(32))
 HERE: dict[str, Any] = {"space": SPACE, "epoch": 7, "head": HEAD}
@@ -40,7 +47,7 @@ def test_our_suite_opens_the_ietfs_known_answer() -> None:
     assert public.hex() == case["pkRm"]
     first = case["encryptions"][0]
     info, aad, sealed = (bytes.fromhex(text) for text in (case["info"], first["aad"], case["enc"] + first["ct"]))
-    opened = openssl.hpke._decrypt_with_aad(wraps._suite(), sealed, private, info=info, aad=aad)
+    opened = openssl.hpke._decrypt_with_aad(key_wrap._suite(), sealed, private, info=info, aad=aad)
     assert opened.hex() == first["pt"]
 
 

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.channels import Door, answering, dial, hosting, no_message, no_request
+from tests.support.crypto.channels import Door, answering, dial, hosting, no_message, no_request
 
-from confide_crypto.connection import Connection
 from confide_crypto.limits import MAX_HELD, MAX_MESSAGE, MAX_REQUESTS, MAX_WAITING_MESSAGES
-from confide_crypto.outbox import MAX_WAITING
+from confide_crypto.transport.open import Connection
+from confide_crypto.transport.outbox import MAX_WAITING
 
 MIB = 1024 * 1024
 

@@ -11,8 +11,8 @@ from websockets.datastructures import Headers
 from websockets.exceptions import InvalidMessage, InvalidStatus, InvalidURI, ProxyError
 from websockets.http11 import Response
 
-from confide_crypto.diagnosis import diagnose
 from confide_crypto.limits import Timers
+from confide_crypto.transport.dial import diagnose
 
 PLAIN, TLS = "ws://memory.example.org/notes", "wss://memory.example.org/notes"
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.support.channels import HOST, LAPTOP, Door, dial, echo, hosting
+from tests.support.crypto.channels import HOST, LAPTOP, Door, dial, echo, hosting
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from confide_crypto import connection as opening
-from confide_crypto import session
-from confide_crypto.channel import MAX_PAYLOAD
-from confide_crypto.connection import Connection, accept, websocket_options
+from confide_crypto.channel.protocol import MAX_PAYLOAD
 from confide_crypto.errors import HandshakeError, UnreachableError
-from confide_crypto.handshake import DaemonHandshake
+from confide_crypto.handshake.handshake import DaemonHandshake
+from confide_crypto.transport import connection as session
+from confide_crypto.transport import open as opening
+from confide_crypto.transport.open import Connection, accept, websocket_options
 
 
 def port_of(server: Any) -> int:
@@ -130,7 +130,7 @@ async def test_a_stranger_who_does_not_take_the_close_is_cut_off(monkeypatch: py
     async with hosting(Door(), echo) as host:
         reader, writer = await deaf(host.url)
         writer.write(b"\x82\x81\0\0\0\0x")  # one byte, no message 1
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert (await reader.read()).startswith(b"\x88\x02" + (4400).to_bytes(2, "big"))
         assert isinstance(await host.refused.get(), HandshakeError)
         writer.close()
@@ -153,7 +153,7 @@ async def test_a_peer_that_reads_nothing_any_more_is_cut_off_at_the_end(monkeypa
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(_flood(connection))
             await asyncio.sleep(0.2)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await connection.close()
             sending.cancel()
         done.set()

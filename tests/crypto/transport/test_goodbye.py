@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.channels import Door, answering, dial, echo, hosting, no_message, no_request
+from tests.support.crypto.channels import Door, answering, dial, echo, hosting, no_message, no_request
 
-from confide_crypto.connection import Connection
 from confide_crypto.errors import ConnectionLost
+from confide_crypto.transport.open import Connection
 
 
 async def test_what_was_sent_before_the_goodbye_arrives(door: Door) -> None:

@@ -10,15 +10,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.support.channels import HOST, LAPTOP, Door, dial, echo, hosting
+from tests.support.crypto.channels import HOST, LAPTOP, Door, dial, echo, hosting
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from confide_crypto import connection as opening
-from confide_crypto.channel import Channel, FrameType
-from confide_crypto.connection import Connection, Handshakes, connect, websocket_options
-from confide_crypto.enroll import Invite
+from confide_crypto.channel.protocol import Channel, FrameType
 from confide_crypto.errors import (
     BusyError,
     ConfideError,
@@ -28,8 +25,11 @@ from confide_crypto.errors import (
     UnreachableError,
     WrongDaemonKey,
 )
-from confide_crypto.handshake import ClientHandshake, DaemonHandshake
-from confide_crypto.keys import Identity, fingerprint_words
+from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity, fingerprint_words
+from confide_crypto.transport import open as opening
+from confide_crypto.transport.open import Connection, Handshakes, connect, websocket_options
 
 
 def closed_port() -> int:
@@ -359,7 +359,7 @@ async def test_half_open_handshakes_are_bounded_and_the_next_client_is_told_to_w
 
 def test_handshakes_are_bounded_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("confide_crypto.bucket.time.monotonic", lambda: now)
+    monkeypatch.setattr("confide_crypto.limits.time.monotonic", lambda: now)
     handshakes = Handshakes(per_second=10, burst=5)
 
     def attempts() -> int:

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from tests.support.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
+from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
 
-from confide_crypto import session, slumber
-from confide_crypto.connection import Timers, connect
 from confide_crypto.errors import ConnectionLost
-from confide_crypto.slumber import SLEPT_S, boot_clock, wait_awake
+from confide_crypto.transport import connection as session
+from confide_crypto.transport import suspend
+from confide_crypto.transport.open import Timers, connect
+from confide_crypto.transport.suspend import SLEPT_S, boot_clock, wait_awake
 
 
 class Jumping:
@@ -30,16 +31,16 @@ class Jumping:
 
 async def test_a_sleep_is_noticed_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lid was closed for an hour: the wait ends there and then, however long it was meant to be."""
-    monkeypatch.setattr(slumber, "LOOK_S", 0.01)
+    monkeypatch.setattr(suspend, "LOOK_S", 0.01)
     clock = Jumping(100.0, 100.01, 100.01, 3700.02)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await wait_awake(60.0, clock=clock) == pytest.approx(3600.0, abs=0.1)
     assert clock.looks == 4
 
 
 async def test_a_busy_machine_is_not_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of delay are none, and the wait goes on to its end; nor is a clock that went backwards."""
-    monkeypatch.setattr(slumber, "LOOK_S", 0.01)
+    monkeypatch.setattr(suspend, "LOOK_S", 0.01)
     clock = Jumping(0.0, SLEPT_S, 20.0, 10.0)
     assert await wait_awake(0.03, clock=clock) == 0
     assert clock.looks == 6
@@ -60,7 +61,7 @@ async def test_only_who_can_connect_again_gives_the_connection_up(monkeypatch: p
     async def handle(connection: session.Connection) -> None:
         await connection.serve(on_message=no_message, on_request=no_request)
 
-    async with hosting(Door(LAPTOP.public_key), handle, timers=patient) as host, asyncio.timeout(5):
+    async with hosting(Door(LAPTOP.public_key), handle, timers=patient) as host, asyncio.timeout(20):
         connection = await connect(host.url, LAPTOP, HOST.static_key, timers=patient)
         with pytest.raises(ConnectionLost, match="this machine slept for 3600 s") as caught:
             await connection.serve(on_message=no_message, on_request=no_request)

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
-from tests.support.registries import ALICE, BOB
-from tests.support.serving import Machine, serving
+from tests.support.daemon.loopback import Machine, serving
+from tests.support.daemon.registries import ALICE, BOB
 
 from confide_crypto.errors import DeniedError
-from confide_crypto.keys import Identity, fingerprint_words
-from confide_daemon import audit
-from confide_daemon.audit import AuditLog, Entry, entries
+from confide_crypto.keys.identity import Identity, fingerprint_words
+from confide_daemon.access import audit
+from confide_daemon.access.audit import AuditLog, Entry
+from confide_daemon.access.grants import Grants
+from confide_daemon.access.invites import Invites
+from confide_daemon.access.registry import Registry
 from confide_daemon.errors import TakenError
-from confide_daemon.grants import Grants
-from confide_daemon.invites import Invites
-from confide_daemon.registry import Registry
 
 
 def brief(entry: Entry) -> tuple[str, str | None]:
@@ -38,7 +38,7 @@ def test_every_change_is_written_with_who_and_what(registry: Registry, clock: Cl
     registry.revoke("work")
     invites.add(b"j" * 16, b"p" * 32, Grants("desk"), space="desk", ttl_s=900)
     invites.remove("desk")
-    found = entries(registry)
+    found = registry.audit_entries()
     assert [brief(entry) for entry in found] == [
         ("invited", "laptop"),
         ("joined", "laptop"),
@@ -58,25 +58,28 @@ def test_every_change_is_written_with_who_and_what(registry: Registry, clock: Cl
     assert by_event["granted"].detail == "scope write"
     assert by_event["rotating"].session == "5e55"
     assert by_event["rotated"].fingerprint == fingerprint_words(BOB)
-    assert entries(registry, since=clock.now)[0].event == "renamed"
+    assert registry.audit_entries(since=clock.now)[0].event == "renamed"
 
 
 def test_a_change_that_fails_is_not_in_it(registry: Registry) -> None:
     registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
     with pytest.raises(TakenError):
         registry.add_caller(BOB, Grants("laptop"), space="home", added_by="line")
-    assert [brief(entry) for entry in entries(registry)] == [("added", "laptop")]
+    assert [brief(entry) for entry in registry.audit_entries()] == [("added", "laptop")]
 
 
 def test_one_caller_s_rows_include_those_under_its_earlier_name(registry: Registry) -> None:
     registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
     registry.add_caller(BOB, Grants("desk"), space="home", added_by="line")
     registry.rename("laptop", "work")
-    assert [brief(entry) for entry in entries(registry, alias="work")] == [("added", "laptop"), ("renamed", "work")]
+    assert [brief(entry) for entry in registry.audit_entries(alias="work")] == [
+        ("added", "laptop"),
+        ("renamed", "work"),
+    ]
 
 
 async def test_refusals_of_a_key_are_counted_in_one_row_a_minute(registry: Registry, clock: Clock) -> None:
-    log = AuditLog(registry, clock=clock)
+    log = AuditLog(registry.transaction, clock=clock)
     for _ in range(300):
         log.refused(ALICE, "unknown")
         clock.now += 0.1
@@ -85,7 +88,7 @@ async def test_refusals_of_a_key_are_counted_in_one_row_a_minute(registry: Regis
         log.refused(ALICE, "unknown")
         clock.now += 0.15
     await log.flush()
-    first, second = entries(registry)
+    first, second = registry.audit_entries()
     assert first.count + second.count == 600
     assert first.fingerprint == second.fingerprint == fingerprint_words(ALICE)
     assert first.last_at - first.at <= 60 <= second.at - first.at
@@ -93,12 +96,12 @@ async def test_refusals_of_a_key_are_counted_in_one_row_a_minute(registry: Regis
 
 async def test_a_flood_of_strange_keys_washes_nothing_out(registry: Registry, clock: Clock) -> None:
     registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
-    log = AuditLog(registry, clock=clock)
+    log = AuditLog(registry.transaction, clock=clock)
     log.connected("laptop", ALICE, "5e55")
     for number in range(3000):
         log.refused(number.to_bytes(32, "big"), "unknown")
     await log.flush()
-    found = entries(registry)
+    found = registry.audit_entries()
     assert len(found) <= 2 + audit.KEYS_PER_SPAN + 1
     assert {"added", "connected"} <= {entry.event for entry in found}
     assert sum(entry.count for entry in found if entry.event == "refused") == 3000
@@ -108,19 +111,24 @@ async def test_the_log_is_bounded_each_kind_by_itself(
     registry: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "KEPT", {"change": 3, "session": 4, "refusal": 2})
-    log = AuditLog(registry, clock=clock)
+    log = AuditLog(registry.transaction, clock=clock)
     for number in range(10):
         registry.add_caller(bytes([number]) * 32, Grants(f"m{number}"), space="home", added_by="line")
         log.connected(f"m{number}", bytes([number]) * 32, f"session{number}")
         log.refused(bytes([100 + number]) * 32, "unknown")
     await log.flush()
-    by_kind = [entry.event for entry in entries(registry)]
+    by_kind = [entry.event for entry in registry.audit_entries()]
     assert (by_kind.count("added"), by_kind.count("connected"), by_kind.count("refused")) == (3, 4, 2)
-    assert [entry.caller for entry in entries(registry) if entry.event == "connected"] == ["m6", "m7", "m8", "m9"]
+    assert [entry.caller for entry in registry.audit_entries() if entry.event == "connected"] == [
+        "m6",
+        "m7",
+        "m8",
+        "m9",
+    ]
 
 
 async def test_a_writer_that_cannot_write_loses_rows_and_nothing_else(registry: Registry, clock: Clock) -> None:
-    log = AuditLog(registry, clock=clock)
+    log = AuditLog(registry.transaction, clock=clock)
     with registry.transaction() as database:
         database.execute("ALTER TABLE audit RENAME TO elsewhere")
     log.refused(ALICE, "unknown")
@@ -129,7 +137,7 @@ async def test_a_writer_that_cannot_write_loses_rows_and_nothing_else(registry: 
         database.execute("ALTER TABLE elsewhere RENAME TO audit")
     log.refused(ALICE, "unknown")
     await log.flush()
-    (row,) = entries(registry)
+    (row,) = registry.audit_entries()
     assert row.count == 1
 
 
@@ -149,7 +157,7 @@ async def test_what_a_daemon_sees_is_in_it(tmp_path: Path) -> None:
 
         async def has_all() -> list[Entry]:
             while True:
-                found = entries(registry)
+                found = registry.audit_entries()
                 if [entry.event for entry in found].count("refused") == 2:
                     return found
                 await asyncio.sleep(0.05)

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.serving import Machine, Serving, serving
+from tests.support.daemon.loopback import Machine, Serving, serving
 
 from confide_crypto.errors import DeniedError, RequestError
-from confide_crypto.keys import Identity, format_public_key
-from confide_crypto.rotation import sign_rotation
+from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.keys.identity import Identity, format_public_key
 from confide_daemon.config import DaemonConfig, ServerConfig
 
 

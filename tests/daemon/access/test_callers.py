@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.serving import Machine, Serving, serving
+from tests.support.daemon.loopback import Machine, Serving, serving
 
-from confide_crypto.connection import connect
-from confide_crypto.enroll import Invite
 from confide_crypto.errors import DeniedError, HandshakeError, WrongDaemonKey
-from confide_crypto.keys import Identity, fingerprint_words, format_public_key
-from confide_daemon import enrollment
-from confide_daemon.callers import drop_ins
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity, fingerprint_words, format_public_key
+from confide_crypto.transport.open import connect
+from confide_daemon.access import enrollment
+from confide_daemon.access.authorization import drop_ins
+from confide_daemon.access.enrollment import Rights
 from confide_daemon.config import DaemonConfig, ServerConfig
-from confide_daemon.enrollment import Rights
 from confide_daemon.errors import BadNameError, TakenError
 
 

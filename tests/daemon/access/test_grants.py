@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
-from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving, text_hash
-from tests.support.transcripts import batch, said
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving, text_hash
+from tests.support.documents.transcripts import batch, said
 
 from confide_crypto.errors import RequestError
-from confide_daemon import enrollment
-from confide_daemon.enrollment import Rights
+from confide_daemon.access import enrollment
+from confide_daemon.access.enrollment import Rights
 
 TALK = "sessions/2026-11-20-claude-code-one.md"
 

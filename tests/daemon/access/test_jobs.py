@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.generations import MarkedEmbedder, handle
-from tests.support.serving import machine, serving
+from tests.support.daemon.loopback import machine, serving
+from tests.support.providers.generations import MarkedEmbedder, handle
 
-from confide_daemon import work
-from confide_daemon.jobs import Job, Jobs
+from confide_daemon.access.jobs import Job, Jobs
+from confide_daemon.server import jobs as work
 from confide_daemon.store.connection import connect
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.confided import Confided
+from tests.support.programs.confided import Confided
 
 NOTES = {
     "MEMORY.md": "# The harbour gate\n\nIt opens at five.\n\n# Which database we chose\n\nPostgres, for its row locks.\n",

@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
-from tests.support.confided import Confided
-from tests.support.forked import Program
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDED
+from tests.support.programs.confided import Confided
+from tests.support.programs.forked import Program
+from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED
 
-from confide_daemon.tools.catalogue import catalogue
+from confide_daemon.server.catalogue import catalogue
 
 COMMANDS = ["init", "serve", "invite", "callers", "revoke", "audit", "key", "reindex", "status", "doctor"]
 

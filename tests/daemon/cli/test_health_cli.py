@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.confided import Confided
-from tests.support.programs import wait_until
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import wait_until
 
-from confide_daemon.paths import DataFolder
-from confide_daemon.state import open_state
+from confide_daemon.access.bootstrap import open_state
+from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.connection import connect
 
 LOST_WORDS = "DELETE FROM keyword WHERE rowid > 0"

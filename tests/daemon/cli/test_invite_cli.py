@@ -10,11 +10,11 @@ import re
 import subprocess
 
 import pytest
-from tests.support.confided import Confided
-from tests.support.programs import CONFIDED
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import CONFIDED
 
-from confide_crypto.enroll import Invite
-from confide_crypto.keys import Identity
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity
 
 
 def test_an_invite_is_one_line_on_stdout(ready: Confided) -> None:

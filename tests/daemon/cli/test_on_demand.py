@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import time
 
-from tests.support.confided import Confided
-from tests.support.programs import wait_until
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import wait_until
 
-from confide_crypto.keys import Identity, format_public_key
+from confide_crypto.keys.identity import Identity, format_public_key
 
 
 def test_two_started_on_demand_at_once_are_one(confided: Confided) -> None:

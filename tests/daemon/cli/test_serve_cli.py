@@ -12,11 +12,11 @@ import socket
 from typing import Any
 
 import pytest
-from tests.support.confided import Confided
+from tests.support.programs.confided import Confided
 
-from confide_crypto.enroll import Invite
 from confide_crypto.errors import RequestError
-from confide_crypto.keys import Identity
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity
 
 
 async def test_a_machine_stores_and_finds_after_a_restart(ready: Confided) -> None:

@@ -18,16 +18,18 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.serving import Machine, Serving, serving
+from tests.support.daemon.loopback import Machine, Serving, serving
 
-from confide_crypto.connection import Connection, connect
 from confide_crypto.errors import KeyFileError, WrongDaemonKey
-from confide_crypto.keys import Identity, format_daemon_key
-from confide_daemon import address, enrollment, rotation
+from confide_crypto.handshake.daemon_rotation import Succession
+from confide_crypto.keys.identity import Identity, format_daemon_key
+from confide_crypto.transport.open import Connection, connect
+from confide_daemon.access import enrollment
+from confide_daemon.access.bootstrap import create, open_state
+from confide_daemon.datadir import identity, instance
+from confide_daemon.datadir.instance import DaemonLock
+from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import RotationError
-from confide_daemon.lock import DaemonLock
-from confide_daemon.paths import DataFolder
-from confide_daemon.state import create, open_state
 
 DEADLINE_S = 10.0
 
@@ -35,9 +37,9 @@ DEADLINE_S = 10.0
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from confide_crypto import keys, private
-from confide_daemon import rotation
-from confide_daemon.paths import DataFolder
+from confide_crypto.keys import identity as keys
+from confide_daemon.datadir import identity as rotation
+from confide_daemon.datadir.paths import DataFolder
 
 left = [int(sys.argv[3])]
 
@@ -104,7 +106,7 @@ async def until_answers(daemon: Serving, laptop: Identity, key: Identity) -> Non
 async def until_told(folder: DataFolder, key: Identity) -> None:
     """Wait until a running daemon's address file names this key."""
     async with asyncio.timeout(DEADLINE_S):
-        while (told := address.read(folder.address)) is None or told.key != format_daemon_key(key.static_key):  # noqa: ASYNC110
+        while (told := instance.read(folder.address)) is None or told.key != format_daemon_key(key.static_key):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -122,9 +124,9 @@ async def test_a_rotation_killed_between_any_two_writes_leaves_the_old_key_or_bo
     """Whatever is left, the daemon starts and those who know the old key get in; and the next rotation goes through."""
     before, after, change = 0, 0, 1
     while True:
-        old = rotation.load(folder).current
+        old = identity.load(folder).current
         died = killed(folder, "rotate", change)
-        keys = rotation.load(folder)
+        keys = identity.load(folder)
         async with serving(folder.root) as daemon:
             laptop = daemon.enroll(f"laptop-{change}")
             async with opening(daemon, laptop, old) as connection:
@@ -138,22 +140,22 @@ async def test_a_rotation_killed_between_any_two_writes_leaves_the_old_key_or_bo
             after += 1
             assert successor is not None
             assert successor.new_static == keys.current.static_key
-            rotation.retire(folder)
+            identity.retire(folder)
         if not died:
             break
         change += 1
-        assert rotation.rotate(folder, keep_s=900).rotation is not None
-        rotation.retire(folder)
+        assert identity.rotate(folder, keep_s=900).rotation is not None
+        identity.retire(folder)
     assert before >= 3, "the script died nowhere before the new key was in place"
     assert after >= 2, "the script died nowhere after it"
 
 
 async def test_an_end_killed_between_any_two_deletions_leaves_both_keys_or_the_new_one(folder: DataFolder) -> None:
     for change in (1, 2, 3, 4):
-        keys = rotation.rotate(folder, keep_s=900)
+        keys = identity.rotate(folder, keep_s=900)
         assert keys.rotation is not None
         died = killed(folder, "retire", change)
-        left = rotation.load(folder)
+        left = identity.load(folder)
         assert left.current == keys.current
         assert left.rotation == (keys.rotation if change == 1 else None)
         assert died is (change < 4)
@@ -162,7 +164,7 @@ async def test_an_end_killed_between_any_two_deletions_leaves_both_keys_or_the_n
             assert await answers(daemon, laptop, keys.current)
             assert await answers(daemon, laptop, keys.rotation.old) is (change == 1)
         with contextlib.suppress(RotationError):
-            rotation.retire(folder)
+            identity.retire(folder)
 
 
 async def test_a_running_daemon_clears_away_what_a_killed_rotation_left(folder: DataFolder) -> None:
@@ -170,10 +172,10 @@ async def test_a_running_daemon_clears_away_what_a_killed_rotation_left(folder: 
     while not folder.following.exists():
         change += 1
         assert killed(folder, "rotate", change), "no rotation died with its next key on the disk"
-    old = rotation.load(folder).current
+    old = identity.load(folder).current
     async with serving(folder.root):
         await until_gone(folder.following, folder.previous, folder.rotation)
-    assert rotation.load(folder) == rotation.Keys(old)
+    assert identity.load(folder) == identity.Keys(old)
 
 
 # -- while the daemon runs ----------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ async def test_a_running_daemon_takes_a_rotation_up_and_lets_the_old_key_go_in_t
     async with serving(folder.root) as daemon:
         laptop, old = daemon.enroll("laptop"), daemon.state.identity
         async with Machine(await connect(daemon.url, laptop, old.static_key)) as open_all_along:
-            keys = rotation.rotate(folder, keep_s=5)
+            keys = identity.rotate(folder, keep_s=5)
             await until_answers(daemon, laptop, keys.current)
             async with opening(daemon, laptop, old) as connection:
                 assert connection.successor is not None
@@ -200,7 +202,7 @@ async def test_a_running_daemon_takes_a_rotation_up_and_lets_the_old_key_go_in_t
 async def test_invites_of_before_and_after_a_rotation_both_let_a_machine_in(folder: DataFolder) -> None:
     async with serving(folder.root) as daemon:
         before = daemon.invite("before")
-        keys = rotation.rotate(folder, keep_s=900)
+        keys = identity.rotate(folder, keep_s=900)
         state = open_state(folder)
         rights = enrollment.Rights()
         after = enrollment.make_invite(state, "after", space=None, rights=rights, ttl_s=900, url=daemon.url).invite
@@ -213,32 +215,187 @@ async def test_invites_of_before_and_after_a_rotation_both_let_a_machine_in(fold
             await connection.close()
 
 
+# -- looking at the files ------------------------------------------------------------------------------------------
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[DataFolder]:
+    """Grows by one for every time that the keys are read from now on."""
+    reads: list[DataFolder] = []
+    load = identity.load
+
+    def count(folder: DataFolder, *, now: float | None = None) -> identity.Keys:
+        reads.append(folder)
+        return load(folder, now=now)
+
+    monkeypatch.setattr(identity, "load", count)
+    return reads
+
+
+def settled(keys: identity.LiveKeys) -> bool:
+    """Whether a second look at the latest finds nothing more to do; the first may have cleared something away."""
+    for _ in range(2):
+        if not keys.is_stale():
+            break
+        keys.refresh()
+    return not keys.is_stale()
+
+
+@pytest.mark.parametrize("is_rotated", [False, True])
+async def test_a_running_daemon_does_not_read_files_again_that_nobody_touches(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch, is_rotated: bool
+) -> None:
+    if is_rotated:
+        identity.rotate(folder, keep_s=900)
+    looks: list[bool] = []
+    is_stale = identity.LiveKeys.is_stale
+
+    def look(keys: identity.LiveKeys) -> bool:
+        looks.append(is_stale(keys))
+        return looks[-1]
+
+    monkeypatch.setattr(identity.LiveKeys, "is_stale", look)
+    async with serving(folder.root), asyncio.timeout(DEADLINE_S):
+        while len(looks) < 2:  # noqa: ASYNC110 - nor has a look
+            await asyncio.sleep(0.02)
+        reads = counted(monkeypatch)
+        while len(looks) < 6:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert (looks[2:], reads) == ([False] * len(looks[2:]), [])
+
+
+def test_keys_are_looked_at_again_when_one_of_their_files_changes(folder: DataFolder) -> None:
+    keys = identity.LiveKeys(folder, identity.load(folder))
+    assert keys.is_stale()
+    assert settled(keys)
+    rotated = identity.rotate(folder, keep_s=900)
+    assert keys.is_stale()
+    assert keys.refresh()
+    assert keys.in_force() == rotated
+    assert settled(keys)
+    identity.retire(folder)
+    assert keys.is_stale()
+    assert keys.refresh()
+    assert keys.in_force() == identity.Keys(rotated.current)
+    assert settled(keys)
+    folder.identity.unlink()
+    other = Identity.generate()
+    other.save(folder.identity)
+    assert keys.is_stale()
+    assert keys.refresh()
+    assert keys.in_force() == identity.Keys(other)
+    assert settled(keys)
+
+
+def test_an_old_key_whose_time_ends_is_dropped_at_once_and_its_files_at_the_next_look(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotated = identity.rotate(folder, keep_s=900)
+    assert rotated.rotation is not None
+    keys = identity.LiveKeys(folder, rotated)
+    assert settled(keys)
+    assert keys.in_force() == rotated
+    until = rotated.rotation.until
+    monkeypatch.setattr(identity.time, "time", lambda: float(until))
+    assert keys.in_force() == identity.Keys(rotated.current)
+    assert keys.is_stale()
+    keys.refresh()
+    assert not folder.previous.exists()
+    assert not folder.rotation.exists()
+    assert settled(keys)
+    assert keys.in_force() == identity.Keys(rotated.current)
+
+
+@pytest.mark.parametrize("name", ["previous", "rotation", "following"])
+def test_what_a_killed_command_leaves_is_cleared_away_after_it(folder: DataFolder, name: str) -> None:
+    """Also where the file came, and was seen, while the command still held the lock: nothing changes when it dies."""
+    keys = identity.LiveKeys(folder, identity.load(folder))
+    assert settled(keys)
+    lock = DaemonLock.take(folder.rotation_lock)
+    assert lock is not None
+    left: Path = getattr(folder, name)
+    if name == "rotation":
+        Identity.generate().save(folder.previous)
+    Identity.generate().save(left)
+    if name == "rotation":
+        left.write_bytes(
+            json.dumps(Succession.make(Identity.load(folder.previous), Identity.generate(), 2**40).to_json()).encode()
+        )
+    assert keys.is_stale()
+    keys.refresh()
+    assert left.exists()
+    assert keys.is_stale()
+    lock.release()
+    assert settled(keys)
+    assert not left.exists()
+
+
+def test_files_that_cannot_be_used_are_looked_at_until_they_can(folder: DataFolder) -> None:
+    keys = identity.LiveKeys(folder, identity.load(folder))
+    assert settled(keys)
+    rotated = identity.rotate(folder, keep_s=900)
+    folder.previous.chmod(0o644)
+    for _ in range(2):
+        assert keys.is_stale()
+        with pytest.raises(KeyFileError, match="open to other users"):
+            keys.refresh()
+    folder.previous.chmod(0o600)
+    assert keys.is_stale()
+    assert keys.refresh()
+    assert keys.in_force() == rotated
+    assert settled(keys)
+
+
+async def test_a_running_daemon_says_once_what_is_wrong_with_the_files(
+    folder: DataFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It looks at them five times a second until they are mended."""
+
+    def complaints() -> int:
+        return sum("the key files cannot be used" in record.getMessage() for record in caplog.records)
+
+    async with serving(folder.root) as daemon, asyncio.timeout(DEADLINE_S):
+        laptop = daemon.enroll("laptop")
+        for times in (1, 2):
+            keys = identity.rotate(folder, keep_s=900)
+            folder.rotation.chmod(0o644)
+            while complaints() < times:  # noqa: ASYNC110 - nor has a log
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(1)  # five looks
+            folder.rotation.chmod(0o600)
+            await until_answers(daemon, laptop, keys.current)
+            assert complaints() == times
+            identity.retire(folder)
+            assert keys.rotation is not None
+            while await answers(daemon, laptop, keys.rotation.old):  # noqa: ASYNC110 - as in until_answers
+                await asyncio.sleep(0.02)
+
+
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
 def test_a_second_rotation_is_refused_with_a_way_out(folder: DataFolder) -> None:
-    keys = rotation.rotate(folder, keep_s=900)
+    keys = identity.rotate(folder, keep_s=900)
     with pytest.raises(RotationError, match="under way") as caught:
-        rotation.rotate(folder, keep_s=900)
+        identity.rotate(folder, keep_s=900)
     assert "confided key retire" in (caught.value.hint or "")
-    assert rotation.load(folder) == keys
+    assert identity.load(folder) == keys
 
 
 def test_there_is_nothing_to_end_without_a_rotation(folder: DataFolder) -> None:
     with pytest.raises(RotationError, match="no rotation is under way"):
-        rotation.retire(folder)
+        identity.retire(folder)
 
 
 def test_of_two_commands_at_once_one_waits_its_turn(folder: DataFolder) -> None:
     lock = DaemonLock.take(folder.rotation_lock)
     assert lock is not None
-    before = rotation.load(folder)
-    for command in (lambda: rotation.rotate(folder, keep_s=900), lambda: rotation.retire(folder)):
+    before = identity.load(folder)
+    for command in (lambda: identity.rotate(folder, keep_s=900), lambda: identity.retire(folder)):
         with pytest.raises(RotationError, match="another command"):
             command()
-    assert rotation.load(folder) == before
+    assert identity.load(folder) == before
     lock.release()
-    assert rotation.rotate(folder, keep_s=900).current != before.current
+    assert identity.rotate(folder, keep_s=900).current != before.current
 
 
 def test_a_file_system_without_locks_is_said_and_costs_no_descriptor(
@@ -251,44 +408,44 @@ def test_a_file_system_without_locks_is_said_and_costs_no_descriptor(
     before = psutil.Process().num_fds()
     for _ in range(3):
         with pytest.raises(KeyFileError, match="no locks available"):
-            rotation.rotate(folder, keep_s=60)
+            identity.rotate(folder, keep_s=60)
     assert psutil.Process().num_fds() == before
 
 
 def test_an_old_key_whose_time_is_over_is_not_loaded(folder: DataFolder) -> None:
-    keys = rotation.rotate(folder, keep_s=900)
+    keys = identity.rotate(folder, keep_s=900)
     assert keys.rotation is not None
-    assert rotation.load(folder, now=keys.rotation.until - 1) == keys
-    assert rotation.load(folder, now=keys.rotation.until) == rotation.Keys(keys.current)
+    assert identity.load(folder, now=keys.rotation.until - 1) == keys
+    assert identity.load(folder, now=keys.rotation.until) == identity.Keys(keys.current)
 
 
 @pytest.mark.parametrize("name", ["rotation", "previous"])
 def test_loose_or_damaged_files_of_a_rotation_are_refused_and_can_be_ended(folder: DataFolder, name: str) -> None:
-    rotation.rotate(folder, keep_s=900)
+    identity.rotate(folder, keep_s=900)
     path: Path = getattr(folder, name)
     path.chmod(0o644)
     with pytest.raises(KeyFileError, match="open to other users"):
-        rotation.load(folder)
+        identity.load(folder)
     path.chmod(0o600)
     path.write_bytes(b"{")
     with pytest.raises(KeyFileError, match="damaged"):
-        rotation.load(folder)
-    rotation.retire(folder)
-    assert rotation.load(folder).rotation is None
+        identity.load(folder)
+    identity.retire(folder)
+    assert identity.load(folder).rotation is None
 
 
 def test_a_statement_of_other_keys_puts_nothing_in_force(folder: DataFolder) -> None:
     """As when `identity.key` was restored from a backup of before or after."""
-    keys = rotation.rotate(folder, keep_s=900)
+    keys = identity.rotate(folder, keep_s=900)
     folder.identity.unlink()
     other = Identity.generate()
     other.save(folder.identity)
-    assert rotation.load(folder) == rotation.Keys(other)
+    assert identity.load(folder) == identity.Keys(other)
     assert json.loads(folder.rotation.read_bytes())["static"] == keys.current.static_key.hex()
 
 
 def test_what_a_rotation_writes_is_for_its_owner_alone(folder: DataFolder) -> None:
-    rotation.rotate(folder, keep_s=900)
+    identity.rotate(folder, keep_s=900)
     for path in (folder.identity, folder.previous, folder.rotation, folder.rotation_lock):
         assert path.stat().st_mode & 0o777 == 0o600, path
         assert path.stat().st_uid == os.geteuid()

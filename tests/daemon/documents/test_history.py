@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving, text_hash
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving, text_hash
 
 from confide_crypto.errors import RequestError
-from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embedding import Model
 from confide_daemon.errors import NotFoundError
-from confide_daemon.index import IndexSettings
-from confide_daemon.space import Space
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 from confide_daemon.store import connection
-from confide_daemon.store.scan import VectorScan
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.vector_scan import VectorScan
 
 PATH = "memory/plan.md"
 DAY_S = 86_400.0
@@ -217,18 +217,18 @@ async def test_deleted_texts_are_removed_after_their_time(tmp_path: Path) -> Non
             key,
             space_id="s",
             settings=IndexSettings(),
-            embedder=EmbedderHandle.none(),
+            embedder=Model.none(),
             deleted_days=deleted_days,
             clock=lambda: time.time() + days_later * DAY_S,
         )
 
     space = await opened(0)
     for name in ("gone.md", "kept.md", *(f"many/{number}.md" for number in range(70))):
-        await space.put("p", name, "one\n", base=0, author="a")
-        await space.put("p", name, "two\n", base=1, author="a")
-    await space.remove("p", "gone.md", base=2, author="a")
+        await space.documents.put("p", name, "one\n", base=0, author="a")
+        await space.documents.put("p", name, "two\n", base=1, author="a")
+    await space.documents.remove("p", "gone.md", base=2, author="a")
     for number in range(70):
-        await space.remove("p", f"many/{number}.md", base=2, author="a")
+        await space.documents.remove("p", f"many/{number}.md", base=2, author="a")
     await space.close()
 
     space = await opened(89)
@@ -244,9 +244,9 @@ async def test_deleted_texts_are_removed_after_their_time(tmp_path: Path) -> Non
         await space.history.restore("p", "gone.md", revision=1, author="a")
     assert [entry.number for entry in await space.history.revisions("p", "kept.md", limit=9)] == [2, 1]
     # A machine that was away all the time has the file still, from revision 2: it brings it back, as a revision that is no older one's.
-    compared = await space.compare("p", [("gone.md", text_hash("two\n"), 2)], [])
+    compared = await space.documents.compare("p", [("gone.md", text_hash("two\n"), 2)], [])
     assert compared.send == ["gone.md"]
-    assert (await space.put("p", "gone.md", "two\n", base=2, author="b")).revision == 4
+    assert (await space.documents.put("p", "gone.md", "two\n", base=2, author="b")).revision == 4
     await space.close()
 
 
@@ -259,7 +259,7 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path: Path, monkeypatch:
     steps = connection.migrations()
     with monkeypatch.context() as first:
         first.setattr(connection, "migrations", lambda: [step for step in steps if step[0] == 1])
-        SqliteStore.open(path, key, writer=True, now=1.0).close()
+        Store.open(path, key, writer=True, now=1.0).close()
     raw = connection.connect(path, key, writer=True)
     raw.execute("INSERT INTO project (id, name) VALUES (1, 'p')")
     raw.execute(
@@ -273,13 +273,13 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path: Path, monkeypatch:
     for present in (steps[:1] + steps[2:], steps):  # a daemon that lacked the second step, and this one
         with monkeypatch.context() as then:
             then.setattr(connection, "migrations", lambda present=present: present)
-            SqliteStore.open(path, key, writer=True, now=2.0).close()
-    store = SqliteStore.open(path, key, writer=True, now=3.0, scan=VectorScan())
-    (entry,) = store.revisions(1, limit=9)
+            Store.open(path, key, writer=True, now=2.0).close()
+    store = Store.open(path, key, writer=True, now=3.0, scan=VectorScan())
+    (entry,) = store.documents.revisions(1, limit=9)
     assert (entry.number, entry.bytes, entry.clash, entry.deleted) == (1, 8, False, False)
-    assert [row.day for row in store.documents(None)] == ["1970-01-02", "1970-01-01"]  # February has no 31st
+    assert [row.day for row in store.documents.listed(None)] == ["1970-01-02", "1970-01-01"]  # February has no 31st
     with store.writing():
-        row = store.save("p", "a.md", "<<<<<<< confide: x\n", author="ann", now=6.0)
+        row = store.documents.save("p", "a.md", "<<<<<<< confide: x\n", author="ann", now=6.0)
     assert (row.revision, row.clash) == (2, True)
-    assert store.clashing(None, limit=9) == [("p", "a.md", 2)]
+    assert store.documents.clashing(None, limit=9) == [("p", "a.md", 2)]
     store.close()

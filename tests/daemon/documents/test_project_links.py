@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.serving import Machine, Serving, machine, serving
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
 
 from confide_crypto.errors import RequestError
 

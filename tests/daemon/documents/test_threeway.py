@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_daemon.clash import has_clash
-from confide_daemon.notes import front_matter
-from confide_daemon.threeway import Merge, merge_texts
+from confide_daemon.documents.merge import Merge, merge_texts
+from confide_memory import front_matter
+from confide_memory.conflict import has_clash
 
 BASE = "# Log\n\n- one\n- two\n- three\n"
-HISTORY = Path(__file__).parents[2] / "docs" / "history.md"
+HISTORY = Path(__file__).parents[3] / "docs" / "history.md"
 NAMES = ("desk, revision 4", "laptop, revision 5")
 
 

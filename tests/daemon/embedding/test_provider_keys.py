@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.confided import Confided
-from tests.support.programs import SERVER_KEEPS, wait_until
-from tests.support.provider_server import ProviderServer
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import SERVER_KEEPS, wait_until
+from tests.support.providers.provider_server import ProviderServer
 
-from confide_daemon.embed.secret import SecretKey
+from confide_daemon.datadir.credentials import SecretKey
 from confide_daemon.errors import QuotaError
 
 PLANTED = "sk-planted-7c1f0b5a99e24d"

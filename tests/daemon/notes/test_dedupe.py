@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import yaml
 from mcp.client.client import Client
-from tests.support.likeness import LikenessEmbedder
-from tests.support.notes import Agent, acting
-from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving
+from tests.support.documents.notes import Agent, acting
+from tests.support.providers.likeness import LikenessEmbedder
 
-from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embedding import Model
 from confide_daemon.errors import ConflictError, ProviderDownError
-from confide_daemon.notes.grouping import groups
+from confide_daemon.notes.dedupe import groups
 from confide_daemon.notes.similarity import Compared, sorted_words
-from confide_daemon.space import IndexSettings, Space
+from confide_daemon.spaces.space import IndexSettings, Space
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def model() -> LikenessEmbedder:
 
 @pytest.fixture
 async def daemon(tmp_path: Path, model: LikenessEmbedder) -> AsyncIterator[Serving]:
-    async with serving(tmp_path / "data", embedder=EmbedderHandle.ready(model)) as running:
+    async with serving(tmp_path / "data", embedder=Model.ready(model)) as running:
         yield running
 
 
@@ -213,23 +213,23 @@ async def test_progress_is_told_to_who_asks(laptop: Machine) -> None:
 
 
 async def test_a_group_that_changes_meanwhile_is_left_alone(tmp_path: Path, model: LikenessEmbedder) -> None:
-    handle = EmbedderHandle.ready(model)
+    handle = Model.ready(model)
     space = await Space.open(
         tmp_path / "space.db", os.urandom(32), space_id="x", settings=IndexSettings(), embedder=handle
     )
     try:
         for name, day, body in (("old", "01", "@topic"), ("new", "02", "@topic:1")):
             text = f"---\nupdated: 2026-03-{day}\n---\n\n{body}\n"
-            await space.put("proj", f"memory/notes/{name}.md", text, base=0, author="me")
+            await space.documents.put("proj", f"memory/notes/{name}.md", text, base=0, author="me")
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
 
         async def nobody(_done: int, _total: int) -> None: ...
 
         (merger,) = (await space.deduplication.find(None, 0.95, nobody)).mergers
-        await space.append("proj", "memory/notes/old.md", "And this.", heading=None, author="somebody")
+        await space.documents.append("proj", "memory/notes/old.md", "And this.", heading=None, author="somebody")
         with pytest.raises(ConflictError):
             await space.deduplication.merge(merger, author="me")
-        assert (await space.read("proj", "memory/notes/new.md")).revision == 1
+        assert (await space.documents.read("proj", "memory/notes/new.md")).revision == 1
 
         # Given up half way, it leaves the space as it was.
         async def give_up(_done: int, _total: int) -> None:

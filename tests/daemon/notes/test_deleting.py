@@ -6,8 +6,8 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from tests.support.notes import Agent
-from tests.support.serving import DEADLINE_S, Machine, Serving, machine
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine
+from tests.support.documents.notes import Agent
 
 
 async def test_a_deleted_note_leaves_the_machines_and_can_come_back(

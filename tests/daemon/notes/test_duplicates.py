@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.likeness import LikenessEmbedder
-from tests.support.notes import Agent, acting
-from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving
+from tests.support.documents.notes import Agent, acting
+from tests.support.providers.likeness import LikenessEmbedder
 
-from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embedding import Model
 from confide_daemon.errors import ProviderDownError
-from confide_daemon.index import IndexSettings
-from confide_daemon.space import Space
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def model() -> LikenessEmbedder:
 
 @pytest.fixture
 async def daemon(tmp_path: Path, model: LikenessEmbedder) -> AsyncIterator[Serving]:
-    async with serving(tmp_path / "data", embedder=EmbedderHandle.ready(model)) as running:
+    async with serving(tmp_path / "data", embedder=Model.ready(model)) as running:
         yield running
 
 
@@ -187,7 +187,7 @@ async def test_a_model_that_hangs_holds_up_neither_the_note_nor_others(agent: Ag
 
 
 async def test_a_budget_that_is_used_up_leaves_the_words(tmp_path: Path, model: LikenessEmbedder) -> None:
-    handle = EmbedderHandle(lambda: model, name="paid", monthly_tokens=30, price_per_million=1.0)
+    handle = Model(lambda: model, name="paid", monthly_tokens=30, price_per_million=1.0)
     async with serving(tmp_path / "paid", embedder=handle) as daemon, machine(daemon) as laptop:
         await laptop.attach("proj", "global", toolsets=["all"])
         async with acting(laptop) as agent:
@@ -207,7 +207,7 @@ async def test_others_are_answered_while_a_long_note_is_cut(tmp_path: Path, mode
         os.urandom(32),
         space_id="a",
         settings=IndexSettings(),
-        embedder=EmbedderHandle.ready(model),
+        embedder=Model.ready(model),
     )
     turns = 0
 

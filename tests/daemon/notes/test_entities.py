@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.notes import Agent, acting
-from tests.support.serving import Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.documents.notes import Agent, acting
 
 
 async def test_entities_are_listed_by_how_much_is_written_about_them(agent: Agent) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent
-from tests.support.serving import Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.documents.notes import Agent
 
 from confide_crypto.errors import RequestError
 from confide_daemon.tools import import_notes
-from confide_proxy.importing.tool import TOOL
+from confide_proxy.transfer.memory_import import TOOL
 
 
 def record(number: int, **fields: Any) -> dict[str, Any]:

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.support.notes import Agent, acting, text_of
-from tests.support.serving import Machine, Serving, machine, serving
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.documents.notes import Agent, acting, text_of
 
 from confide_crypto.errors import RequestError
-from confide_daemon.notes.naming import id_of_path
-from confide_daemon.resources import file_uri, project_uri
-from confide_daemon.tools.catalogue import definitions
+from confide_daemon.server.catalogue import definitions
+from confide_daemon.server.resources import file_uri, project_uri
+from confide_memory.note_names import id_of_path
 
 # In everything that is hidden; nothing that anybody else is told may hold any of it.
 CANARY = "quokka"

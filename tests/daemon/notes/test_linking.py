@@ -7,11 +7,11 @@ import itertools
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.documents.notes import Agent
 
-from confide_daemon.notes.naming import id_of_path
-from confide_daemon.notes.note import RELATIONS
+from confide_memory.note import RELATIONS
+from confide_memory.note_names import id_of_path
 
 
 def ends(relations: list[dict[str, Any]]) -> list[tuple[str, str, str]]:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent, acting
-from tests.support.serving import Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.documents.notes import Agent, acting
 
 
 async def titles(agent: Agent, **arguments: Any) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tests.support.notes import Agent
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.documents.notes import Agent
 
-from confide_daemon.notes.comparison import compare
+from confide_daemon.documents.revision_diff import compare
 
 
 async def test_each_revision_says_what_it_changed(agent: Agent, laptop: Machine) -> None:

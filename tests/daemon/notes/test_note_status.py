@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.notes import Agent, acting
-from tests.support.serving import Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.documents.notes import Agent, acting
 
 
 async def test_notes_are_counted_by_kind(daemon: Serving, agent: Agent, laptop: Machine) -> None:

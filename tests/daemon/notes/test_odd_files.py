@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.documents.notes import Agent
 
-from confide_daemon.notes.naming import id_of_path
+from confide_memory.note_names import id_of_path
 
 ODD = id_of_path("proj", "memory/notes/odd.md")
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_daemon import config, models
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.search import Hit
-from confide_daemon.searching.ranking import Weights, usage_of
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon import config
+from confide_daemon.embedding import Model
+from confide_daemon.retrieval.search.engine import Hit
+from confide_daemon.retrieval.search.ranking import Weights, usage_of
+from confide_daemon.spaces import models
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 
 KEY = os.urandom(32)
 # Importance, age in days, uses, project; each says a little less of the question than the one before.
@@ -38,7 +39,7 @@ OTHERS = (
 
 async def open_space(path: Path, weights: Weights | None = None) -> Space:
     settings = IndexSettings(weights=weights or Weights())
-    return await Space.open(path, KEY, space_id="s", settings=settings, embedder=EmbedderHandle.none())
+    return await Space.open(path, KEY, space_id="s", settings=settings, embedder=Model.none())
 
 
 @pytest.fixture
@@ -47,8 +48,8 @@ async def space(tmp_path: Path) -> AsyncIterator[Space]:
     for number, (importance, age, uses, project) in enumerate(NOTES):
         day = (datetime.now(UTC) - timedelta(days=age)).date().isoformat()
         text = f"---\nimportance: {importance}\n---\npool {OTHERS[number] * 6}\n"
-        await space.put(project, f"memory/notes/{day}-{number}.md", text, base=0, author="a")
-        document = (await space.read(project, f"memory/notes/{day}-{number}.md")).document
+        await space.documents.put(project, f"memory/notes/{day}-{number}.md", text, base=0, author="a")
+        document = (await space.documents.read(project, f"memory/notes/{day}-{number}.md")).document
         for _ in range(uses):
             space.usage.count([document])
     await space.close()
@@ -58,7 +59,7 @@ async def space(tmp_path: Path) -> AsyncIterator[Space]:
 
 
 async def ranked(space: Space, rank: str) -> list[Hit]:
-    hits = (await space.search(SearchQuery("pool", min_score=0.0, rank=rank, project="here"))).hits
+    hits = (await space.searcher.search(SearchQuery("pool", min_score=0.0, rank=rank, project="here"))).hits
     assert len(hits) == len(NOTES)
     return hits
 
@@ -90,23 +91,23 @@ async def test_balanced_weighs_all_factors(space: Space) -> None:
     assert hits == sorted(hits, key=value, reverse=True)
     assert hits[0].path[-4] == "4"
     query = SearchQuery("pool", min_score=0.0, rank="balanced", project="here", explain=True)
-    explanation = (await space.search(query)).explanation
+    explanation = (await space.searcher.search(query)).explanation
     assert explanation is not None
     assert [one["order"] for one in explanation.hits] == pytest.approx([value(hit) for hit in hits], abs=0.001)
 
 
 async def test_among_equals_this_project_comes_first(space: Space, tmp_path: Path) -> None:
     for project in ("global", "here", "elsewhere"):
-        await space.put(project, "memory/notes/same.md", "The very same valve.\n", base=0, author="a")
+        await space.documents.put(project, "memory/notes/same.md", "The very same valve.\n", base=0, author="a")
     for asking, first in (("here", "here"), ("elsewhere", "elsewhere")):
-        hits = (await space.search(SearchQuery("valve", min_score=0.0, project=asking))).hits
+        hits = (await space.searcher.search(SearchQuery("valve", min_score=0.0, project=asking))).hits
         assert (hits[0].project, hits[-1].project) == (first, "global")
     assert len({hit.score for hit in hits}) == 1
 
 
 async def test_a_plain_file_weighs_as_a_normal_note(space: Space) -> None:
-    await space.put("here", "memory/plain.md", "A faucet.\n", base=0, author="a")
-    (hit,) = (await space.search(SearchQuery("faucet", min_score=0.0))).hits
+    await space.documents.put("here", "memory/plain.md", "A faucet.\n", base=0, author="a")
+    (hit,) = (await space.searcher.search(SearchQuery("faucet", min_score=0.0))).hits
     assert (hit.importance, hit.usage, hit.note) == (0.5, 0.0, None)
 
 
@@ -120,12 +121,12 @@ async def test_weights_are_options(tmp_path: Path) -> None:
         Weights(), balanced_importance=5, usage_full=10, half_life_days=7, exact=2, dated=1, sessions=0.1
     )
     space = await open_space(tmp_path / "s.db", settings.weights)
-    await space.put("p", "memory/notes/a.md", "pool\n", base=0, author="a")
-    await space.put(
+    await space.documents.put("p", "memory/notes/a.md", "pool\n", base=0, author="a")
+    await space.documents.put(
         "p", "memory/notes/b.md", "---\nimportance: core\n---\na pool of other things\n", base=0, author="a"
     )
     for rank, first in (("relevance", "memory/notes/a.md"), ("balanced", "memory/notes/b.md")):
-        hits = (await space.search(SearchQuery("pool", min_score=0.0, rank=rank))).hits
+        hits = (await space.searcher.search(SearchQuery("pool", min_score=0.0, rank=rank))).hits
         assert hits[0].path == first
     await space.close()
 

@@ -8,10 +8,10 @@ from typing import Any
 import mcp_types
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.support.notes import Agent, acting
-from tests.support.serving import DEADLINE_S, Machine, Serving, machine
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine
+from tests.support.documents.notes import Agent, acting
 
-from confide_daemon.resources import file_uri, names_of
+from confide_daemon.server.resources import file_uri, names_of
 
 # The older era, which its clients go on speaking.
 pytestmark = pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.documents.notes import Agent
 
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 
 
 async def titles(agent: Agent, query: str, **arguments: Any) -> list[str]:
@@ -75,7 +75,7 @@ async def space(tmp_path: Path) -> AsyncIterator[Space]:
         os.urandom(32),
         space_id="s",
         settings=IndexSettings(),
-        embedder=EmbedderHandle.ready(HashedEmbedder(64)),
+        embedder=Model.ready(HashedEmbedder(64)),
     )
     yield opened
     await opened.close()
@@ -84,11 +84,11 @@ async def space(tmp_path: Path) -> AsyncIterator[Space]:
 async def test_filters_act_before_any_limit(space: Space) -> None:
     """What five hundred better matches would have pushed out of both legs is found."""
     for number in range(500):
-        await space.put("p", f"memory/notes/n{number}.md", f"pool pool pool {number}\n", base=0, author="a")
+        await space.documents.put("p", f"memory/notes/n{number}.md", f"pool pool pool {number}\n", base=0, author="a")
     rare = "---\ntags: [rare]\nentity: Pump\ntype: odd\ncategory: tools\n---\nAmong many other things that were said on that day, a pool.\n"
-    await space.put("p", "memory/notes/rare.md", rare, base=0, author="a")
+    await space.documents.put("p", "memory/notes/rare.md", rare, base=0, author="a")
     assert await space.wait_indexed(timeout_s=60)
-    wide = await space.search(SearchQuery("pool", min_score=0.0))
+    wide = await space.searcher.search(SearchQuery("pool", min_score=0.0))
     assert "memory/notes/rare.md" not in [hit.path for hit in wide.hits]
     for limits in (
         {"tags": frozenset({"rare"})},
@@ -96,10 +96,10 @@ async def test_filters_act_before_any_limit(space: Space) -> None:
         {"types": frozenset({"odd"})},
         {"category": "tools"},
     ):
-        found = await space.search(SearchQuery("pool", min_score=0.0, **limits))
+        found = await space.searcher.search(SearchQuery("pool", min_score=0.0, **limits))
         assert [hit.path for hit in found.hits] == ["memory/notes/rare.md"], limits
-    await space.put("p", "memory/tasks/t/one.md", "pool\n", base=0, author="a")
-    alone = await space.search(
+    await space.documents.put("p", "memory/tasks/t/one.md", "pool\n", base=0, author="a")
+    alone = await space.searcher.search(
         SearchQuery(
             "pool", min_score=0.0, max_results=50, without_tasks=True, task="t", path="memory/tasks", explain=True
         )

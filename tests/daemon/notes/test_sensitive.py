@@ -6,8 +6,8 @@ import secrets
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent
-from tests.support.serving import Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.documents.notes import Agent
 
 IN_CLEAR = "comes sealed, and this one does not"
 

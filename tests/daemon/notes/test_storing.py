@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.notes import Agent
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.documents.notes import Agent
 
 
 async def test_a_note_is_a_file_that_people_can_read(agent: Agent, laptop: Machine) -> None:
@@ -132,7 +132,7 @@ async def test_a_file_by_hand_is_a_note_and_stays_as_it_is(agent: Agent, laptop:
     await laptop.put("memory/notes/coffee.md", odd)
     (hit,) = (await agent.call("memory_search", query="green tea sugar"))["results"]
     assert hit["path"] == "memory/notes/tea.md"
-    from confide_daemon.notes.naming import id_of_path
+    from confide_memory.note_names import id_of_path
 
     note = await agent.call("memory_get", id=id_of_path("proj", "memory/notes/coffee.md"))
     assert (note["title"], note["tags"], note["importance"], note["content"]) == (

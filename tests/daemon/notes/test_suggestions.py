@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from tests.support.notes import Agent
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.documents.notes import Agent
 
 from confide_daemon.notes.suggestions import importance_for, tags_for, words_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent, acting
-from tests.support.serving import Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.documents.notes import Agent, acting
 
 RANKS = ("relevance", "balanced", "importance", "recency")
 

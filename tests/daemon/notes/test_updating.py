@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
-from tests.support.notes import Agent, acting
-from tests.support.serving import Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.documents.notes import Agent, acting
 
-from confide_daemon.notes.changes import of_fields
-from confide_daemon.notes.naming import id_of_path
+from confide_daemon.notes.edit import of_fields
+from confide_memory.note_names import id_of_path
 
 BY_HAND = """\
 ---

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.notes import Agent
+from tests.support.documents.notes import Agent
 
-from confide_daemon import usage
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.documents import usage
+from confide_daemon.embedding import Model
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 
 KEY = os.urandom(32)
 
@@ -36,18 +36,18 @@ async def test_reads_and_hits_count_and_nothing_else(agent: Agent) -> None:
 
 
 async def open_space(path: Path) -> Space:
-    return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=EmbedderHandle.none())
+    return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=Model.none())
 
 
 async def test_uses_are_written_down_when_the_space_is_closed(tmp_path: Path) -> None:
     space = await open_space(tmp_path / "s.db")
-    await space.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
-    document = (await space.read("p", "memory/notes/a.md")).document
+    await space.documents.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
+    document = (await space.documents.read("p", "memory/notes/a.md")).document
     for _ in range(9):
         space.usage.count([document, document])
     await space.close()
     space = await open_space(tmp_path / "s.db")
-    (hit,) = (await space.search(SearchQuery("pump", min_score=0.0))).hits
+    (hit,) = (await space.searcher.search(SearchQuery("pump", min_score=0.0))).hits
     # log(1 + 9) / log(1 + 100), once for each showing
     assert hit.usage == pytest.approx(0.4989, abs=0.001)
     assert hit.note is not None
@@ -59,13 +59,13 @@ async def test_uses_are_written_down_in_the_background(tmp_path: Path, monkeypat
     """Also while others come, and a document that is gone costs nothing."""
     monkeypatch.setattr(usage, "WRITTEN_AFTER_S", 0.0)
     space = await open_space(tmp_path / "s.db")
-    await space.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
-    document = (await space.read("p", "memory/notes/a.md")).document
+    await space.documents.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
+    document = (await space.documents.read("p", "memory/notes/a.md")).document
     for number in range(5):
         space.usage.count([document, 1000 + number])
         while space.usage.waiting(document):
-            await space.states("p")
-    (hit,) = (await space.search(SearchQuery("pump", min_score=0.0))).hits
+            await space.documents.states("p")
+    (hit,) = (await space.searcher.search(SearchQuery("pump", min_score=0.0))).hits
     assert hit.note is not None
     assert hit.note.uses == 5
     await space.close()
@@ -84,12 +84,12 @@ async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 async def test_what_no_agent_sees_counts_nothing(tmp_path: Path) -> None:
     """Benchmarks and probes ask the space itself."""
     space = await open_space(tmp_path / "s.db")
-    await space.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
+    await space.documents.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
     for _ in range(3):
-        (hit,) = (await space.search(SearchQuery("pump", min_score=0.0))).hits
+        (hit,) = (await space.searcher.search(SearchQuery("pump", min_score=0.0))).hits
     assert space.usage.waiting(hit.document) == 0
     await space.close()
     space = await open_space(tmp_path / "s.db")
-    (hit,) = (await space.search(SearchQuery("pump", min_score=0.0))).hits
+    (hit,) = (await space.searcher.search(SearchQuery("pump", min_score=0.0))).hits
     assert hit.usage == 0
     await space.close()

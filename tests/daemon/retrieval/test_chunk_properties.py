@@ -15,12 +15,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from confide_daemon.atoms import may_part
-from confide_daemon.chunks import ChunkSettings, Piece, cut
-from confide_daemon.searching.snippets import snippet
-from confide_daemon.store import HitRow
-from confide_daemon.store.pieces import match_pieces, piece_hash
-from confide_daemon.tokens import count_tokens, token_ends
+from confide_daemon.config import ChunkSettings
+from confide_daemon.embedding.tokens import count_tokens, token_ends
+from confide_daemon.retrieval.chunking.atoms import may_part
+from confide_daemon.retrieval.chunking.chunker import cut
+from confide_daemon.retrieval.search.snippets import snippet
+from confide_daemon.store.rows import HitRow, Piece
+from confide_daemon.store.tables.pieces import match_pieces, piece_hash
 
 WORDS = re.findall(
     r"\S+",

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide_daemon.chunks import ChunkSettings, Piece, cut
-from confide_daemon.store.pieces import match_pieces, piece_hash
-from confide_daemon.tokens import count_tokens
+from confide_daemon.config import ChunkSettings
+from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.retrieval.chunking.chunker import cut
+from confide_daemon.store.rows import Piece
+from confide_daemon.store.tables.pieces import match_pieces, piece_hash
 
 SETTINGS = [ChunkSettings(), ChunkSettings(16, 0), ChunkSettings(60, 20), ChunkSettings(400, 80)]
 

@@ -7,8 +7,16 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide_daemon.indexing.plan import Condition, Held, Patience, Plan, Standing, decide, servers
-from confide_daemon.store import Generation
+from confide_daemon.retrieval.indexing.planner import (
+    Condition,
+    Held,
+    Patience,
+    Plan,
+    Standing,
+    decide,
+    servers,
+)
+from confide_daemon.store.rows import Generation
 
 NAMES = ("a/m/3", "b/m/3", "c/m/3")
 PATIENCE = Patience(60, 900)

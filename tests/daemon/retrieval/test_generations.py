@@ -15,23 +15,34 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from tests.support.generations import DOWN, KEY, MarkedEmbedder, ask, fill, handle, model_of, models, opened, until
-from tests.support.provider_server import KEY as KEY_OF_PROVIDER
-from tests.support.provider_server import ProviderServer, error
-from tests.support.serving import machine, serving
+from tests.support.daemon.loopback import machine, serving
+from tests.support.providers.generations import (
+    DOWN,
+    KEY,
+    MarkedEmbedder,
+    ask,
+    fill,
+    handle,
+    model_of,
+    models,
+    opened,
+    until,
+)
+from tests.support.providers.provider_server import KEY as KEY_OF_PROVIDER
+from tests.support.providers.provider_server import ProviderServer, error
 
-from confide_daemon import index
 from confide_daemon.config import EmbeddingConfig
-from confide_daemon.embed import EmbedderHandle, Limits
+from confide_daemon.embedding import Limits, Model
+from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import ProviderDownError, QuotaError
-from confide_daemon.index import Indexer
-from confide_daemon.indexing.plan import Patience, Plan, Standing
-from confide_daemon.models import start
-from confide_daemon.space import IndexSettings, SearchQuery
-from confide_daemon.store import Store, connection
-from confide_daemon.store.sqlite import SqliteStore
-from confide_daemon.tokens import count_tokens
-from confide_daemon.tools.catalogue import definitions
+from confide_daemon.retrieval.indexing import indexer as index
+from confide_daemon.retrieval.indexing.indexer import Indexer
+from confide_daemon.retrieval.indexing.planner import Patience, Plan, Standing
+from confide_daemon.server.catalogue import definitions
+from confide_daemon.spaces.models import start
+from confide_daemon.spaces.space import IndexSettings, SearchQuery
+from confide_daemon.store import connection
+from confide_daemon.store.store import Store
 
 # ---------------------------------------------------------------- change of models
 
@@ -73,7 +84,7 @@ async def test_many_searches_at_once_around_a_swap(tmp_path: Path) -> None:
             searches += [asyncio.create_task(ask(space, [old, new])) for _ in range(3)]
         assert await space.wait_indexed(timeout_s=30)
         assert all(mode == "hybrid" for mode, _, _ in await asyncio.gather(*searches))
-        result = await space.search(SearchQuery("number59 pool", min_score=0.0))
+        result = await space.searcher.search(SearchQuery("number59 pool", min_score=0.0))
         assert result.hits[0].path == "memory/59.md"
 
 
@@ -112,8 +123,8 @@ async def test_all_vectors_computed_anew_come_from_the_model(tmp_path: Path) -> 
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 10)
         assert await space.wait_indexed(timeout_s=30)
-        await space.remove("p", "memory/3.md", base=1, author="a")
-        await space.put("p", "memory/3.md", "note number3 about the pool\n", base=2, author="a")
+        await space.documents.remove("p", "memory/3.md", base=1, author="a")
+        await space.documents.put("p", "memory/3.md", "note number3 about the pool\n", base=2, author="a")
         assert await space.wait_indexed(timeout_s=30)
         assert set(model.embedded.values()) == {1}
         await space.rebuild(reembed=True)
@@ -128,10 +139,10 @@ async def test_a_renewal_that_begins_while_the_state_is_read_is_waited_for(
     """The view of the database is from before the new generation, and the wish for it fulfilled by the time it is looked at."""
     (model,) = models(1)
     begun, looked = threading.Event(), threading.Event()
-    reading, apply = SqliteStore.reading, Indexer._apply
+    reading, apply = Store.reading, Indexer._apply
 
     @contextmanager
-    def slowly(store: SqliteStore) -> Iterator[None]:
+    def slowly(store: Store) -> Iterator[None]:
         with reading(store):
             looked.set()
             assert begun.wait(10)
@@ -149,7 +160,7 @@ async def test_a_renewal_that_begins_while_the_state_is_read_is_waited_for(
         await fill(space, 10)
         assert await space.wait_indexed(timeout_s=30)
         with monkeypatch.context() as held:
-            held.setattr(SqliteStore, "reading", slowly)
+            held.setattr(Store, "reading", slowly)
             held.setattr(Indexer, "_apply", late)
             await space.rebuild(reembed=True)
             assert await space.wait_indexed(timeout_s=30)
@@ -176,7 +187,7 @@ async def test_calls_are_as_large_and_as_many_at_once_as_the_model_takes(tmp_pat
                     self.now -= 1
 
     model = Counting("model-0", 0, limits=Limits(texts=5, tokens=10_000, concurrency=4))
-    async with opened(tmp_path / "s.db", [EmbedderHandle.none()]) as space:
+    async with opened(tmp_path / "s.db", [Model.none()]) as space:
         await fill(space, 60)
     async with opened(tmp_path / "s.db", [handle(model, pause_s=60)]) as space:
         status = await until(space, lambda status: status.providers[0].state == "down" and space._indexer.idle)
@@ -276,7 +287,9 @@ async def test_a_complete_generation_answers_at_once_when_the_live_one_cannot_be
     async with opened(path, [handle(first), handle(second)], settings=patient) as space:
         assert (await ask(space, [first, second]))[1] == "model-0"
         first.failure = DOWN
-        result = await space.search(SearchQuery("another question about the pool", min_score=0.0, max_results=50))
+        result = await space.searcher.search(
+            SearchQuery("another question about the pool", min_score=0.0, max_results=50)
+        )
         assert result.mode == "hybrid"
         assert model_of("another question about the pool", result, [first, second]) == "model-1"
         assert any("found with provider-1/model-1 meanwhile" in warning for warning in result.warnings)
@@ -364,16 +377,16 @@ async def test_questions_are_counted_and_kept_within_the_budget_too(tmp_path: Pa
         assert await space.wait_indexed(timeout_s=30)
         before = (await space.status(None)).providers[0].tokens
         assert before is not None
-        await space.search(SearchQuery("one two three"))
-        await space.search(SearchQuery("one two three"))
+        await space.searcher.search(SearchQuery("one two three"))
+        await space.searcher.search(SearchQuery("one two three"))
         assert (await space.status(None)).providers[0].tokens == before + 3
         model.failure = DOWN
-        await space.search(SearchQuery("four five"))
+        await space.searcher.search(SearchQuery("four five"))
         model.failure = None
         assert (await space.status(None)).providers[0].tokens == before + 3
         await until(space, lambda status: status.providers[0].retry_in_s in (None, 0.0))
         for number in range(40):
-            result = await space.search(SearchQuery(f"number{number} pool {number}"))
+            result = await space.searcher.search(SearchQuery(f"number{number} pool {number}"))
         assert result.mode == "keyword"
         assert any("budget of 100 tokens" in warning for warning in result.warnings)
         tokens = (await space.status(None)).providers[0].tokens
@@ -405,7 +418,7 @@ async def test_a_quota_over_a_real_socket(tmp_path: Path, monkeypatch: pytest.Mo
             await until(space, lambda status: status.provider == "hashed" and status.queued == 0)
             asked = len(server.asked)
             for number in range(5):
-                result = await space.search(SearchQuery(f"pool number{number}"))
+                result = await space.searcher.search(SearchQuery(f"pool number{number}"))
                 assert result.mode == "hybrid"
                 assert result.hits[0].path == f"memory/{number}.md"
             assert len(server.asked) == asked
@@ -466,22 +479,24 @@ async def test_no_write_waits_for_a_provider_and_none_of_its_vectors_is_lost_whe
 
         def drop(store: Store) -> None:
             with store.writing():
-                for one in store.generations():
+                for one in store.vectors.generations():
                     if not one.live:
-                        store.drop_generation(one.id, now=time.time())
+                        store.vectors.drop(one.id, now=time.time())
 
         await space._threads.write(drop)
         model.open.set()
         await until(space, lambda status: space._indexer.idle)
-        kept = await space._threads.read(lambda store: store.known_vectors(store.generations()[0], _hashes(store)))
+        kept = await space._threads.read(
+            lambda store: store.vectors.known(store.vectors.generations()[0], _hashes(store))
+        )
         assert len(kept) == 4
     assert set(model.embedded.values()) == {2}
 
 
 def _hashes(store: Store) -> list[bytes]:
-    from confide_daemon.store.pieces import piece_hash
+    from confide_daemon.store.tables.pieces import piece_hash
 
-    return [piece_hash(row.text) for row in store.hits(list(range(1, 9))).values()]
+    return [piece_hash(row.text) for row in store.pieces.hits(list(range(1, 9))).values()]
 
 
 def test_a_database_of_before_keeps_its_cache(tmp_path: Path) -> None:
@@ -496,8 +511,8 @@ def test_a_database_of_before_keeps_its_cache(tmp_path: Path) -> None:
     row = (f"marked/model-0/{model.dimensions}", b"digest", vector.tobytes(), time.time())
     database.execute("INSERT INTO vector_cache (model, hash, vector, kept_at) VALUES (?, ?, ?, ?)", row)
     database.close()
-    store = SqliteStore.open(tmp_path / "s.db", KEY, writer=True, now=time.time())
+    store = Store.open(tmp_path / "s.db", KEY, writer=True, now=time.time())
     with store.writing():
-        generation = store.add_generation("marked", "model-0", model.dimensions, live=True, now=time.time())
-    np.testing.assert_array_equal(store.known_vectors(generation, [b"digest"])[b"digest"], vector)
+        generation = store.vectors.add_generation("marked", "model-0", model.dimensions, live=True, now=time.time())
+    np.testing.assert_array_equal(store.vectors.known(generation, [b"digest"])[b"digest"], vector)
     store.close()

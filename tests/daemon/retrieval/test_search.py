@@ -7,10 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from confide_daemon.searching.calibration import CosineScale, Evidence, Terms, saturate, stem_line
-from confide_daemon.searching.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
-from confide_daemon.searching.words import MOST_TERMS, index_words, keyword_query, question
-from confide_daemon.store import Place
+from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
+from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, Terms, saturate, stem_line
+from confide_daemon.retrieval.search.terms import MOST_TERMS, keyword_query, question
+from confide_daemon.store.rows import Place
+from confide_daemon.store.tokenize import index_words
 
 DATABASE = apsw.Connection(":memory:")
 DATABASE.execute("CREATE VIRTUAL TABLE t USING fts5(header, body, tokenize = 'porter unicode61')")

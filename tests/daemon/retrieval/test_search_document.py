@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon import search
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.searching.calibration import HYBRID, KEYWORD, VECTOR
-from confide_daemon.searching.ranking import Weights
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.embedding import Model
+from confide_daemon.retrieval.search import engine
+from confide_daemon.retrieval.search.ranking import Weights
+from confide_daemon.retrieval.search.scoring import HYBRID, KEYWORD, VECTOR
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^`(memory/\S+)`\n\n```markdown\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
 (QUESTION,) = re.findall(r"^> (.*)$", DOCUMENT, re.MULTILINE)
 ROW = re.compile(r"^\| `(memory/\S+):(\d+)-(\d+)` \| (.*) \|$", re.MULTILINE)
@@ -24,11 +24,11 @@ COLUMNS = ("bm25", "relevance", "votes", "dated", "exact", "rank", "keyword", "t
 async def test_the_worked_example_comes_out_as_it_is_written(tmp_path: Path) -> None:
     """Hit by hit, factor by factor, as many digits as are shown."""
     space = await Space.open(
-        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=EmbedderHandle.none()
+        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=Model.none()
     )
     for path, text in FILES:
-        await space.put("shop", path, text, base=0, author="a")
-    result = await space.search(SearchQuery(QUESTION, explain=True))
+        await space.documents.put("shop", path, text, base=0, author="a")
+    result = await space.searcher.search(SearchQuery(QUESTION, explain=True))
     await space.close()
     assert result.explanation is not None
     rows = ROW.findall(DOCUMENT)
@@ -55,6 +55,6 @@ def test_the_formulas_have_the_products_numbers() -> None:
         f" + {weights.balanced_usage} × usage`, and {weights.balanced_project} more",
         f"`log(1 + n) / log(1 + {weights.usage_full})`",
         f"half after {weights.half_life_days:.0f} days",
-        f"the best {search.CLOSELY_AT_LEAST} by relevance",
+        f"the best {engine.CLOSELY_AT_LEAST} by relevance",
     ):
         assert formula in DOCUMENT

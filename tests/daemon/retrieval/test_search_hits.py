@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from confide_daemon.chunks import Piece
-from confide_daemon.embed import EmbedderHandle, Vectors
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.embed.local import load_minilm
-from confide_daemon.embed.protocol import Limits
-from confide_daemon.indexing.yardstick import PAIRS
-from confide_daemon.searching.ranking import ORIGINAL
-from confide_daemon.searching.words import keyword_query
-from confide_daemon.space import Hit, IndexSettings, SearchQuery, Space
-from confide_daemon.store import Filter
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.embedding import Model, Vectors
+from confide_daemon.embedding.embedder import Limits
+from confide_daemon.embedding.onnx import load_minilm
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.retrieval.search.calibrate import PAIRS
+from confide_daemon.retrieval.search.ranking import ORIGINAL
+from confide_daemon.retrieval.search.terms import keyword_query
+from confide_daemon.spaces.space import Hit, IndexSettings, SearchQuery, Space
+from confide_daemon.store.rows import Filter, Piece
+from confide_daemon.store.store import Store
 
 NOTES = {
     "memory/users.md": "- the method getUserById of the user service is slow\n",
@@ -40,7 +39,7 @@ NOTES = {
 @pytest_asyncio.fixture
 async def space(tmp_path: Path) -> AsyncIterator[Space]:
     opened = await Space.open(
-        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=EmbedderHandle.none()
+        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=Model.none()
     )
     yield opened
     await opened.close()
@@ -48,11 +47,11 @@ async def space(tmp_path: Path) -> AsyncIterator[Space]:
 
 async def put(space: Space, files: dict[str, str]) -> None:
     for path, text in files.items():
-        await space.put("p", path, text, base=0, author="a")
+        await space.documents.put("p", path, text, base=0, author="a")
 
 
 async def first(space: Space, text: str) -> Hit:
-    return (await space.search(SearchQuery(text))).hits[0]
+    return (await space.searcher.search(SearchQuery(text))).hits[0]
 
 
 async def test_names_and_words_of_every_script_are_found_first(space: Space) -> None:
@@ -75,10 +74,10 @@ async def test_names_and_words_of_every_script_are_found_first(space: Space) -> 
         ("스크립트", "memory/ko.md"),
         ("ข้อมูล", "memory/th.md"),
     ):
-        hits = (await space.search(SearchQuery(asked))).hits
+        hits = (await space.searcher.search(SearchQuery(asked))).hits
         assert hits, asked
         assert hits[0].path == path, asked
-    assert not (await space.search(SearchQuery("スクリプト"))).hits
+    assert not (await space.searcher.search(SearchQuery("スクリプト"))).hits
 
 
 async def test_the_callers_keywords_stand_in_for_the_questions_words(space: Space) -> None:
@@ -91,10 +90,10 @@ async def test_the_callers_keywords_stand_in_for_the_questions_words(space: Spac
         ("people", "get_user_by_id", "memory/users.md"),
         ("people", "getGroupById", "memory/groups.md"),
     ):
-        assert not (await space.search(SearchQuery(asked))).hits
-        hits = (await space.search(SearchQuery(asked, keywords=("nonsense", "?!", keyword)))).hits
+        assert not (await space.searcher.search(SearchQuery(asked))).hits
+        hits = (await space.searcher.search(SearchQuery(asked, keywords=("nonsense", "?!", keyword)))).hits
         assert [hit.path for hit in hits][:1] == [path], keyword
-    assert not (await space.search(SearchQuery("car", keywords=("lorry",)))).hits
+    assert not (await space.searcher.search(SearchQuery("car", keywords=("lorry",)))).hits
 
 
 async def test_a_name_that_stands_there_comes_before_more_of_its_words(space: Space) -> None:
@@ -111,7 +110,7 @@ async def test_quoted_phrases_come_first(space: Space) -> None:
     assert (await first(space, '"row level security"')).path == "memory/b.md"
     await put(space, {"memory/c.md": "- 数据很多，连接池很多，库存很多，数据很多，池很多，连接很多，库存多\n", **NOTES})
     assert (await first(space, '"数据库连接池"')).path == "memory/zh.md"
-    result = await space.search(SearchQuery('"数据库连接池"', explain=True))
+    result = await space.searcher.search(SearchQuery('"数据库连接池"', explain=True))
     assert result.explanation is not None
     assert result.explanation.hits[0]["exact"] == 1.0
 
@@ -121,8 +120,8 @@ async def test_what_is_said_twice_is_shown_once(space: Space) -> None:
     line = "- the budget of the billing team is {} euros a month, as agreed with finance\n"
     await put(space, {f"memory/{n}.md": line.format(5000) for n in range(4)})
     await put(space, {"memory/new.md": line.format(6000)})
-    await space.put("q", "memory/other.md", line.format(5000), base=0, author="a")
-    hits = (await space.search(SearchQuery("budget of the billing team"))).hits
+    await space.documents.put("q", "memory/other.md", line.format(5000), base=0, author="a")
+    hits = (await space.searcher.search(SearchQuery("budget of the billing team"))).hits
     assert sorted((hit.project, hit.alike, "6000" in hit.snippet) for hit in hits) == [
         ("p", 0, True),
         ("p", 3, False),
@@ -134,7 +133,7 @@ async def test_what_is_said_very_often_hides_nothing_else(space: Space) -> None:
     """However many pieces say the best thing, what is behind them is found, and all of them are counted."""
     await put(space, {f"memory/{n}.md": "- the nightly backup of the shop has ended well\n" for n in range(60)})
     await put(space, {"memory/mail.md": "- the backup of the mail server goes to Frankfurt, to a bucket of its own\n"})
-    hits = (await space.search(SearchQuery("nightly backup", min_score=0))).hits
+    hits = (await space.searcher.search(SearchQuery("nightly backup", min_score=0))).hits
     assert [(hit.path == "memory/mail.md", hit.alike) for hit in hits] == [(False, 59), (True, 0)]
 
 
@@ -143,18 +142,18 @@ async def test_days_that_a_question_names_come_first_and_hide_nothing(space: Spa
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
     await put(space, {"memory/2026-01-05.md": "- deploy of the shop, deploy of the mail: the deploy failed\n"})
     await put(space, {f"memory/{yesterday}.md": "- the deploy of the shop was quiet after all\n"})
-    plain = await space.search(SearchQuery("deploy of the shop", min_score=0))
+    plain = await space.searcher.search(SearchQuery("deploy of the shop", min_score=0))
     assert plain.hits[0].path == "memory/2026-01-05.md"
-    dated = await space.search(SearchQuery("deploy of the shop yesterday", min_score=0))
+    dated = await space.searcher.search(SearchQuery("deploy of the shop yesterday", min_score=0))
     assert [hit.path for hit in dated.hits] == [f"memory/{yesterday}.md", "memory/2026-01-05.md"]
     assert any(f"'yesterday' was taken for {yesterday}" in warning for warning in dated.warnings)
-    quoted = await space.search(SearchQuery('deploy of the shop, the song "yesterday"', min_score=0))
+    quoted = await space.searcher.search(SearchQuery('deploy of the shop, the song "yesterday"', min_score=0))
     assert not any("was taken for" in warning for warning in quoted.warnings)
 
 
-@pytest.mark.parametrize("embedder", [EmbedderHandle.none, lambda: EmbedderHandle.ready(load_minilm(threads=1))])
+@pytest.mark.parametrize("embedder", [Model.none, lambda: Model.ready(load_minilm(threads=1))])
 async def test_a_question_for_a_day_alone_is_answered_with_what_is_from_it(
-    tmp_path: Path, embedder: Callable[[], EmbedderHandle]
+    tmp_path: Path, embedder: Callable[[], Model]
 ) -> None:
     """There is no other word that a text could hold. Where there is one, it has to be held."""
     day = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
@@ -167,54 +166,54 @@ async def test_a_question_for_a_day_alone_is_answered_with_what_is_from_it(
         assert (await first(space, asked)).path == f"memory/{day}.md"
     assert (await first(space, "notes of January 2020")).path == "memory/2020-01-02.md"
     for asked in ("what happened the day before yesterday", "which volcanoes erupted yesterday"):
-        assert not (await space.search(SearchQuery(asked))).hits
+        assert not (await space.searcher.search(SearchQuery(asked))).hits
     await space.close()
 
 
 async def test_days_reach_what_is_beyond_the_first_candidates(tmp_path: Path) -> None:
     """Where a whole leg is full of better matches from other days."""
     space = await Space.open(
-        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=EmbedderHandle.none()
+        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=Model.none()
     )
     items = "\n\n".join(f"# Entry {n}\n\n- deploy deploy deploy of part {n}" for n in range(220))
     await put(space, {"memory/2026-02-01.md": items, "memory/2026-03-07.md": "- one deploy among much else that day\n"})
-    result = await space.search(SearchQuery("the deploy of 2026-03-07", min_score=0))
+    result = await space.searcher.search(SearchQuery("the deploy of 2026-03-07", min_score=0))
     assert result.hits[0].path == "memory/2026-03-07.md"
     await space.close()
 
 
 def test_rows_of_an_older_version_are_written_again_with_the_pieces(tmp_path: Path) -> None:
     """A database from before names were indexed by their parts: cutting its documents again, as an upgrade does, brings them in."""
-    store = SqliteStore.open(tmp_path / "s.db", os.urandom(32), writer=True, now=0.0)
+    store = Store.open(tmp_path / "s.db", os.urandom(32), writer=True, now=0.0)
     text = "- the method getUserById is slow"
     pieces = [Piece(1, 1, text, "", 9)]
     match = keyword_query("get_user_by_id")
     with store.writing():
-        row = store.save("p", "memory/a.md", text, author="a", now=0.0)
-        store.replace_pieces(row, pieces, chunking="old", now=0.0)
+        row = store.documents.save("p", "memory/a.md", text, author="a", now=0.0)
+        store.pieces.replace(row, pieces, chunking="old", now=0.0)
     with store.writing():
-        store._rows("UPDATE keyword SET header = 'memory a', body = ? WHERE rowid > 0", (text,))
-    assert len(store.keyword_candidates(match, Filter(), limit=9)) == 0
-    row = store.document("p", "memory/a.md")
+        store.rows("UPDATE keyword SET header = 'memory a', body = ? WHERE rowid > 0", (text,))
+    assert len(store.keywords.candidates(match, Filter(), limit=9)) == 0
+    row = store.documents.find("p", "memory/a.md")
     assert row is not None
     with store.writing():
-        changes = store.replace_pieces(row, pieces, chunking="new", now=0.0)
+        changes = store.pieces.replace(row, pieces, chunking="new", now=0.0)
     assert (changes.kept, changes.added) == (1, 0)
-    assert len(store.keyword_candidates(match, Filter(), limit=9)) == 1
+    assert len(store.keywords.candidates(match, Filter(), limit=9)) == 1
     store.close()
 
 
 async def test_a_search_explains_itself(space: Space) -> None:
     """What was looked for, the ranks in both legs, the factors; and nothing of it where nobody asked."""
     await put(space, NOTES)
-    result = await space.search(SearchQuery("ERR_CONN_42", explain=True))
+    result = await space.searcher.search(SearchQuery("ERR_CONN_42", explain=True))
     assert result.explanation is not None
     assert result.explanation.exact == '"err conn 42"'
     assert len(result.explanation.hits) == len(result.hits)
     best = result.explanation.hits[0]
     assert (best["keywordRank"], best["vectorRank"], best["terms"], best["exact"]) == (1, None, 1.0, 1.0)
     assert best["rank"] == pytest.approx((best["relevance"] + best["votes"]) * best["dated"] + best["exact"], abs=0.001)
-    assert (await space.search(SearchQuery("ERR_CONN_42"))).explanation is None
+    assert (await space.searcher.search(SearchQuery("ERR_CONN_42"))).explanation is None
 
 
 async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
@@ -224,7 +223,7 @@ async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
         os.urandom(32),
         space_id="s",
         settings=IndexSettings(weights=ORIGINAL),
-        embedder=EmbedderHandle.ready(HashedEmbedder(64)),
+        embedder=Model.ready(HashedEmbedder(64)),
     )
     await put(space, NOTES)
     assert await space.wait_indexed(timeout_s=30)
@@ -263,17 +262,17 @@ async def test_a_model_with_narrow_cosines_does_not_make_everything_an_answer(tm
         os.urandom(32),
         space_id="s",
         settings=IndexSettings(),
-        embedder=EmbedderHandle.ready(model),
+        embedder=Model.ready(model),
     )
     await put(space, NOTES)
     assert await space.wait_indexed(timeout_s=30)
     unrelated = SearchQuery("volcanoes of iceland")
-    assert (await space.search(unrelated)).hits  # not known yet: 0.75 looks like an answer
+    assert (await space.searcher.search(unrelated)).hits  # not known yet: 0.75 looks like an answer
     for _ in range(600):
-        if not (await space.search(unrelated)).hits:
+        if not (await space.searcher.search(unrelated)).hits:
             break
         await asyncio.sleep(0.05)
-    assert not (await space.search(unrelated)).hits
+    assert not (await space.searcher.search(unrelated)).hits
     hit = await first(space, "the pool was empty")
     assert (hit.path, hit.vector is not None and hit.vector > 0.8) == ("memory/errors.md", True)
     assert len(model.asked) == len(PAIRS) + 2

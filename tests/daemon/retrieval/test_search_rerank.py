@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.rerank import CrossEncoder, Reranker
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.reranker import CrossEncoder, Reranker
 from confide_daemon.errors import EmbedderError
-from confide_daemon.index import IndexSettings
-from confide_daemon.packaged import packaged
-from confide_daemon.space import SearchQuery, Space
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import SearchQuery, Space
 
 # ---------------------------------------------------------------- a tiny model, as protobuf (onnx.proto3)
 
@@ -112,10 +112,10 @@ async def test_a_search_uses_it_and_says_when_it_cannot(tmp_path: Path, folder: 
         reranker = Reranker(place)
         assert reranker.wait(60)
         path, settings = tmp_path / f"{place.name}.db", IndexSettings(reranker=reranker)
-        space = await Space.open(path, key, space_id="s", settings=settings, embedder=EmbedderHandle.none())
-        await space.put("p", "memory/a.md", "ships and ships and boats\n", base=0, author="a")
-        await space.put("p", "memory/b.md", "ships lie in the old harbour of the town\n", base=0, author="a")
-        result = await space.search(SearchQuery("ships", min_score=0))
+        space = await Space.open(path, key, space_id="s", settings=settings, embedder=Model.none())
+        await space.documents.put("p", "memory/a.md", "ships and ships and boats\n", base=0, author="a")
+        await space.documents.put("p", "memory/b.md", "ships lie in the old harbour of the town\n", base=0, author="a")
+        result = await space.searcher.search(SearchQuery("ships", min_score=0))
         assert result.hits[0].path == first
         assert any("ranked without it" in warning for warning in result.warnings) == (place != folder)
         await space.close()

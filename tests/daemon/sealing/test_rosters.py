@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import freeze
 from tests.support.clock import Clock
-from tests.support.registries import KEY
-from tests.support.rosters import (
+from tests.support.crypto import freeze
+from tests.support.daemon.registries import KEY
+from tests.support.sealing.rosters import (
     DESKTOP,
     KEYS,
     LAPTOP,
@@ -27,13 +27,12 @@ from tests.support.rosters import (
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing import errors
-from confide_crypto.sealing.entries import MAX_ENTRY_BYTES, Card
 from confide_crypto.sealing.roster import Roster
-from confide_daemon import audit
+from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
+from confide_daemon.access.grants import Grants
+from confide_daemon.access.invites import Invites, Joined, Refused
+from confide_daemon.access.registry import Registry
 from confide_daemon.errors import StorageError, TakenError
-from confide_daemon.grants import Grants
-from confide_daemon.invites import Invites, Joined, Refused
-from confide_daemon.registry import Registry
 from confide_daemon.sealing.pairings import MAX_WAITING, Pairings
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.store.connection import connect
@@ -189,7 +188,7 @@ def test_what_happens_to_devices_is_in_the_audit_log(registry: Registry, home: s
     roster, keys = shared()
     roster, _ = roster.remove(LAPTOP, DESKTOP.public_key, keys, now=NOW + 3)
     bring(Rosters(registry), home, encoded(roster))
-    told = [(one.caller, one.detail) for one in audit.entries(registry) if one.event == "devices"]
+    told = [(one.caller, one.detail) for one in registry.audit_entries() if one.event == "devices"]
     assert told == [
         ("laptop", "founded, with its first device; 1 in epoch 1"),
         ("laptop", "one added; 2 in epoch 1"),
@@ -258,7 +257,7 @@ def test_an_invite_gives_what_its_maker_has_and_ends_with_it(registry: Registry,
     joined = Invites(registry).join(identity, b"t" * 32)
     assert isinstance(joined, Joined)
     assert joined.caller.grants == Grants("tablet", "read", frozenset({"a"}), frozenset({"memory"}))
-    told = [one.detail for one in audit.entries(registry) if one.event == "invited"]
+    told = [one.detail for one in registry.audit_entries() if one.event == "invited"]
     assert told[-1] is not None
     assert told[-1].endswith("by narrow")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support import damaging
-from tests.support.damaging import open_space, run
-from tests.support.rosters import KEYS
+from tests.support.daemon import damage
+from tests.support.daemon.damage import open_space, run
+from tests.support.sealing.rosters import KEYS
 
-from confide_crypto.sealing.records import MAX_VALUE, Record
+from confide_crypto.sealing.record import MAX_VALUE, Record
 from confide_daemon.errors import NotFoundError
-from confide_daemon.store import health, salvage
+from confide_daemon.store.upkeep import integrity, salvage
 
 NEXT = KEYS.next_epoch()
 
@@ -78,17 +78,19 @@ async def test_records_are_no_derived_rows(path: Path) -> None:
     space = await open_space(path)
     kept = [sealed(number) for number in range(300)]
     await space.records.put(kept)
-    await space.put("p", "a.md", f"it is (sealed:password:{kept[0].secret_id.hex()}) here", base=0, author="a")
-    await space.delete("p", "a.md", author="a")
+    await space.documents.put(
+        "p", "a.md", f"it is (sealed:password:{kept[0].secret_id.hex()}) here", base=0, author="a"
+    )
+    await space.documents.delete("p", "a.md", author="a")
     await space.rebuild(reembed=True)
     assert await space.records.get(kept[0].secret_id) == kept[0]
     await space.close()
-    assert salvage.salvage(path, damaging.KEY) == 0
+    assert salvage.salvage(path, damage.KEY) == 0
     space = await open_space(path)
     assert await space.records.count() == 300
     assert [await space.records.get(one.secret_id) for one in kept[::50]] == kept[::50]
     await space.close()
-    damaging.sound(path)
+    damage.sound(path)
 
 
 async def test_a_damaged_page_takes_its_own_records_alone(path: Path) -> None:
@@ -97,9 +99,9 @@ async def test_a_damaged_page_takes_its_own_records_alone(path: Path) -> None:
     kept = [sealed(number) for number in range(200)]
     await space.records.put(kept)
     await space.close()
-    pages = damaging.pages_of(path, "sealed_record")
-    damaging.flip(path, pages[len(pages) // 2])
-    lost = salvage.salvage(path, damaging.KEY)
+    pages = damage.pages_of(path, "sealed_record")
+    damage.flip(path, pages[len(pages) // 2])
+    lost = salvage.salvage(path, damage.KEY)
     space = await open_space(path)
     left = await space.records.count()
     assert 0 < lost < 60
@@ -107,7 +109,7 @@ async def test_a_damaged_page_takes_its_own_records_alone(path: Path) -> None:
     # A machine that still has the files brings back what is gone, and nothing else is new.
     assert await space.records.put(kept) == lost
     await space.close()
-    damaging.sound(path)
+    damage.sound(path)
 
 
 async def test_a_whole_check_reads_every_record(path: Path) -> None:
@@ -123,11 +125,11 @@ async def test_a_whole_check_reads_every_record(path: Path) -> None:
         "UPDATE sealed_record SET record = x'0102' WHERE number = 20",
     )
     space = await open_space(path)
-    assert (await space.upkeep.check())[health.RECORDS_DAMAGED] == 3
-    assert health.RECORDS_DAMAGED not in await space.upkeep.check()
-    assert {one.what for one in await space._threads.read(lambda store: store.breaches(limit=10))} >= {
-        health.RECORDS_DAMAGED,
-        health.LOST_ROWS,
+    assert (await space.upkeep.check())[integrity.RECORDS_DAMAGED] == 3
+    assert integrity.RECORDS_DAMAGED not in await space.upkeep.check()
+    assert {one.what for one in await space._threads.read(lambda store: store.breaches.listed(limit=10))} >= {
+        integrity.RECORDS_DAMAGED,
+        integrity.LOST_ROWS,
     }
     assert space.upkeep.health().state == "damaged"
     assert await space.records.get(kept[6].secret_id) == kept[6]
@@ -136,4 +138,4 @@ async def test_a_whole_check_reads_every_record(path: Path) -> None:
         await space.records.get(kept[19].secret_id)
     assert await space.records.put(kept) == 1
     await space.close()
-    damaging.sound(path)
+    damage.sound(path)

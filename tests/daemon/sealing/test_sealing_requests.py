@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.rosters import device, resigned
-from tests.support.serving import DEADLINE_S, Machine, Serving, serving
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, serving
+from tests.support.sealing.rosters import device, resigned
 
-from confide_crypto.connection import Connection
 from confide_crypto.errors import ConfideError, RequestError
-from confide_crypto.keys import Identity
-from confide_crypto.sealing.entries import MAX_ENTRY_BYTES, Card
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.errors import WrongKeyError
+from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import DeviceInvite, parse_invite
-from confide_crypto.sealing.placeholders import Placeholder
-from confide_crypto.sealing.records import Record
-from confide_crypto.sealing.recovery import RecoveryCode
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey
-from confide_daemon.sealing import record_requests, requests
+from confide_crypto.transport.open import Connection
+from confide_daemon.server.requests import devices
+from confide_daemon.server.requests import records as record_requests
 
 NOW = 1_800_000_000
 
@@ -303,7 +304,7 @@ async def test_a_recovery_code_brings_a_machine_in_when_all_others_are_lost(daem
 
 
 async def test_a_long_roster_comes_in_parts(daemon: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "PAGE_BYTES", 12_000)
+    monkeypatch.setattr(devices, "PAGE_BYTES", 12_000)
     laptop = await member(daemon)
     roster, keys = await laptop.found()
     for number in range(12):
@@ -732,7 +733,7 @@ async def test_the_daemons_folder_and_memory_of_it_hold_no_secret(tmp_path: Path
         with registry.reading() as database:
             stored = everything(database.execute("SELECT * FROM roster_entries"))
         space = await daemon.daemon.spaces.get(registry.spaces()["home"])
-        stored += await space._threads.read(lambda store: everything(store._rows("SELECT * FROM sealed_record")))  # type: ignore[attr-defined]
+        stored += await space._threads.read(lambda store: everything(store.rows("SELECT * FROM sealed_record")))
         await leave(laptop)
     assert kept.secret_id in stored
     for needle in (value, value.hex().encode(), *keys.epochs):

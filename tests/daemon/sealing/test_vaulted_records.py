@@ -15,29 +15,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.confided import Confided
-from tests.support.damaging import KEY
-from tests.support.openbao import MOUNT, Between, OpenBao, openbao
-from tests.support.programs import NO_MODEL, SERVER_KEEPS
-from tests.support.rosters import KEYS
-from tests.support.sealed_files import TOKEN, SealedMachine
-from tests.support.serving import DEADLINE_S, Machine, serving
+from tests.support.daemon.damage import KEY
+from tests.support.daemon.loopback import DEADLINE_S, Machine, serving
+from tests.support.daemon.openbao import MOUNT, Between, OpenBao, openbao
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS
+from tests.support.sealing.rosters import KEYS
+from tests.support.sealing.sealed_files import TOKEN, SealedMachine
 
 from confide_crypto.errors import RequestError
-from confide_crypto.sealing.records import MAX_VALUE, Record
+from confide_crypto.sealing.record import MAX_VALUE, Record
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.config import DaemonConfig
-from confide_daemon.embed import EmbedderHandle
+from confide_daemon.access.bootstrap import open_state
+from confide_daemon.config import DaemonConfig, VaultConfig
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.embedding import Model
 from confide_daemon.errors import VaultError
-from confide_daemon.paths import DataFolder
-from confide_daemon.sealing.vault import Vault
-from confide_daemon.sealing.vault_settings import VaultConfig
-from confide_daemon.sealing.vaulted import REPLACED_AFTER_S, STRAY_AFTER_S, MoveResult, VaultRecords, move
-from confide_daemon.space import IndexSettings, Space
-from confide_daemon.state import open_state
-from confide_daemon.store import health, salvage
-from confide_proxy.absence import LATER
+from confide_daemon.sealing.records import MoveResult
+from confide_daemon.sealing.vault.records import (
+    REPLACED_AFTER_S,
+    STRAY_AFTER_S,
+    VaultRecords,
+)
+from confide_daemon.sealing.vault.vault import Vault
+from confide_daemon.spaces.space import IndexSettings, Space
+from confide_daemon.store.upkeep import integrity, salvage
+from confide_proxy.errors import LATER
 
 NEXT = KEYS.next_epoch()
 
@@ -74,7 +78,7 @@ async def opened(
         key,
         space_id=name,
         settings=IndexSettings(),
-        embedder=EmbedderHandle.none(),
+        embedder=Model.none(),
         clock=lambda: time.time() + ahead_s,
         vault=vault,
     )
@@ -106,7 +110,7 @@ async def swept(space: Space) -> None:
 
 async def brought(space: Space, *, back: bool) -> MoveResult:
     """Moves all records."""
-    return await move(space.records, back=back, follow=lambda _done, _total: None, is_cancelled=lambda: False)
+    return await space.records.move(back=back, follow=lambda _done, _total: None, is_cancelled=lambda: False)
 
 
 async def test_the_bytes_are_in_the_vault_and_the_list_is_here(
@@ -123,13 +127,15 @@ async def test_the_bytes_are_in_the_vault_and_the_list_is_here(
         for one in kept:
             assert await space.records.get(one.secret_id) == one
         assert await space.records.places() == (41, 0)
-        found = await space._threads.examine(lambda store: [breach for slice in store.examine() for breach in slice])
+        found = await space._threads.examine(
+            lambda store: [breach for slice in store.integrity.examine() for breach in slice]
+        )
         assert found == []
     # What can be read of a damaged database knows its places too; nor does a mender take a row without bytes for damaged.
     assert salvage.salvage(tmp_path / "s.db", KEY) == 0
     async with opened(tmp_path, settings) as space:
         await space.upkeep.check(accept_losses=True)
-        assert health.RECORDS_DAMAGED not in await space.upkeep.found_since(0)
+        assert integrity.RECORDS_DAMAGED not in await space.upkeep.found_since(0)
         assert await space.records.get(kept[0].secret_id) == kept[0]
 
 
@@ -215,9 +221,7 @@ async def test_records_are_moved_in_and_out_while_they_are_read(
         reading = asyncio.create_task(read())
         assert await space.records.get(records[0].secret_id) == records[0]
         looks = itertools.chain([False], itertools.repeat(True))
-        part = await move(
-            space.records, back=False, follow=lambda _done, _total: None, is_cancelled=lambda: next(looks)
-        )
+        part = await space.records.move(back=False, follow=lambda _done, _total: None, is_cancelled=lambda: next(looks))
         assert 0 < part.in_vault < 40
         assert await brought(space, back=False) == MoveResult(40 - part.moved, 0, 40, 0)
         assert len(bao.paths()) == 40

@@ -13,8 +13,7 @@ from functools import partial
 
 import psutil
 import pytest
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.strangers import (
+from tests.support.network.strangers import (
     CONT,
     PING,
     TEXT,
@@ -25,10 +24,11 @@ from tests.support.strangers import (
     invalid_kem_keys,
     small_order_points,
 )
-from tests.support.wire import Wire
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
-from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
-from confide_daemon.strangers import MAX_STRANGERS
+from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
+from confide_daemon.server.limits import MAX_STRANGERS
 
 ROUNDS = 3
 RSS_GROWTH = 6 * 2**20

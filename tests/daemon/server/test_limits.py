@@ -9,19 +9,18 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.clock import Clock
-from tests.support.programs import CONFIDED, Daemon, Machine, running_daemon, wait_until
-from tests.support.serving import Machine as Connected
-from tests.support.serving import machine, serving
-from tests.support.wire import Wire
+from tests.support.clock import Clock, promised
+from tests.support.daemon.loopback import Machine as Connected
+from tests.support.daemon.loopback import machine, serving
+from tests.support.programs.processes import CONFIDED, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
-from confide_crypto.connection import connect
 from confide_crypto.errors import BusyError, ConnectionLost, DeniedError, HandshakeError, RequestError
 from confide_crypto.limits import Timers
+from confide_crypto.transport.open import connect
 from confide_daemon.config import DaemonConfig, ServerConfig
 from confide_daemon.errors import StorageError
-from confide_daemon.rates import BURST, REQUESTS_PER_S, Rates
-from confide_daemon.strangers import Refusals
+from confide_daemon.server.limits import BURST, REQUESTS_PER_S, Rates, Refusals
 
 NO_MODEL = '[embedding]\nprovider = "none"\n'
 
@@ -55,7 +54,7 @@ async def test_a_greedy_caller_slows_down_itself_and_nobody_else(tmp_path: Path)
             took = time.monotonic() - started
         assert took >= extra / REQUESTS_PER_S * 0.9
         assert len(waits) >= 10
-        assert max(waits) < 2
+        assert max(waits) < promised(2)
 
 
 async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
@@ -70,10 +69,10 @@ async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
             await rate.pass_request()
         assert refused.value.code == "busy"
         assert refused.value.hint
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await other.pass_request()  # another caller has a rate of its own
         clock.now += 8
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await rate.pass_request()
         for task in waiting:
             task.cancel()
@@ -94,7 +93,7 @@ async def test_connecting_again_does_not_fill_a_rate() -> None:
     assert len(rates) < 200
     clock.now += 60
     with rates.of(b"greedy") as rested:
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await rested.pass_message()
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.serving import Machine, Serving, machine, serving
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
 
 from confide_crypto.errors import RequestError
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import OperationError
-from confide_daemon.space import IndexSettings, Operation, Space
+from confide_daemon.spaces.space import IndexSettings, Operation, Space
 
 LATER = "2026-11-20T23:59:58+01:00"
 
@@ -175,19 +175,21 @@ async def test_change_and_id_are_on_disk_together(tmp_path: Path) -> None:
     key, path = os.urandom(32), tmp_path / "a.db"
 
     async def opened() -> Space:
-        embedder = EmbedderHandle.ready(HashedEmbedder(64))
+        embedder = Model.ready(HashedEmbedder(64))
         return await Space.open(path, key, space_id="s", settings=IndexSettings(), embedder=embedder)
 
     operation = Operation(an_id(), "asked")
     space = await opened()
     with pytest.raises(Exception, match="no such document"):
-        await space.replace("p", "a.md", "x", heading="Part", author="me", operation=operation)
-    first = await space.append("p", "a.md", "- one", heading=None, author="me", operation=operation)
+        await space.documents.replace("p", "a.md", "x", heading="Part", author="me", operation=operation)
+    first = await space.documents.append("p", "a.md", "- one", heading=None, author="me", operation=operation)
     assert not first.repeated
     await space.close()
     space = await opened()
-    again = await space.append("p", "a.md", "- one", heading=None, author="me", operation=operation)
+    again = await space.documents.append("p", "a.md", "- one", heading=None, author="me", operation=operation)
     assert (again.repeated, again.revision, again.text) == (True, 1, "- one\n")
     with pytest.raises(OperationError):
-        await space.append("p", "a.md", "- one", heading=None, author="me", operation=Operation(operation.id, "other"))
+        await space.documents.append(
+            "p", "a.md", "- one", heading=None, author="me", operation=Operation(operation.id, "other")
+        )
     await space.close()

@@ -12,24 +12,24 @@ from pathlib import Path
 
 import pytest
 import websockets
-from tests.support.channels import no_message, no_request
-from tests.support.serving import Machine, Serving, machine, serving
+from tests.support.crypto.channels import no_message, no_request
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from websockets.asyncio.client import connect as websocket
 
 from confide_crypto.errors import ConnectionLost, RequestError
-from confide_crypto.handshake import ClientHandshake
+from confide_crypto.handshake.handshake import ClientHandshake
 from confide_crypto.limits import websocket_options
 from confide_daemon import __version__
-from confide_daemon.callers import Callers
+from confide_daemon.access.authorization import Callers
+from confide_daemon.access.bootstrap import create, open_state
 from confide_daemon.config import DaemonConfig
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import ListenError, StorageError
-from confide_daemon.index import IndexSettings
-from confide_daemon.paths import DataFolder
-from confide_daemon.server import Daemon, Listen
-from confide_daemon.spaces import Spaces
-from confide_daemon.state import create, open_state
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.server.server import Daemon, Listen
+from confide_daemon.spaces.pool import Spaces
 
 MESSAGE_1_BYTES = 1256
 
@@ -160,7 +160,7 @@ async def test_strangers_do_not_keep_callers_out(daemon: Serving) -> None:
         streams = [await asyncio.open_connection("127.0.0.1", daemon.port) for _ in range(200)]
         for _, writer in streams:
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")  # and never the rest
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert (await laptop.put("MEMORY.md", "served\n"))["revision"] == 1
         for _, writer in streams:
             writer.close()
@@ -226,7 +226,7 @@ async def test_a_signal_as_soon_as_the_address_is_there_stops_it_in_good_order(t
     data = DataFolder(tmp_path / "data")
     create(data)
     state = open_state(data)
-    daemon = Daemon(state, DaemonConfig(), Spaces(state, IndexSettings(), EmbedderHandle.none()))
+    daemon = Daemon(state, DaemonConfig(), Spaces(state, IndexSettings(), Model.none()))
     missed: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: missed.append(number))
 
@@ -277,7 +277,7 @@ async def test_a_daemon_that_nobody_uses_ends(tmp_path: Path) -> None:
 
 
 async def test_a_port_in_use_is_named(daemon: Serving) -> None:
-    spaces = Spaces(daemon.state, IndexSettings(), EmbedderHandle.ready(HashedEmbedder()))
+    spaces = Spaces(daemon.state, IndexSettings(), Model.ready(HashedEmbedder()))
     second = Daemon(daemon.state, DaemonConfig(), spaces)
     with pytest.raises(ListenError, match=f"127.0.0.1:{daemon.port}: the port is in use") as caught:
         await second.run(Listen("127.0.0.1", daemon.port))
@@ -286,7 +286,7 @@ async def test_a_port_in_use_is_named(daemon: Serving) -> None:
 
 
 async def test_a_host_that_is_not_here_is_named(daemon: Serving) -> None:
-    second = Daemon(daemon.state, DaemonConfig(), Spaces(daemon.state, IndexSettings(), EmbedderHandle.none()))
+    second = Daemon(daemon.state, DaemonConfig(), Spaces(daemon.state, IndexSettings(), Model.none()))
     with pytest.raises(ListenError, match=r"192\.0\.2\.1:1"):
         await second.run(Listen("192.0.2.1", 1))
 
@@ -365,7 +365,7 @@ async def test_a_failure_of_the_daemons_own_is_in_its_log_and_the_next_caller_ge
                 await daemon.connect(identity)
         else:
             connection = await daemon.connect(identity)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await connection.serve(on_message=no_message, on_request=no_request)
             assert connection.close_code == "internal"
     assert told in caplog.text

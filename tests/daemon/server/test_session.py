@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.support.serving import Machine, Serving, machine, serving, text_hash
+from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
 
 from confide_crypto.errors import RequestError
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.tools.catalogue import canonical, catalogue, fingerprint
+from confide_daemon.embedding import Model
+from confide_daemon.server.catalogue import canonical, catalogue, fingerprint
 
 ERAS = ["legacy", "2026-07-28"]
 
@@ -327,7 +327,7 @@ async def test_sync_says_why_the_machine_could_not_compare_its_files_and_what_to
 
 async def test_a_search_without_a_model_says_so_and_finds_by_keyword(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path / "d", embedder=EmbedderHandle.none()) as daemon,
+        serving(tmp_path / "d", embedder=Model.none()) as daemon,
         machine(daemon) as laptop,
     ):
         await laptop.attach("proj")
@@ -347,7 +347,7 @@ async def test_nothing_of_an_internal_failure_reaches_the_agent_or_the_log(
     async def broken(*_arguments: object, **_options: object) -> None:
         raise ValueError("canary-content-of-a-document")
 
-    monkeypatch.setattr("confide_daemon.space.Space.status", broken)
+    monkeypatch.setattr("confide_daemon.spaces.space.Space.status", broken)
     async with laptop.mcp() as client:
         result = await client.call_tool("memory_status", {})
     assert result.is_error

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.serving import Machine, Serving, machine, serving, text_hash
+from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
 
 from confide_crypto.errors import RequestError
-from confide_crypto.states import BUCKETS, bucket_of, digests
+from confide_memory.wire.digest import BUCKETS, bucket_of, digests
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.confided import Confided
-from tests.support.founder import Device
-from tests.support.programs import NO_MODEL, wait_until
-from tests.support.serving import Machine
-from tests.support.transcripts import batch, said
+from tests.support.daemon.loopback import Machine
+from tests.support.documents.transcripts import batch, said
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import NO_MODEL, wait_until
+from tests.support.sealing.founder import Device
 
 DOCUMENT, QUERY, TITLE, NOTE, ENTITY, TAG, TRANSCRIPT, PROJECT, FILE, LATE = (
     f"canary{number}{word}"

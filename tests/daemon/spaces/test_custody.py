@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.support.founder import Device
-from tests.support.serving import DEADLINE_S, Machine, Serving, serving
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, serving
+from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError
-from confide_crypto.keys import Identity
-from confide_daemon.custody.custody import Custody, KeyName
-from confide_daemon.custody.facts import facts_of
-from confide_daemon.jobs import Job, Jobs, Kind
-from confide_daemon.state import create
+from confide_crypto.keys.identity import Identity
+from confide_daemon.access.bootstrap import create
+from confide_daemon.access.jobs import Job, Jobs, Kind
+from confide_daemon.cli.space_facts import facts_of
+from confide_daemon.datadir.key_state import Custody, KeyName
 
 SENTENCE = "this space is locked until one of its machines connects"
 CANARY = "the harbour master keeps a grey parrot"
@@ -266,9 +266,9 @@ async def test_who_has_a_part_of_the_rights_cannot_choose_a_key(tmp_path: Path, 
 
 def test_the_master_key_may_come_from_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is in no file of the data folder then, neither when that is made nor when it is moved there later."""
+    from confide_daemon.access.bootstrap import open_state
+    from confide_daemon.datadir.paths import DataFolder
     from confide_daemon.errors import DataFolderError
-    from confide_daemon.paths import DataFolder
-    from confide_daemon.state import open_state
 
     folder, credentials = DataFolder(tmp_path / "data"), tmp_path / "credentials"
     create(folder)

@@ -8,15 +8,24 @@ import secrets
 from pathlib import Path
 
 import pytest
-from tests.daemon.test_custody import CANARY, connected, custody_of, finds, job, refused, remember, until
-from tests.support.founder import Device
-from tests.support.serving import Machine, Serving, serving
+from tests.daemon.spaces.test_custody import (
+    CANARY,
+    connected,
+    custody_of,
+    finds,
+    job,
+    refused,
+    remember,
+    until,
+)
+from tests.support.daemon.loopback import Machine, Serving, serving
+from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError
-from confide_crypto.keys import Identity
-from confide_daemon import health
-from confide_daemon.custody.custody import Custody, KeyName
-from confide_daemon.paths import Paths
+from confide_crypto.keys.identity import Identity
+from confide_daemon.cli import health
+from confide_daemon.datadir.key_state import Custody, KeyName
+from confide_daemon.datadir.paths import Paths
 from confide_daemon.store.connection import connect
 
 
@@ -193,7 +202,7 @@ async def test_a_lock_leaves_no_key_behind(tmp_path: Path, is_newer: bool) -> No
             else:
                 assert await device.unlock(machine, 2) is False
                 assert CANARY in await finds(machine)
-            place = daemon.daemon.spaces._places[space_id]
+            place = daemon.daemon.spaces._entries[space_id]
             backwards = spelled_backwards(device.keys.database_key(2))
             assert holders(backwards)
         await until("the lock", lambda: not place.custodian.is_holding and place.closing is None)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support import damaging
-from tests.support.damaging import DOCUMENTS, found, open_space, run, text_of
+from tests.support.daemon import damage as damaging
+from tests.support.daemon.damage import DOCUMENTS, found, open_space, run, text_of
 
-from confide_daemon.documents import text_hash
 from confide_daemon.errors import StorageError
-from confide_daemon.space import SearchQuery, Space
-from confide_daemon.store import health, salvage
-from confide_daemon.work import perform
+from confide_daemon.server.jobs import perform
+from confide_daemon.spaces.space import SearchQuery, Space
+from confide_daemon.store.upkeep import integrity, salvage
+from confide_memory.wire.digest import text_hash
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ async def whole(space: Space, *, without: frozenset[int] = frozenset()) -> None:
     assert await space.wait_indexed(timeout_s=60)
     for number in range(DOCUMENTS):
         if number not in without:
-            assert (await space.read("p", f"{number}.md")).text == text_of(number)
+            assert (await space.documents.read("p", f"{number}.md")).text == text_of(number)
             assert await found(space, number)
 
 
@@ -52,7 +52,7 @@ async def healed(space: Space) -> None:
 
 async def healed_breaches(space: Space) -> set[str]:
     """What was found and put right, as it is written down."""
-    noted = await space._threads.read(lambda store: store.breaches(limit=10))
+    noted = await space._threads.read(lambda store: store.breaches.listed(limit=10))
     assert all(one.rows > 0 for one in noted)
     return {one.what for one in noted if one.healed_at is not None}
 
@@ -64,18 +64,18 @@ def vector(*values: float) -> str:
 
 STALE = text_of(5) + "\nstaleword\n"
 FOUND_BY_IDS = {
-    health.KEYWORD_MISSING: "DELETE FROM keyword WHERE rowid IN (SELECT id FROM chunk WHERE document IN (3, 9))",
-    health.KEYWORD_SURPLUS: "INSERT INTO keyword (rowid, header, body) VALUES (99999, 'word3x3', 'word3x3')",
-    health.KEYWORD_BROKEN: "DROP TABLE keyword",
-    health.VECTOR_SURPLUS: f"INSERT INTO vector_1 (chunk, embedding) VALUES (99999, {vector(1.0)})",
-    health.VECTOR_TABLES: "DROP TABLE vector_1",
-    health.PIECES_SURPLUS: """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
+    integrity.KEYWORD_MISSING: "DELETE FROM keyword WHERE rowid IN (SELECT id FROM chunk WHERE document IN (3, 9))",
+    integrity.KEYWORD_SURPLUS: "INSERT INTO keyword (rowid, header, body) VALUES (99999, 'word3x3', 'word3x3')",
+    integrity.KEYWORD_BROKEN: "DROP TABLE keyword",
+    integrity.VECTOR_SURPLUS: f"INSERT INTO vector_1 (chunk, embedding) VALUES (99999, {vector(1.0)})",
+    integrity.VECTOR_TABLES: "DROP TABLE vector_1",
+    integrity.PIECES_SURPLUS: """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
         VALUES (777, 0, 1, 1, '', 3, x'00', 'word3x3 of a document that is not there', 0)""",
-    health.PIECES_STALE: f"""UPDATE revision SET text = x'{zlib.compress(STALE.encode()).hex()}', hash = '{text_hash(STALE)}'
+    integrity.PIECES_STALE: f"""UPDATE revision SET text = x'{zlib.compress(STALE.encode()).hex()}', hash = '{text_hash(STALE)}'
         WHERE document = 6; UPDATE document SET hash = '{text_hash(STALE)}' WHERE id = 6""",
-    health.PARTS_SURPLUS: "INSERT INTO transcript_part (document, transcript, position) VALUES (777, 5, 1)",
-    health.NAMES_LOST: "DELETE FROM project",
-    health.TEXTS_LOST: "DELETE FROM revision WHERE document = 4",
+    integrity.PARTS_SURPLUS: "INSERT INTO transcript_part (document, transcript, position) VALUES (777, 5, 1)",
+    integrity.NAMES_LOST: "DELETE FROM project",
+    integrity.TEXTS_LOST: "DELETE FROM revision WHERE document = 4",
 }
 
 
@@ -85,14 +85,14 @@ async def test_what_ids_tell_is_put_right_by_itself(path: Path, what: str) -> No
     run(path, *FOUND_BY_IDS[what].split(";"))
     space = await open_space(path)
     await healed(space)
-    lost_names = what == health.NAMES_LOST
+    lost_names = what == integrity.NAMES_LOST
     if lost_names:
         assert (await space.status(None)).projects == ["recovered-1"]
-        assert (await space.read("recovered-1", "3.md")).text == text_of(3)
+        assert (await space.documents.read("recovered-1", "3.md")).text == text_of(3)
     else:
-        await whole(space, without=frozenset([5]) if what == health.PIECES_STALE else frozenset())
-    if what == health.PIECES_STALE:
-        assert (await space.search(SearchQuery("staleword", min_score=0.0))).hits[0].path == "5.md"
+        await whole(space, without=frozenset([5]) if what == integrity.PIECES_STALE else frozenset())
+    if what == integrity.PIECES_STALE:
+        assert (await space.searcher.search(SearchQuery("staleword", min_score=0.0))).hits[0].path == "5.md"
     assert await space.wait_indexed(timeout_s=60)
     assert what in await healed_breaches(space)
     await space.close()
@@ -106,25 +106,25 @@ OTHER = "---\nid: mem_b_1_abcdef12\ntags: [a]\n---\n\nThe pool is empty.\n"
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
-        ("DELETE FROM note_tag WHERE tag = 'b'", health.NOTES_PARTIAL),
-        ("DELETE FROM note_relation", health.NOTES_PARTIAL),
-        ("DELETE FROM note_tag; DELETE FROM note_relation; DELETE FROM note", health.NOTES_MISSING),
-        ("UPDATE note_tag SET document = document + 700", health.NOTES_PARTIAL),
-        ("UPDATE note_tag SET document = document + 700", health.NOTES_SURPLUS),
+        ("DELETE FROM note_tag WHERE tag = 'b'", integrity.NOTES_PARTIAL),
+        ("DELETE FROM note_relation", integrity.NOTES_PARTIAL),
+        ("DELETE FROM note_tag; DELETE FROM note_relation; DELETE FROM note", integrity.NOTES_MISSING),
+        ("UPDATE note_tag SET document = document + 700", integrity.NOTES_PARTIAL),
+        ("UPDATE note_tag SET document = document + 700", integrity.NOTES_SURPLUS),
     ],
 )
 async def test_what_is_missing_of_notes_is_read_from_their_files_again(path: Path, damage: str, what: str) -> None:
     """A search by a tag, and what supersedes what, would otherwise go wrong unnoticed."""
     space = await open_space(path)
     for name, text in (("a", NOTE), ("b", OTHER)):
-        await space.put("p", f"memory/notes/{name}.md", text, base=0, author="a")
+        await space.documents.put("p", f"memory/notes/{name}.md", text, base=0, author="a")
     await space.close()
     run(path, *damage.split(";"))
     space = await open_space(path)
     await healed(space)
     assert await space.wait_indexed(timeout_s=60)
     assert what in await healed_breaches(space)
-    found = (await space.search(SearchQuery("pool", min_score=0.0, tags=frozenset({"b"})))).hits
+    found = (await space.searcher.search(SearchQuery("pool", min_score=0.0, tags=frozenset({"b"})))).hits
     assert [hit.path for hit in found] == ["memory/notes/a.md"]
     older = await space.notes.get("mem_b_1_abcdef12", None)
     assert [(one.note, one.kind) for one in older.relations] == [("mem_a_1_abcdef12", "supersedes")]
@@ -133,15 +133,16 @@ async def test_what_is_missing_of_notes_is_read_from_their_files_again(path: Pat
 
 
 FOUND_BY_READING = {
-    health.KEYWORD_BROKEN: "UPDATE keyword_data SET block = zeroblob(40) WHERE id > 10",
-    health.VECTOR_UNUSABLE
+    integrity.KEYWORD_BROKEN: "UPDATE keyword_data SET block = zeroblob(40) WHERE id > 10",
+    integrity.VECTOR_UNUSABLE
     + ", not a number": f"UPDATE vector_1 SET embedding = {vector(float('nan'))} WHERE chunk IN (7, 9)",
-    health.VECTOR_UNUSABLE + ", another length": "UPDATE vector_1 SET embedding = zeroblob(128) WHERE chunk = 7",
-    health.VECTOR_UNUSABLE + ", not of unit length": f"UPDATE vector_1 SET embedding = {vector(0.5)} WHERE chunk = 7",
-    health.VECTOR_UNUSABLE + ", zero": "UPDATE vector_1 SET embedding = zeroblob(256) WHERE chunk = 7",
-    health.CACHE_UNUSABLE: "INSERT INTO vector_cache (model, hash, vector, kept_at) VALUES ('hashed/words/64', x'01', x'0000', 9e9)",
-    health.PIECES_DAMAGED: "UPDATE chunk SET text = 'something else' WHERE id IN (20, 21)",
-    health.TEXTS_LOST: "UPDATE revision SET text = x'0102' WHERE document = 4",
+    integrity.VECTOR_UNUSABLE + ", another length": "UPDATE vector_1 SET embedding = zeroblob(128) WHERE chunk = 7",
+    integrity.VECTOR_UNUSABLE
+    + ", not of unit length": f"UPDATE vector_1 SET embedding = {vector(0.5)} WHERE chunk = 7",
+    integrity.VECTOR_UNUSABLE + ", zero": "UPDATE vector_1 SET embedding = zeroblob(256) WHERE chunk = 7",
+    integrity.CACHE_UNUSABLE: "INSERT INTO vector_cache (model, hash, vector, kept_at) VALUES ('hashed/words/64', x'01', x'0000', 9e9)",
+    integrity.PIECES_DAMAGED: "UPDATE chunk SET text = 'something else' WHERE id IN (20, 21)",
+    integrity.TEXTS_LOST: "UPDATE revision SET text = x'0102' WHERE document = 4",
 }
 
 
@@ -163,7 +164,7 @@ async def test_what_only_reading_tells_is_put_right_by_a_whole_check(path: Path,
 async def test_an_index_that_misses_rows_is_made_anew(path: Path) -> None:
     damaging.hide_from_index(path)
     space = await open_space(path)
-    assert health.INDEX_BROKEN in await space.upkeep.check()
+    assert integrity.INDEX_BROKEN in await space.upkeep.check()
     await whole(space)
     await space.close()
     damaging.sound(path)
@@ -174,7 +175,7 @@ async def test_what_was_written_between_two_checks_is_no_fault(path: Path) -> No
     space = await open_space(path)
     assert not await space.upkeep.check()
     for number in range(3):
-        await space.put("p", "more.md", f"moreword{number}", base=number, author="a")
+        await space.documents.put("p", "more.md", f"moreword{number}", base=number, author="a")
         await space.upkeep.give_back()  # merges the words
         assert not await space.upkeep.check()
     await space.close()
@@ -184,7 +185,7 @@ async def test_vectors_of_another_model_are_never_compared_with(path: Path) -> N
     """The row of the generation says whose they are: a database moved to a daemon with another model builds its own beside them."""
     run(path, "UPDATE generation SET model = 'another'")
     space = await open_space(path)
-    result = await space.search(SearchQuery("word3x3", min_score=0.0))
+    result = await space.searcher.search(SearchQuery("word3x3", min_score=0.0))
     assert result.mode == "keyword" or all(hit.vector is not None for hit in result.hits)
     await whole(space)
     assert (await space.status(None)).model == "words"
@@ -196,9 +197,9 @@ async def test_a_model_replaced_under_the_same_name_is_seen_and_its_vectors_are_
     """As when a server or a folder gets another model and keeps its name: dimensions and names agree, and meanings do not."""
     run(path, "UPDATE generation SET model = 'other'")
     space = await open_space(path, model="other")
-    assert await space.upkeep.check() == {health.VECTORS_FOREIGN: 8}
+    assert await space.upkeep.check() == {integrity.VECTORS_FOREIGN: 8}
     await whole(space)
-    assert health.VECTORS_FOREIGN in await healed_breaches(space)
+    assert integrity.VECTORS_FOREIGN in await healed_breaches(space)
     assert not await space.upkeep.check()
     await space.close()
     damaging.sound(path)
@@ -223,7 +224,7 @@ async def test_a_damaged_page_of_what_is_derived_costs_nothing(path: Path, name:
     while_healing = asyncio.create_task(space.upkeep.check())
     searches = 0
     while not while_healing.done():
-        result = await space.search(SearchQuery("word3x3", min_score=0.0))
+        result = await space.searcher.search(SearchQuery("word3x3", min_score=0.0))
         assert result.hits or result.warnings
         searches += 1
         await asyncio.sleep(0.01)
@@ -231,7 +232,7 @@ async def test_a_damaged_page_of_what_is_derived_costs_nothing(path: Path, name:
     assert searches
     await whole(space)
     assert space.upkeep.health().state == "ok"
-    assert health.PAGES in await healed_breaches(space)
+    assert integrity.PAGES in await healed_breaches(space)
     assert path.with_name("s.db.damaged").exists()
     await space.close()
     damaging.sound(path)
@@ -244,15 +245,15 @@ async def test_a_search_goes_around_a_damaged_leg_and_says_so(
     """Before anything is put right: the other leg answers."""
     for page in damaging.pages_of(path, part):
         damaging.flip(path, page)
-    monkeypatch.setattr("confide_daemon.upkeep.Upkeep.start", lambda self: None)
+    monkeypatch.setattr("confide_daemon.spaces.maintenance.Upkeep.start", lambda self: None)
     space = await open_space(path)
-    result = await space.search(SearchQuery("word3x3", min_score=0.0))
+    result = await space.searcher.search(SearchQuery("word3x3", min_score=0.0))
     assert any("damaged" in warning for warning in result.warnings)
     assert space.upkeep.health().state == "healing"
     if part == "vector_1":
         assert result.hits[0].path == "3.md"
     await space.upkeep.check()
-    result = await space.search(SearchQuery("word3x3", min_score=0.0))
+    result = await space.searcher.search(SearchQuery("word3x3", min_score=0.0))
     assert not any("damaged" in warning for warning in result.warnings)
     await whole(space)
     await space.close()
@@ -271,11 +272,11 @@ async def test_a_document_whose_text_is_gone_comes_back_from_a_working_copy(path
     assert status.health.state == "damaged"
     assert any("confide sync" in warning for warning in status.warnings)
     with pytest.raises(StorageError) as caught:
-        await space.read("p", "3.md")
+        await space.documents.read("p", "3.md")
     assert caught.value.hint
-    comparison = await space.compare("p", [("3.md", text_hash(text_of(3)), 1)], [])
+    comparison = await space.documents.compare("p", [("3.md", text_hash(text_of(3)), 1)], [])
     assert comparison.send == ["3.md"]
-    assert (await space.put("p", "3.md", text_of(3), base=1, author="bob")).revision == 2
+    assert (await space.documents.put("p", "3.md", text_of(3), base=1, author="bob")).revision == 2
     await space.upkeep.check()
     assert space.upkeep.health().state == "ok"
     await whole(space)
@@ -291,14 +292,14 @@ async def test_damaged_pages_of_documents_lose_no_others(path: Path, name: str) 
     assert space.upkeep.health().state == "damaged"
     assert (await space.status(None)).warnings
     entries = [(f"{number}.md", text_hash(text_of(number)), 1) for number in range(DOCUMENTS)]
-    comparison = await space.compare("p", entries, [])
+    comparison = await space.documents.compare("p", entries, [])
     assert len(comparison.send) < DOCUMENTS
     for path_ in comparison.send:
-        await space.put("p", path_, text_of(int(path_.removesuffix(".md"))), base=1, author="bob")
+        await space.documents.put("p", path_, text_of(int(path_.removesuffix(".md"))), base=1, author="bob")
     await space.upkeep.check(accept_losses=True)
     assert space.upkeep.health().state == "ok"
     for number in range(DOCUMENTS):
-        assert (await space.read("p", f"{number}.md")).text == text_of(number)
+        assert (await space.documents.read("p", f"{number}.md")).text == text_of(number)
     await space.close()
 
 
@@ -322,10 +323,12 @@ async def test_a_file_that_was_cut_off_keeps_what_is_left(path: Path) -> None:
     path.write_bytes(data[: len(data) * 9 // 10])
     space = await open_space(path)
     await space.upkeep.check()
-    await space.put("p", "new.md", "a new note about the pool\n", base=0, author="a")
-    comparison = await space.compare("p", [(f"{n}.md", text_hash(text_of(n)), 1) for n in range(DOCUMENTS)], [])
+    await space.documents.put("p", "new.md", "a new note about the pool\n", base=0, author="a")
+    comparison = await space.documents.compare(
+        "p", [(f"{n}.md", text_hash(text_of(n)), 1) for n in range(DOCUMENTS)], []
+    )
     for name in comparison.send:
-        await space.put("p", name, text_of(int(name.removesuffix(".md"))), base=1, author="bob")
+        await space.documents.put("p", name, text_of(int(name.removesuffix(".md"))), base=1, author="bob")
     await space.upkeep.check(accept_losses=True)
     await whole(space)
     assert space.upkeep.health().state == "ok"
@@ -335,7 +338,7 @@ async def test_a_file_that_was_cut_off_keeps_what_is_left(path: Path) -> None:
 async def test_a_lost_log_loses_the_last_writes_and_nothing_else(path: Path, tmp_path: Path) -> None:
     """Somebody copied the file without its log, or deleted that."""
     space = await open_space(path)
-    await space.put("p", "3.md", "another text\n", base=1, author="a")
+    await space.documents.put("p", "3.md", "another text\n", base=1, author="a")
     other = tmp_path / "other"
     other.mkdir()
     copied = damaging.copy(path, other)
@@ -343,7 +346,7 @@ async def test_a_lost_log_loses_the_last_writes_and_nothing_else(path: Path, tmp
     space = await open_space(copied)
     assert not await space.upkeep.check()
     await whole(space)
-    comparison = await space.compare("p", [("3.md", text_hash("another text\n"), 2)], [])
+    comparison = await space.documents.compare("p", [("3.md", text_hash("another text\n"), 2)], [])
     assert comparison.send == ["3.md"]
     await space.close()
 
@@ -371,14 +374,14 @@ async def test_a_deleted_space_gives_its_room_back_while_it_is_searched(tmp_path
     space = await open_space(path)
     filler = " ".join(f"filler{number}" for number in range(1200))
     for number in range(20):
-        await space.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
-    await space.put("p", "3.md", text_of(3), base=0, author="a")
+        await space.documents.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
+    await space.documents.put("p", "3.md", text_of(3), base=0, author="a")
     await space.wait_indexed(timeout_s=120)
     await space.upkeep.give_back()
     before = path.stat().st_size
     for number in range(20):
-        await space.remove("p", f"big{number}.md", base=1, author="a")
-    await space._threads.write(lambda store: store.forget_deleted(9e12, limit=1000))
+        await space.documents.remove("p", f"big{number}.md", base=1, author="a")
+    await space._threads.write(lambda store: store.documents.forget_deleted(9e12, limit=1000))
     giving: asyncio.Task[int] = asyncio.create_task(space.upkeep.give_back())
     while not giving.done():
         assert await found(space, 3)
@@ -402,7 +405,7 @@ async def test_an_old_database_is_rewritten_once_when_nobody_uses_it(
     size = path.stat().st_size
     space = await open_space(path)
     assert (await space.upkeep.give_back(), path.stat().st_size) == (0, size)
-    monkeypatch.setattr("confide_daemon.upkeep.QUIET_S", 0.0)
+    monkeypatch.setattr("confide_daemon.spaces.maintenance.QUIET_S", 0.0)
     await space.upkeep.give_back()
     assert await found(space, 3)
     await space.close()
@@ -417,12 +420,12 @@ async def test_room_that_a_reader_holds_back_is_given_back_when_it_is_done(tmp_p
     space = await open_space(path)
     filler = " ".join(f"filler{number}" for number in range(1200))
     for number in range(20):
-        await space.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
+        await space.documents.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
     await space.wait_indexed(timeout_s=120)
     await space.upkeep.give_back()
     for number in range(20):
-        await space.remove("p", f"big{number}.md", base=1, author="a")
-    await space._threads.write(lambda store: store.forget_deleted(9e12, limit=1000))
+        await space.documents.remove("p", f"big{number}.md", base=1, author="a")
+    await space._threads.write(lambda store: store.documents.forget_deleted(9e12, limit=1000))
     before = path.stat().st_size
     reader = damaging.connect(path, damaging.KEY, writer=False)
     reader.execute("BEGIN")
@@ -450,7 +453,7 @@ async def test_a_rebuild_that_is_given_up_leaves_everything_as_whole_as_before(p
     rebuilding = asyncio.create_task(perform(space, "reembed", follow, since=0.0, is_cancelled=lambda: False))
     written = 0
     while not rebuilding.done():
-        await space.put("q", f"{written}.md", "written meanwhile\n", base=0, author="a")
+        await space.documents.put("q", f"{written}.md", "written meanwhile\n", base=0, author="a")
         assert await found(space, 3)
         written += 1
     assert (await rebuilding)["indexed"]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon.chunks import Piece
-from confide_daemon.store import Filter
-from confide_daemon.store import keyword as leg
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.rows import Filter, Piece
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables import keyword as leg
 
 NOW = 1_700_000_000.0
 COMMON = ("deploy", "server", "note", "check", "today", "branch", "review", "build")
@@ -19,10 +18,10 @@ MATCH = '"deploy" OR "server" OR "certificate" OR "note" OR "kerberos"'
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """1,200 pieces of common words in sixty documents; every fortieth has a rare one. They count as many."""
     monkeypatch.setattr(leg, "SMALL", 1000)
-    store = SqliteStore.open(tmp_path / "a.db", bytes(range(32)), writer=True, now=NOW)
+    store = Store.open(tmp_path / "a.db", bytes(range(32)), writer=True, now=NOW)
     chance = random.Random(1)
     for number in range(60):
         pieces = []
@@ -32,35 +31,33 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteSto
             )
             pieces.append(Piece(line, line, " ".join(words[: chance.randint(6, 14)]), "", 12))
         with store.writing():
-            row = store.save("p" if number % 3 else "q", f"{number}.md", str(number), author="alice", now=NOW)
-            store.replace_pieces(row, pieces, chunking="test", now=NOW)
+            row = store.documents.save("p" if number % 3 else "q", f"{number}.md", str(number), author="alice", now=NOW)
+            store.pieces.replace(row, pieces, chunking="test", now=NOW)
     yield store
     store.close()
 
 
 @pytest.mark.parametrize("allowed", [Filter(), Filter(projects=frozenset({"p"})), Filter(path="4.md")])
-def test_the_best_are_those_of_a_full_scoring(
-    store: SqliteStore, allowed: Filter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_are_those_of_a_full_scoring(store: Store, allowed: Filter, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ten by score, filtered or not."""
-    full = store.keyword_candidates(MATCH, allowed, limit=10)
+    full = store.keywords.candidates(MATCH, allowed, limit=10)
     monkeypatch.setattr(leg, "MOST_SCORED", 300)
-    some = store.keyword_candidates(MATCH, allowed, limit=10)
+    some = store.keywords.candidates(MATCH, allowed, limit=10)
     # Words that most rows have score a millionth: which of those rows come last does not matter.
     assert [score for _, score in some] == pytest.approx([score for _, score in full], abs=1e-5)
 
 
-def test_as_many_as_are_asked_for_are_found(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_as_are_asked_for_are_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the rare words have too few rows, those of the common ones make up the number."""
     monkeypatch.setattr(leg, "MOST_SCORED", 300)
-    assert len(store.keyword_candidates(MATCH, Filter(), limit=250)) == 250
-    assert len(store.keyword_candidates('"deploy"', Filter(), limit=250)) == 250
+    assert len(store.keywords.candidates(MATCH, Filter(), limit=250)) == 250
+    assert len(store.keywords.candidates('"deploy"', Filter(), limit=250)) == 250
 
 
-def test_a_question_of_very_many_words_is_understood(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_of_very_many_words_is_understood(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Terms that are looked for two by two do not make the query longer than FTS5 takes."""
     monkeypatch.setattr(leg, "MOST_SCORED", 50)
     match = " OR ".join(
         f'"{word}"' for word in [*COMMON, *(f"{one} {other}" for one in COMMON for other in COMMON[:5])]
     )
-    assert len(store.keyword_candidates(match, Filter(), limit=10)) == 10
+    assert len(store.keywords.candidates(match, Filter(), limit=10)) == 10

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from confide_daemon.notes.note import Note
-from confide_daemon.store import NoteFilter, NoteRow
-from confide_daemon.store import note_listing as listing
-from confide_daemon.store.note_listing import SORTS
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.rows import NoteFilter, NoteRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables import note_listing as listing
+from confide_daemon.store.tables.note_listing import SORTS
+from confide_memory.note import Note
 
 NOW = 1_700_000_000.0
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    opened = SqliteStore.open(tmp_path / "a.db", os.urandom(32), writer=True, now=NOW)
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(tmp_path / "a.db", os.urandom(32), writer=True, now=NOW)
     yield opened
     opened.close()
 
@@ -41,16 +41,16 @@ def a_note(number: int, **fields: Any) -> Note:
     return replace(made, **fields)
 
 
-def put(store: SqliteStore, note: Note, project: str = "proj", path: str | None = None) -> int:
+def put(store: Store, note: Note, project: str = "proj", path: str | None = None) -> int:
     """The note's document."""
     folder = f"tasks/{note.task_id}" if note.task_id else "notes"
     with store.writing():
-        row = store.save(project, path or f"memory/{folder}/{note.title}.md", "x", author="ann", now=NOW)
-        store.replace_note(row, note, now=NOW)
+        row = store.documents.save(project, path or f"memory/{folder}/{note.title}.md", "x", author="ann", now=NOW)
+        store.notes.replace(row, note, now=NOW)
     return row.id
 
 
-def fill(store: SqliteStore, count: int) -> list[tuple[str, Note]]:
+def fill(store: Store, count: int) -> list[tuple[str, Note]]:
     rng = random.Random(count)
     made = []
     for number in range(count):
@@ -104,7 +104,7 @@ KEYS: dict[str, Callable[[NoteRow], Any]] = {
 # Both the walk along an order and the putting in order are used, whichever the numbers make it.
 @pytest.mark.parametrize(("walked", "ordered"), [(2000, 2000), (0, 2000), (0, 3), (5, 3)])
 def test_pages_are_those_of_a_plain_look(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, walked: int, ordered: int
+    store: Store, monkeypatch: pytest.MonkeyPatch, walked: int, ordered: int
 ) -> None:
     monkeypatch.setattr(listing, "WALKED", walked)
     monkeypatch.setattr(listing, "ORDERED", ordered)
@@ -130,7 +130,7 @@ def test_pages_are_those_of_a_plain_look(
         rows: list[NoteRow] = []
         with store.reading():
             while True:
-                page = store.note_list(wanted, sort=sort, limit=limit, offset=len(rows))
+                page = store.note_listing.page(wanted, sort=sort, limit=limit, offset=len(rows))
                 assert page.total == len(expected), wanted
                 rows += [row for row, _ in page.notes]
                 if len(page.notes) < limit:
@@ -141,54 +141,54 @@ def test_pages_are_those_of_a_plain_look(
         assert keys == sorted(keys, reverse=True)
 
 
-def test_uses_count_in_lists_and_stay_with_a_note_that_is_read_again(store: SqliteStore) -> None:
+def test_uses_count_in_lists_and_stay_with_a_note_that_is_read_again(store: Store) -> None:
     quiet, used = a_note(0), a_note(1)
     documents = [put(store, quiet), put(store, used)]
     for times in (1, 5):
         with store.writing():
-            store.count_uses({documents[1]: times}, now=NOW)
+            store.documents.count_uses({documents[1]: times}, now=NOW)
     put(store, used)
-    page = store.note_list(NoteFilter(), sort="usage", limit=10, offset=0)
+    page = store.note_listing.page(NoteFilter(), sort="usage", limit=10, offset=0)
     assert [(row.title, row.uses) for row, _ in page.notes] == [("n1", 6), ("n0", 0)]
     # Counted before it was a note that anybody knew.
     with store.writing():
-        store.replace_note(store.documents_by_id([documents[1]])[0], None, now=NOW)
-        store.count_uses({documents[1]: 1}, now=NOW)
-        store.replace_note(store.documents_by_id([documents[1]])[0], used, now=NOW)
-    page = store.note_list(NoteFilter(), sort="usage", limit=1, offset=0)
+        store.notes.replace(store.documents.by_id([documents[1]])[0], None, now=NOW)
+        store.documents.count_uses({documents[1]: 1}, now=NOW)
+        store.notes.replace(store.documents.by_id([documents[1]])[0], used, now=NOW)
+    page = store.note_listing.page(NoteFilter(), sort="usage", limit=1, offset=0)
     assert [row.uses for row, _ in page.notes] == [7]
 
 
-def test_two_notes_never_have_one_id(store: SqliteStore) -> None:
+def test_two_notes_never_have_one_id(store: Store) -> None:
     first = a_note(0)
     put(store, first)
     # A copy, and a file whose own name gives the id that another one claims.
     put(store, replace(a_note(1), id=first.id))
     put(store, replace(a_note(2), id=first.id, path_id=a_note(1).path_id))
-    found = [row for row, _ in store.note_list(NoteFilter(), sort="created", limit=10, offset=0).notes]
+    found = [row for row, _ in store.note_listing.page(NoteFilter(), sort="created", limit=10, offset=0).notes]
     assert len({row.id for row in found}) == 3
     assert {row.title: row.problems for row in found} == {"n0": 0, "n1": 1, "n2": 1}
     for row in found:
-        assert store.note(row.id, None) == row
+        assert store.notes.find(row.id, None) == row
 
 
-def test_deleted_notes_are_listed_last_first_until_they_are_forgotten(store: SqliteStore) -> None:
+def test_deleted_notes_are_listed_last_first_until_they_are_forgotten(store: Store) -> None:
     for number, project in enumerate(("proj", "proj", "other")):
         put(store, a_note(number), project)
         with store.writing():
-            row = store.save(project, f"memory/notes/n{number}.md", None, author="ann", now=NOW + number)
-            store.replace_note(row, None, now=NOW)
+            row = store.documents.save(project, f"memory/notes/n{number}.md", None, author="ann", now=NOW + number)
+            store.notes.replace(row, None, now=NOW)
     with store.writing():
-        store.save("proj", "memory/plan.md", "x", author="ann", now=NOW)
-        store.save("proj", "memory/plan.md", None, author="ann", now=NOW)
-    assert [row.path[-4] for row in store.deleted_notes(None, limit=10)] == ["2", "1", "0"]
-    assert [row.path[-4] for row in store.deleted_notes(frozenset({"proj"}), limit=1)] == ["1"]
+        store.documents.save("proj", "memory/plan.md", "x", author="ann", now=NOW)
+        store.documents.save("proj", "memory/plan.md", None, author="ann", now=NOW)
+    assert [row.path[-4] for row in store.documents.deleted_notes(None, limit=10)] == ["2", "1", "0"]
+    assert [row.path[-4] for row in store.documents.deleted_notes(frozenset({"proj"}), limit=1)] == ["1"]
     with store.writing():
-        store.forget_deleted(NOW + 1, limit=10)
-    assert [row.path[-4] for row in store.deleted_notes(frozenset({"proj"}), limit=10)] == ["1"]
+        store.documents.forget_deleted(NOW + 1, limit=10)
+    assert [row.path[-4] for row in store.documents.deleted_notes(frozenset({"proj"}), limit=10)] == ["1"]
 
 
-def test_entities_and_counts_are_those_of_a_plain_look_at_each_note(store: SqliteStore) -> None:
+def test_entities_and_counts_are_those_of_a_plain_look_at_each_note(store: Store) -> None:
     rng = random.Random(8)
     made: list[tuple[str, Note]] = []
     for number in range(120):
@@ -213,41 +213,41 @@ def test_entities_and_counts_are_those_of_a_plain_look_at_each_note(store: Sqlit
                 if note.entity and (tasks is None or tasks == (note.task_id is not None)):
                     key = (note.entity.strip().casefold(), project, note.task_id is not None)
                     groups.setdefault(key, []).append(note)
-            found = store.entities(projects, tasks=tasks, type=None)
+            found = store.entities.listed(projects, tasks=tasks, type=None)
             assert {(one.name.strip().casefold(), one.project, one.is_of_tasks): one[3:] for one in found} == {
                 key: (len(notes), min(n.created or 0 for n in notes), max(n.updated or 0 for n in notes))
                 for key, notes in groups.items()
             }
             assert [one.written for one in found] == sorted((one.written for one in found), reverse=True)
-        counted = store.note_counts(projects)
+        counted = store.entities.note_counts(projects)
         assert counted.total == len(seen)
         assert counted.with_problems == sum(bool(note.problems) for _, note in seen)
         assert counted.by_type == dict(Counter(note.type or "" for _, note in seen))
         assert counted.by_category == dict(Counter(note.category or "" for _, note in seen))
         assert counted.created_at == min((note.created or 0 for _, note in seen), default=None)
         assert counted.updated_at == max((note.updated or 0 for _, note in seen), default=None)
-        assert store.note_count(projects, most=2) == min(2, len(seen))
+        assert store.notes.count(projects, most=2) == min(2, len(seen))
 
 
-def test_entities_are_counted_once_while_nobody_writes(store: SqliteStore) -> None:
+def test_entities_are_counted_once_while_nobody_writes(store: Store) -> None:
     put(store, replace(a_note(0), entity="Ann"))
     with store.reading():
-        first = store.entities(None, tasks=False, type=None)
+        first = store.entities.listed(None, tasks=False, type=None)
     with store.reading():
-        assert store.entities(None, tasks=False, type=None) is first
+        assert store.entities.listed(None, tasks=False, type=None) is first
     put(store, replace(a_note(1), entity="Ann"))
     with store.reading():
-        assert [one.written for one in store.entities(None, tasks=False, type=None)] == [2]
+        assert [one.written for one in store.entities.listed(None, tasks=False, type=None)] == [2]
 
 
-def test_a_note_that_came_back_was_made_when_it_was_made(store: SqliteStore) -> None:
+def test_a_note_that_came_back_was_made_when_it_was_made(store: Store) -> None:
     """Its file says nothing of it."""
     note = a_note(0, created=None, updated=None)
     put(store, note)
     with store.writing():
-        row = store.save("proj", "memory/notes/n0.md", None, author="ann", now=NOW + 10)
-        store.replace_note(row, None, now=NOW + 10)
-        row = store.save("proj", "memory/notes/n0.md", "y", author="ann", now=NOW + 20)
-        store.replace_note(row, note, now=NOW + 20)
-    ((found, _),) = store.note_list(NoteFilter(), sort="created", limit=1, offset=0).notes
+        row = store.documents.save("proj", "memory/notes/n0.md", None, author="ann", now=NOW + 10)
+        store.notes.replace(row, None, now=NOW + 10)
+        row = store.documents.save("proj", "memory/notes/n0.md", "y", author="ann", now=NOW + 20)
+        store.notes.replace(row, note, now=NOW + 20)
+    ((found, _),) = store.note_listing.page(NoteFilter(), sort="created", limit=1, offset=0).notes
     assert (found.created_at, found.updated_at) == (NOW, NOW + 20)

@@ -14,39 +14,39 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon.custody import rekeying as custody_rekeying
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import StorageError, WrongKeyError
-from confide_daemon.space import IndexSettings, SearchQuery, Space
-from confide_daemon.store import rekeying, salvage
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.store import threads
 from confide_daemon.store.connection import connect
-from confide_daemon.store.rekeying import COPY, Rekeying
 from confide_daemon.store.rows import Breach
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.upkeep import rekey, salvage
+from confide_daemon.store.upkeep.integrity import Integrity
+from confide_daemon.store.upkeep.rekey import COPY, Rekeying
 
-KILLS = Path(__file__).parents[1] / "support" / "rekey_kills.py"
+KILLS = Path(__file__).parents[2] / "support" / "kills" / "rekey_kills.py"
 # 1 tries every point; the suite, which runs often, some of them.
 STRIDE = os.environ.get("CONFIDE_REKEY_STRIDE", "3")
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 
 
 async def open_space(path: Path, key: bytes) -> Space:
-    handle = EmbedderHandle.ready(HashedEmbedder(64))
+    handle = Model.ready(HashedEmbedder(64))
     return await Space.open(path, key, space_id="s", settings=IndexSettings(), embedder=handle)
 
 
 async def fill(space: Space, count: int) -> None:
     for number in range(count):
         text = f"# Pool {number}\n\n{os.urandom(20_000).hex()}\n\nthe pool has {number} lanes\n"
-        await space.put("p", f"{number}.md", text, base=0, author="a")
+        await space.documents.put("p", f"{number}.md", text, base=0, author="a")
 
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a small database has many."""
-    monkeypatch.setattr(rekeying, "STEP_PAGES", 16)
-    monkeypatch.setattr(custody_rekeying, "LAST_PAGES", 16)
+    monkeypatch.setattr(rekey, "STEP_PAGES", 16)
+    monkeypatch.setattr(threads, "LAST_PAGES", 16)
 
 
 async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     space = await open_space(path, OLD)
     await fill(space, 4)
-    await space.put("p", "log.md", "the log of the pool\n", base=0, author="a")
+    await space.documents.put("p", "log.md", "the log of the pool\n", base=0, author="a")
     await space.wait_indexed(timeout_s=60)
     done = asyncio.Event()
     read, written, during = 0, 0, [0, 0]
@@ -62,16 +62,18 @@ async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
     async def reads() -> None:
         nonlocal read
         while not done.is_set():
-            assert (await space.search(SearchQuery("lanes of the pool"))).hits
+            assert (await space.searcher.search(SearchQuery("lanes of the pool"))).hits
             read += 1
             await asyncio.sleep(0.005)
 
     async def writes() -> None:
         nonlocal written
         while not done.is_set():
-            assert (await space.put("p", f"w{written}.md", f"written {written}\n", base=0, author="a")).changed
+            assert (
+                await space.documents.put("p", f"w{written}.md", f"written {written}\n", base=0, author="a")
+            ).changed
             # What is on a page that was copied already changes as well.
-            await space.replace("p", "log.md", f"log {written} of the pool\n", heading=None, author="a")
+            await space.documents.replace("p", "log.md", f"log {written} of the pool\n", heading=None, author="a")
             written += 1
             await asyncio.sleep(0.005)
 
@@ -87,15 +89,15 @@ async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
         assert during[0] > before[0] or during[1] > before[1], number
     done.set()
     await asyncio.gather(*others)
-    assert len(await space.documents(None, sources=None)) == 5 + written
-    assert (await space.read("p", "log.md")).text == f"log {written - 1} of the pool\n"
+    assert len(await space.documents.listed(None, sources=None)) == 5 + written
+    assert (await space.documents.read("p", "log.md")).text == f"log {written - 1} of the pool\n"
     assert not await space.upkeep.check()
     await space.close()
     assert [file.name for file in tmp_path.iterdir()] == ["s.db"]
     with pytest.raises(WrongKeyError):
         await open_space(path, OLD)
     space = await open_space(path, NEW)
-    assert (await space.search(SearchQuery("written lanes"))).hits
+    assert (await space.searcher.search(SearchQuery("written lanes"))).hits
     await space.close()
 
 
@@ -134,11 +136,11 @@ async def test_a_change_that_is_given_up_leaves_the_old_key(tmp_path: Path) -> N
         await changing
     doctor = connect(path, OLD, writer=False)
     doctor.execute("BEGIN; SELECT count(*) FROM document").fetchall()
-    await space.put("p", "more.md", "more\n", base=0, author="a")
+    await space.documents.put("p", "more.md", "more\n", base=0, author="a")
     with pytest.raises(StorageError, match="another process"):
         await space.rekey(NEW)
     doctor.close()
-    assert (await space.read("p", "more.md")).text == "more\n"
+    assert (await space.documents.read("p", "more.md")).text == "more\n"
     await space.close()
     assert [file.name for file in tmp_path.iterdir()] == ["s.db"]
     space = await open_space(path, OLD)
@@ -182,18 +184,18 @@ async def test_a_check_that_is_under_way_begins_again_with_the_new_file(tmp_path
     await fill(space, 4)
     await space.wait_indexed(timeout_s=60)
     begun, may_go_on, slices = threading.Event(), threading.Event(), 0
-    examine = SqliteStore.examine
+    examine = Integrity.examine
 
-    def slowly(store: SqliteStore) -> Iterator[list[Breach]]:
+    def slowly(integrity: Integrity) -> Iterator[list[Breach]]:
         nonlocal slices
-        for found in examine(store):
+        for found in examine(integrity):
             slices += 1
             yield found
             begun.set()
             may_go_on.wait(60)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SqliteStore, "examine", slowly)
+        patch.setattr(Integrity, "examine", slowly)
         checking = asyncio.create_task(space.upkeep.check())
         await asyncio.to_thread(begun.wait, 60)
         changing = asyncio.create_task(space.rekey(NEW))
@@ -209,7 +211,7 @@ async def test_what_is_written_just_before_the_swap_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's backup is done with its last page, after which no write reaches it; of a small file one slice has all pages."""
-    monkeypatch.setattr(rekeying, "STEP_PAGES", 4096)
+    monkeypatch.setattr(rekey, "STEP_PAGES", 4096)
     path = tmp_path / "s.db"
     space = await open_space(path, OLD)
     await fill(space, 1)
@@ -217,7 +219,7 @@ async def test_what_is_written_just_before_the_swap_is_not_lost(
 
     async def write() -> None:
         nonlocal written
-        await space.put("p", f"late{written}.md", f"late {written}\n", base=0, author="a")
+        await space.documents.put("p", f"late{written}.md", f"late {written}\n", base=0, author="a")
         written += 1
 
     sync = Rekeying.sync
@@ -234,6 +236,6 @@ async def test_what_is_written_just_before_the_swap_is_not_lost(
     await space.rekey(NEW)
     await space.rekey(OLD)
     assert written == 2
-    assert len(await space.documents(None, sources=None)) == 1 + written
+    assert len(await space.documents.listed(None, sources=None)) == 1 + written
     assert not await space.upkeep.check()
     await space.close()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import residue
-from tests.support.founder import Device
-from tests.support.serving import DEADLINE_S, Machine, Serving, machine, serving, text_hash
-from tests.support.transcripts import batch, said
+from tests.support.daemon import residue
+from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving, text_hash
+from tests.support.documents.transcripts import batch, said
+from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError
 from confide_daemon.store.connection import connect

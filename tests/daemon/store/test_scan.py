@@ -12,13 +12,11 @@ import sqlite_vec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide_daemon.chunks import Piece
-from confide_daemon.embed.protocol import Vectors
-from confide_daemon.store import Filter, Generation
-from confide_daemon.store.codes import COARSE, Codes, pack
+from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.store.connection import connect
-from confide_daemon.store.scan import SLICE, VectorScan
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.rows import Filter, Generation, Piece
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.vector_scan import COARSE, SLICE, Codes, VectorScan, pack
 
 NOW = 1_700_000_000.0
 KEY = bytes(range(32))
@@ -43,34 +41,34 @@ class Opened:
     def __init__(self, path: Path, *, dimensions: int = DIMENSIONS, scan: VectorScan | None = None) -> None:
         self.scan = scan or VectorScan()
         self.path, self.dimensions = path, dimensions
-        self.store = SqliteStore.open(path, KEY, writer=True, now=NOW, scan=self.scan)
+        self.store = Store.open(path, KEY, writer=True, now=NOW, scan=self.scan)
         with self.store.writing():
-            self.generation = self.store.add_generation("test", "text-like", dimensions, live=True, now=NOW)
+            self.generation = self.store.vectors.add_generation("test", "text-like", dimensions, live=True, now=NOW)
 
-    def reader(self) -> SqliteStore:
-        return SqliteStore.open(self.path, KEY, writer=False, now=NOW, scan=self.scan)
+    def reader(self) -> Store:
+        return Store.open(self.path, KEY, writer=False, now=NOW, scan=self.scan)
 
     def put(self, path: str, vectors: Vectors) -> list[int]:
         """A document with a piece for each vector; their ids."""
         with self.store.writing():
-            row = self.store.save("p", path, path, author="alice", now=NOW)
+            row = self.store.documents.save("p", path, path, author="alice", now=NOW)
             pieces = [Piece(line, line, f"{path} {line}", "", 4) for line in range(1, len(vectors) + 1)]
-            self.store.replace_pieces(row, pieces, chunking="test", now=NOW)
-            ids = [piece.id for piece in self.store.waiting(self.generation.id, after=0, limit=len(vectors))]
-            self.store.add_vectors(self.generation.id, list(zip(ids, vectors, strict=True)))
+            self.store.pieces.replace(row, pieces, chunking="test", now=NOW)
+            ids = [piece.id for piece in self.store.vectors.waiting(self.generation.id, after=0, limit=len(vectors))]
+            self.store.vectors.add(self.generation.id, list(zip(ids, vectors, strict=True)))
         return ids
 
     def remove(self, path: str) -> None:
         with self.store.writing():
-            row = self.store.save("p", path, None, author="alice", now=NOW)
-            self.store.replace_pieces(row, [], chunking="test", now=NOW)
+            row = self.store.documents.save("p", path, None, author="alice", now=NOW)
+            self.store.pieces.replace(row, [], chunking="test", now=NOW)
 
     def warm(self) -> None:
-        while self.store.warm(self.generation.id):
+        while self.store.vectors.warm(self.generation.id):
             pass
 
     def found(self, vector: Vectors, *, limit: int = 10, path: str | None = None) -> list[tuple[int, float]]:
-        return self.store.vector_candidates(self.generation.id, vector, Filter(path=path), limit=limit)
+        return self.store.vectors.nearest(self.generation.id, vector, Filter(path=path), limit=limit)
 
 
 def exactly(ids: list[int], vectors: Vectors, question: Vectors, limit: int) -> list[int]:
@@ -131,10 +129,10 @@ def test_vectors_of_an_older_version_are_taken_over(tmp_path: Path) -> None:
     rows = [(one, vector.tobytes()) for one, vector in zip(ids, vectors, strict=True)]
     connection.executemany(f"INSERT INTO {table} (chunk, project, embedding) VALUES (?, 1, ?)", rows)
     connection.close()
-    opened.store = SqliteStore.open(opened.path, KEY, writer=True, now=NOW, scan=opened.scan)
+    opened.store = Store.open(opened.path, KEY, writer=True, now=NOW, scan=opened.scan)
     opened.warm()
     assert [piece for piece, _ in opened.found(vectors[9])] == exactly(ids, vectors, vectors[9], 10)
-    assert opened.store.waiting_count(opened.generation.id) == 0
+    assert opened.store.vectors.waiting_count(opened.generation.id) == 0
     opened.remove("a.md")
     assert opened.found(vectors[9]) == []
     opened.store.close()
@@ -158,7 +156,7 @@ def test_it_loads_while_pieces_come_and_go(tmp_path: Path) -> None:
     vectors = text_like(SLICE + 400, 16, seed=7)
     first = opened.put("first.md", vectors[:100])
     rest = opened.put("rest.md", vectors[100:-100])
-    assert opened.store.warm(opened.generation.id)
+    assert opened.store.vectors.warm(opened.generation.id)
     assert opened.scan.codes(opened.generation.id) is None
     assert [piece for piece, _ in opened.found(vectors[5], limit=1)] == [first[5]]
     late = opened.put("late.md", vectors[-100:])
@@ -178,13 +176,13 @@ def test_a_new_generation_takes_the_place_of_the_old(tmp_path: Path) -> None:
     ids = opened.put("a.md", text_like(50, 16, seed=8))
     opened.warm()
     with opened.store.writing():
-        new: Generation = opened.store.add_generation("test", "other", 32, live=False, now=NOW)
+        new: Generation = opened.store.vectors.add_generation("test", "other", 32, live=False, now=NOW)
         vectors = text_like(50, 32, seed=9)
-        opened.store.add_vectors(new.id, list(zip(ids, vectors, strict=True)))
+        opened.store.vectors.add(new.id, list(zip(ids, vectors, strict=True)))
     assert opened.scan.codes(opened.generation.id) is not None
     with opened.store.writing():
-        opened.store.make_live(new.id, now=NOW)
-    assert not opened.store.warm(opened.generation.id)
+        opened.store.vectors.make_live(new.id, now=NOW)
+    assert not opened.store.vectors.warm(opened.generation.id)
     old, opened.generation = opened.generation, new
     opened.warm()
     assert opened.scan.codes(old.id) is None
@@ -199,7 +197,7 @@ def test_a_space_too_large_for_memory_is_searched_in_the_database(tmp_path: Path
     opened.warm()
     ids = opened.put("a.md", vectors)
     assert opened.scan.codes(opened.generation.id) is None
-    assert not opened.store.warm(opened.generation.id)
+    assert not opened.store.vectors.warm(opened.generation.id)
     assert opened.scan.size_bytes == 0
     assert opened.found(vectors[123], limit=1)[0][0] == ids[123]
     opened.store.close()
@@ -218,7 +216,7 @@ def test_searches_go_on_while_everything_changes(tmp_path: Path) -> None:
         while not ended.is_set():
             turn = (turn + 1) % len(staying)
             with reader.reading():
-                found = reader.vector_candidates(opened.generation.id, vectors[turn], Filter(), limit=1)
+                found = reader.vectors.nearest(opened.generation.id, vectors[turn], Filter(), limit=1)
             if [piece for piece, _ in found] != [staying[turn]]:
                 wrong.append(turn)
 

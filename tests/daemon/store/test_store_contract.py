@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from confide_daemon.chunks import ChunkSettings, Piece, cut
-from confide_daemon.documents import text_hash
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.searching.words import keyword_query
-from confide_daemon.store import Breach, Filter, Generation, OperationRow, Store, TranscriptRow
-from confide_daemon.store.generations import CACHED_S, CACHED_VECTORS
-from confide_daemon.store.operations import KEPT_S
-from confide_daemon.store.scan import VectorScan
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.config import ChunkSettings
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.retrieval.chunking.chunker import cut
+from confide_daemon.retrieval.search.terms import keyword_query
+from confide_daemon.store.rows import Breach, Filter, Generation, OperationRow, Piece, TranscriptRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.documents import OPERATIONS_KEPT_S
+from confide_daemon.store.tables.vector_scan import VectorScan
+from confide_daemon.store.tables.vectors import CACHED_S, CACHED_VECTORS
+from confide_memory.wire.digest import text_hash
 
 NOW = 1_700_000_000.0  # 2023-11-14
 EMBEDDER = HashedEmbedder(64)
@@ -47,13 +48,13 @@ class Backend:
 def sqlite_in_memory_scan(folder: Path) -> Backend:
     """Vectors searched in memory."""
     key, scan = os.urandom(32), VectorScan()
-    return Backend(lambda writer: SqliteStore.open(folder / "a.db", key, writer=writer, now=NOW, scan=scan))
+    return Backend(lambda writer: Store.open(folder / "a.db", key, writer=writer, now=NOW, scan=scan))
 
 
 def sqlite_in_database(folder: Path) -> Backend:
     """Vectors searched by sqlite-vec: the reference, and the way of large spaces."""
     key, scan = os.urandom(32), VectorScan(limit_bytes=0)
-    return Backend(lambda writer: SqliteStore.open(folder / "a.db", key, writer=writer, now=NOW, scan=scan))
+    return Backend(lambda writer: Store.open(folder / "a.db", key, writer=writer, now=NOW, scan=scan))
 
 
 BACKENDS = {"sqlite": sqlite_in_memory_scan, "sqlite-vec": sqlite_in_database}
@@ -75,39 +76,39 @@ def put(store: Store, project: str, path: str, text: str, *, now: float = NOW) -
     """A document with its pieces, in one transaction."""
     pieces = cut(text, CHUNKING)
     with store.writing():
-        row = store.save(project, path, text, author="alice", now=now)
-        store.replace_pieces(row, pieces, chunking=CHUNKING.name, now=now)
+        row = store.documents.save(project, path, text, author="alice", now=now)
+        store.pieces.replace(row, pieces, chunking=CHUNKING.name, now=now)
     return pieces
 
 
 def live(store: Store, *, model: str = EMBEDDER.model) -> Generation:
     with store.writing():
-        generation = store.add_generation("hashed", model, 64, live=True, now=NOW)
-    store.warm(generation.id)
+        generation = store.vectors.add_generation("hashed", model, 64, live=True, now=NOW)
+    store.vectors.warm(generation.id)
     return generation
 
 
 def embed_all(store: Store, generation: Generation, embedder: HashedEmbedder = EMBEDDER) -> int:
-    waiting = store.waiting(generation.id, after=0, limit=10_000)
+    waiting = store.vectors.waiting(generation.id, after=0, limit=10_000)
     vectors = embedder.embed_documents([piece.text for piece in waiting])
     with store.writing_derived():
-        return store.add_vectors(generation.id, list(zip([piece.id for piece in waiting], vectors, strict=True)))
+        return store.vectors.add(generation.id, list(zip([piece.id for piece in waiting], vectors, strict=True)))
 
 
 def paths(store: Store, pieces: list[int]) -> list[str]:
-    rows = store.hits(pieces)
+    rows = store.pieces.hits(pieces)
     return [rows[piece].path for piece in pieces]
 
 
 def keyword(store: Store, text: str, allowed: Filter | None = None) -> list[str]:
-    found = store.keyword_candidates(keyword_query(text), allowed or Filter(), limit=50)
+    found = store.keywords.candidates(keyword_query(text), allowed or Filter(), limit=50)
     return paths(store, [piece for piece, _ in found])
 
 
 def vector(
     store: Store, generation: Generation, text: str, allowed: Filter | None = None, limit: int = 50
 ) -> list[str]:
-    found = store.vector_candidates(generation.id, EMBEDDER.embed_query(text), allowed or Filter(), limit=limit)
+    found = store.vectors.nearest(generation.id, EMBEDDER.embed_query(text), allowed or Filter(), limit=limit)
     return paths(store, [piece for piece, _ in found])
 
 
@@ -118,30 +119,30 @@ def test_every_revision_can_be_read_again(store: Store) -> None:
     """Revisions count from one and keep their text, deletions included."""
     for text in ("first ä\n", "second\n", None, "third\n"):
         with store.writing():
-            row = store.save("p", "a.md", text, author="bob", now=NOW)
+            row = store.documents.save("p", "a.md", text, author="bob", now=NOW)
     assert (row.revision, row.deleted, row.hash) == (4, False, text_hash("third\n"))
-    revisions = [store.revision(row.id, number) for number in (1, 2, 3, 4)]
+    revisions = [store.documents.revision(row.id, number) for number in (1, 2, 3, 4)]
     assert [revision.text for revision in revisions if revision] == ["first ä\n", "second\n", None, "third\n"]
-    assert store.revision(row.id, 5) is None
+    assert store.documents.revision(row.id, 5) is None
 
 
 def test_documents_are_told_apart_by_project(store: Store) -> None:
     """The same path in two projects is two documents."""
     put(store, "p", "a.md", "alpha\n")
     put(store, "q", "a.md", "beta\n")
-    assert [(row.project, row.path) for row in store.documents(None)] == [("p", "a.md"), ("q", "a.md")]
-    assert [row.project for row in store.documents(frozenset({"q"}))] == ["q"]
-    assert store.document("r", "a.md") is None
+    assert [(row.project, row.path) for row in store.documents.listed(None)] == [("p", "a.md"), ("q", "a.md")]
+    assert [row.project for row in store.documents.listed(frozenset({"q"}))] == ["q"]
+    assert store.documents.find("r", "a.md") is None
 
 
 def test_a_failed_transaction_leaves_nothing(store: Store, backend: Backend) -> None:
     """Document, revision, pieces and keyword rows come together or not at all."""
     put(store, "p", "a.md", "alpha stays\n")
     with contextlib.suppress(RuntimeError), store.writing():
-        row = store.save("p", "a.md", "omega\n", author="bob", now=NOW)
-        store.replace_pieces(row, cut("omega\n", CHUNKING), chunking=CHUNKING.name, now=NOW)
+        row = store.documents.save("p", "a.md", "omega\n", author="bob", now=NOW)
+        store.pieces.replace(row, cut("omega\n", CHUNKING), chunking=CHUNKING.name, now=NOW)
         raise RuntimeError
-    row_now = store.document("p", "a.md")
+    row_now = store.documents.find("p", "a.md")
     assert row_now is not None
     assert row_now.revision == 1
     assert keyword(store, "alpha") == ["a.md"]
@@ -156,7 +157,7 @@ def test_a_reader_sees_one_state_while_others_write(store: Store, backend: Backe
         assert keyword(reader, "alpha") == ["a.md"]
         put(store, "p", "b.md", "alpha too\n")
         assert keyword(reader, "alpha") == ["a.md"]
-        assert reader.document("p", "b.md") is None
+        assert reader.documents.find("p", "b.md") is None
     assert sorted(keyword(reader, "alpha")) == ["a.md", "b.md"]
 
 
@@ -169,12 +170,12 @@ def test_unchanged_pieces_keep_their_ids_and_vectors(store: Store) -> None:
     put(store, "p", "a.md", "\n".join(paragraphs))
     generation = live(store)
     embed_all(store, generation)
-    before = {piece for piece, _ in store.keyword_candidates('"paragraph"', Filter(), limit=99)}
+    before = {piece for piece, _ in store.keywords.candidates('"paragraph"', Filter(), limit=99)}
     paragraphs[10] = "something else about pools\n"
     put(store, "p", "a.md", "\n".join(paragraphs))
-    after = {piece for piece, _ in store.keyword_candidates('"paragraph" OR "pools"', Filter(), limit=99)}
+    after = {piece for piece, _ in store.keywords.candidates('"paragraph" OR "pools"', Filter(), limit=99)}
     assert 1 <= len(after - before) <= 3
-    assert store.waiting_count(generation.id) == len(after - before)
+    assert store.vectors.waiting_count(generation.id) == len(after - before)
     assert keyword(store, "topic10") == []
     assert keyword(store, "topic19") == ["a.md"]
 
@@ -183,8 +184,8 @@ def test_pieces_know_their_new_lines_after_an_edit_above(store: Store) -> None:
     """Unchanged pieces move, with their line numbers and headings."""
     put(store, "p", "a.md", "# Old\n\nthe pool was empty\n")
     put(store, "p", "a.md", "# Added\n\nwords words\n\n# New\n\nthe pool was empty\n")
-    (piece, _), *_ = store.keyword_candidates('"pool"', Filter(), limit=9)
-    row = store.hits([piece])[piece]
+    (piece, _), *_ = store.keywords.candidates('"pool"', Filter(), limit=9)
+    row = store.pieces.hits([piece])[piece]
     assert (row.end_line, row.heading) == (7, "New")
     assert keyword(store, "old") == []
 
@@ -192,16 +193,16 @@ def test_pieces_know_their_new_lines_after_an_edit_above(store: Store) -> None:
 def test_documents_come_by_name_from_the_first_above_one(store: Store) -> None:
     names = [("a", "1.md"), ("a", "2.md"), ("a", "é.md"), ("b", "1.md"), ("b", "sessions/x.md"), ("c", "1.md")]
     for project, path in reversed(names):
-        store.save(project, path, "text\n", author="alice", now=NOW)
-    store.save("a", "gone.md", "text\n", author="alice", now=NOW)
-    store.save("a", "gone.md", None, author="alice", now=NOW)
+        store.documents.save(project, path, "text\n", author="alice", now=NOW)
+    store.documents.save("a", "gone.md", "text\n", author="alice", now=NOW)
+    store.documents.save("a", "gone.md", None, author="alice", now=NOW)
 
     def following(
         *after: str, projects: set[str] | None = None, sources: set[str] | None = None, limit: int = 9
     ) -> list[tuple[str, str]]:
         reached = None if projects is None else frozenset(projects)
         of = None if sources is None else frozenset(sources)
-        rows = store.documents_following(reached, (after[0], after[1]), sources=of, limit=limit)
+        rows = store.documents.following(reached, (after[0], after[1]), sources=of, limit=limit)
         return [(row.project, row.path) for row in rows]
 
     assert following("", "") == names
@@ -220,12 +221,12 @@ def test_deleted_documents_are_not_found(store: Store) -> None:
     generation = live(store)
     embed_all(store, generation)
     with store.writing():
-        row = store.save("p", "a.md", None, author="bob", now=NOW)
-        store.replace_pieces(row, [], chunking=CHUNKING.name, now=NOW)
+        row = store.documents.save("p", "a.md", None, author="bob", now=NOW)
+        store.pieces.replace(row, [], chunking=CHUNKING.name, now=NOW)
     assert keyword(store, "alpha") == []
     assert vector(store, generation, "alpha pool") == []
-    assert store.piece_count() == 0
-    assert store.counts(None) == {}
+    assert store.pieces.count() == 0
+    assert store.documents.counts(None) == {}
 
 
 def test_words_are_found_in_headings_and_file_names(store: Store) -> None:
@@ -240,7 +241,7 @@ def test_scores_rank_the_rarer_word_higher_even_in_a_small_space(store: Store) -
     put(store, "p", "a.md", "we chose postgres for the project\n")
     put(store, "p", "b.md", "the project is late\n")
     put(store, "p", "c.md", "lunch for the project\n")
-    found = store.keyword_candidates(keyword_query("project postgres"), Filter(), limit=9)
+    found = store.keywords.candidates(keyword_query("project postgres"), Filter(), limit=9)
     assert paths(store, [piece for piece, _ in found])[0] == "a.md"
     assert all(score > 1 for _, score in found)
 
@@ -257,14 +258,14 @@ def test_cosines_are_true_for_every_piece_that_has_a_vector(store: Store) -> Non
     embed_all(store, generation)
     put(store, "p", "late.md", "not embedded\n")
     asked = EMBEDDER.embed_query("word3 pool")
-    every = [piece for piece, _ in store.keyword_candidates('"pool" OR "embedded"', Filter(), limit=99)]
-    cosines = store.cosines(generation.id, asked, every)
-    rows = store.hits(every)
+    every = [piece for piece, _ in store.keywords.candidates('"pool" OR "embedded"', Filter(), limit=99)]
+    cosines = store.vectors.cosines(generation.id, asked, every)
+    rows = store.pieces.hits(every)
     assert len(cosines) == len(texts)
     for piece, cosine in cosines.items():
         expected = float(EMBEDDER.embed_documents([rows[piece].text])[0] @ asked)
         assert cosine == pytest.approx(expected, abs=1e-5)
-    nearest = store.vector_candidates(generation.id, asked, Filter(), limit=5)
+    nearest = store.vectors.nearest(generation.id, asked, Filter(), limit=5)
     best = sorted(cosines.values(), reverse=True)[:5]
     assert [score for _, score in nearest] == pytest.approx(best, abs=1e-5)
 
@@ -273,15 +274,15 @@ def test_vectors_of_vanished_pieces_are_not_stored(store: Store) -> None:
     """A piece deleted while it was being embedded; and none is stored twice."""
     put(store, "p", "a.md", "alpha\n")
     generation = live(store)
-    waiting = store.waiting(generation.id, after=0, limit=9)
+    waiting = store.vectors.waiting(generation.id, after=0, limit=9)
     put(store, "p", "a.md", "omega\n")
     rows = EMBEDDER.embed_documents([piece.text for piece in waiting])
     with store.writing_derived():
-        assert store.add_vectors(generation.id, [(waiting[0].id, rows[0])]) == 0
+        assert store.vectors.add(generation.id, [(waiting[0].id, rows[0])]) == 0
     assert embed_all(store, generation) == 1
-    (piece, _), *_ = store.keyword_candidates('"omega"', Filter(), limit=1)
+    (piece, _), *_ = store.keywords.candidates('"omega"', Filter(), limit=1)
     with store.writing_derived():
-        assert store.add_vectors(generation.id, [(piece, rows[0])]) == 0
+        assert store.vectors.add(generation.id, [(piece, rows[0])]) == 0
 
 
 def test_known_vectors_come_back_without_the_model(store: Store) -> None:
@@ -291,12 +292,12 @@ def test_known_vectors_come_back_without_the_model(store: Store) -> None:
     embed_all(store, generation)
     expected = EMBEDDER.embed_query("alpha pool")
     put(store, "q", "copy.md", "alpha pool\n")
-    digest = store.waiting(generation.id, after=0, limit=1)[0].hash
-    np.testing.assert_allclose(store.known_vectors(generation, [digest])[digest], expected, atol=1e-6)
+    digest = store.vectors.waiting(generation.id, after=0, limit=1)[0].hash
+    np.testing.assert_allclose(store.vectors.known(generation, [digest])[digest], expected, atol=1e-6)
     for project, path in (("p", "a.md"), ("q", "copy.md")):
         put(store, project, path, "gone\n")
-    np.testing.assert_allclose(store.known_vectors(generation, [digest])[digest], expected, atol=1e-6)
-    assert store.known_vectors(generation, [b"unknown"]) == {}
+    np.testing.assert_allclose(store.vectors.known(generation, [digest])[digest], expected, atol=1e-6)
+    assert store.vectors.known(generation, [b"unknown"]) == {}
 
 
 def test_a_new_generation_takes_over_in_one_step(store: Store, backend: Backend) -> None:
@@ -306,20 +307,22 @@ def test_a_new_generation_takes_over_in_one_step(store: Store, backend: Backend)
     first = live(store)
     embed_all(store, first)
     with store.writing():
-        second = store.add_generation("hashed", "other", 64, live=False, now=NOW)
-    assert [one.live for one in store.generations()] == [True, False]
-    assert store.waiting_count(second.id) == 2
+        second = store.vectors.add_generation("hashed", "other", 64, live=False, now=NOW)
+    assert [one.live for one in store.vectors.generations()] == [True, False]
+    assert store.vectors.waiting_count(second.id) == 2
     assert vector(store, first, "alpha pool", limit=1) == ["a.md"]
-    assert store.known_vectors(second, [piece.hash for piece in store.waiting(second.id, after=0, limit=9)]) == {}
+    assert (
+        store.vectors.known(second, [piece.hash for piece in store.vectors.waiting(second.id, after=0, limit=9)]) == {}
+    )
     embed_all(store, second, HashedEmbedder(64, model="other"))
     with store.writing():
-        store.make_live(second.id, now=NOW)
+        store.vectors.make_live(second.id, now=NOW)
     reader = backend.connection(writer=False)
-    assert [(one.id, one.live) for one in reader.generations()] == [(second.id, True)]
-    reader.warm(second.id)
+    assert [(one.id, one.live) for one in reader.vectors.generations()] == [(second.id, True)]
+    reader.vectors.warm(second.id)
     asked = HashedEmbedder(64, model="other").embed_query("beta lake")
-    (piece, cosine), *_ = reader.vector_candidates(second.id, asked, Filter(), limit=1)
-    assert reader.hits([piece])[piece].path == "b.md"
+    (piece, cosine), *_ = reader.vectors.nearest(second.id, asked, Filter(), limit=1)
+    assert reader.pieces.hits([piece])[piece].path == "b.md"
     assert cosine == pytest.approx(1.0, abs=1e-5)
 
 
@@ -329,43 +332,43 @@ def test_the_generation_before_can_be_kept_beside(store: Store, backend: Backend
     first = live(store)
     embed_all(store, first)
     with store.writing():
-        second = store.add_generation("hashed", "other", 64, live=False, now=NOW)
+        second = store.vectors.add_generation("hashed", "other", 64, live=False, now=NOW)
     embed_all(store, second, HashedEmbedder(64, model="other"))
     with store.writing():
-        store.make_live(second.id, now=NOW, keep=True)
-    assert [(one.id, one.live) for one in store.generations()] == [(first.id, False), (second.id, True)]
+        store.vectors.make_live(second.id, now=NOW, keep=True)
+    assert [(one.id, one.live) for one in store.vectors.generations()] == [(first.id, False), (second.id, True)]
     put(store, "p", "b.md", "beta lake\n")
-    assert [store.waiting_count(one.id) for one in store.generations()] == [1, 1]
+    assert [store.vectors.waiting_count(one.id) for one in store.vectors.generations()] == [1, 1]
     with store.writing():
-        store.make_live(first.id, now=NOW, keep=True)
-    assert [one.live for one in store.generations()] == [True, False]
+        store.vectors.make_live(first.id, now=NOW, keep=True)
+    assert [one.live for one in store.vectors.generations()] == [True, False]
     assert vector(store, first, "alpha pool") == ["a.md"]
     with contextlib.suppress(InterruptedError), store.writing():
-        store.make_live(second.id, now=NOW)
+        store.vectors.make_live(second.id, now=NOW)
         raise InterruptedError
-    assert [one.live for one in backend.connection(writer=False).generations()] == [True, False]
+    assert [one.live for one in backend.connection(writer=False).vectors.generations()] == [True, False]
 
 
 def test_vectors_of_a_dropped_generation_are_known_to_the_next_unless_it_is_to_be_fresh(store: Store) -> None:
     """So that a change that is taken back costs nothing, and one that is asked for is made."""
     put(store, "p", "a.md", "alpha pool\n")
     put(store, "p", "b.md", "beta lake\n")
-    digests = [piece.hash for piece in store.waiting(live(store).id, after=0, limit=9)]
+    digests = [piece.hash for piece in store.vectors.waiting(live(store).id, after=0, limit=9)]
     with store.writing():
-        other = store.add_generation("hashed", "other", 64, live=False, now=NOW)
+        other = store.vectors.add_generation("hashed", "other", 64, live=False, now=NOW)
     embed_all(store, other, HashedEmbedder(64, model="other"))
     with store.writing():
-        store.drop_generation(other.id, now=NOW)
-        again = store.add_generation("hashed", "other", 64, live=False, now=NOW)
-    assert set(store.known_vectors(again, digests)) == set(digests)
+        store.vectors.drop(other.id, now=NOW)
+        again = store.vectors.add_generation("hashed", "other", 64, live=False, now=NOW)
+    assert set(store.vectors.known(again, digests)) == set(digests)
     with store.writing():
-        store.drop_generation(again.id, now=NOW)
-        fresh = store.add_generation("hashed", "other", 64, live=False, now=NOW, fresh=True)
-    assert store.known_vectors(fresh, digests) == {}
+        store.vectors.drop(again.id, now=NOW)
+        fresh = store.vectors.add_generation("hashed", "other", 64, live=False, now=NOW, fresh=True)
+    assert store.vectors.known(fresh, digests) == {}
     kept = EMBEDDER.embed_query("beta lake")
     with store.writing():
-        store.keep_vectors(fresh, [(digests[1], kept)], now=NOW)
-    np.testing.assert_allclose(store.known_vectors(fresh, digests)[digests[1]], kept, atol=1e-6)
+        store.vectors.keep(fresh, [(digests[1], kept)], now=NOW)
+    np.testing.assert_allclose(store.vectors.known(fresh, digests)[digests[1]], kept, atol=1e-6)
 
 
 def test_the_cache_is_bounded_in_number_and_in_age(store: Store) -> None:
@@ -374,33 +377,33 @@ def test_the_cache_is_bounded_in_number_and_in_age(store: Store) -> None:
     vector_of = EMBEDDER.embed_query("alpha")
     digests = [number.to_bytes(16, "big") for number in range(CACHED_VECTORS + 10)]
     with store.writing():
-        store.keep_vectors(generation, [(digest, vector_of) for digest in digests[:5]], now=NOW)
-        store.keep_vectors(generation, [(digest, vector_of) for digest in digests[5:]], now=NOW + 9)
-    assert not store.known_vectors(generation, digests[:10])
-    assert len(store.known_vectors(generation, digests)) == CACHED_VECTORS
+        store.vectors.keep(generation, [(digest, vector_of) for digest in digests[:5]], now=NOW)
+        store.vectors.keep(generation, [(digest, vector_of) for digest in digests[5:]], now=NOW + 9)
+    assert not store.vectors.known(generation, digests[:10])
+    assert len(store.vectors.known(generation, digests)) == CACHED_VECTORS
     with store.writing():
-        store.keep_vectors(generation, [(b"new", vector_of)], now=NOW + 9 + CACHED_S + 1)
-    assert list(store.known_vectors(generation, [*digests, b"new"])) == [b"new"]
+        store.vectors.keep(generation, [(b"new", vector_of)], now=NOW + 9 + CACHED_S + 1)
+    assert list(store.vectors.known(generation, [*digests, b"new"])) == [b"new"]
 
 
 def test_tokens_are_counted_by_month_and_model(store: Store) -> None:
     """What is taken back never makes less than nothing; a transaction that fails counts nothing."""
     with store.writing():
-        store.count_tokens("2026-11", "voyage", "voyage-3-large", 100)
-        store.count_tokens("2026-11", "voyage", "voyage-3-large", 20)
-        store.count_tokens("2026-11", "openai", "text-embedding-3-small", 7)
-        store.count_tokens("2026-12", "voyage", "voyage-3-large", 1)
+        store.tokens.count("2026-11", "voyage", "voyage-3-large", 100)
+        store.tokens.count("2026-11", "voyage", "voyage-3-large", 20)
+        store.tokens.count("2026-11", "openai", "text-embedding-3-small", 7)
+        store.tokens.count("2026-12", "voyage", "voyage-3-large", 1)
     with contextlib.suppress(InterruptedError), store.writing():
-        store.count_tokens("2026-11", "voyage", "voyage-3-large", 1000)
+        store.tokens.count("2026-11", "voyage", "voyage-3-large", 1000)
         raise InterruptedError
-    assert store.tokens_used("2026-11") == [
+    assert store.tokens.used("2026-11") == [
         ("openai", "text-embedding-3-small", 7),
         ("voyage", "voyage-3-large", 120),
     ]
     with store.writing():
-        store.count_tokens("2026-12", "voyage", "voyage-3-large", -5)
-    assert store.tokens_used("2026-12") == [("voyage", "voyage-3-large", 0)]
-    assert store.tokens_used("2027-01") == []
+        store.tokens.count("2026-12", "voyage", "voyage-3-large", -5)
+    assert store.tokens.used("2026-12") == [("voyage", "voyage-3-large", 0)]
+    assert store.tokens.used("2027-01") == []
 
 
 def test_reader_and_writer_agree_on_vectors_after_many_changes(store: Store, backend: Backend) -> None:
@@ -411,20 +414,20 @@ def test_reader_and_writer_agree_on_vectors_after_many_changes(store: Store, bac
     for step in range(60):
         number = int(random.integers(0, 15))
         words = " ".join(f"w{n}" for n in random.integers(0, 40, 6))
-        if step % 7 == 6 and (row := store.document("p", f"{number}.md")) is not None:
+        if step % 7 == 6 and (row := store.documents.find("p", f"{number}.md")) is not None:
             with store.writing():
-                row = store.save("p", row.path, None, author="a", now=NOW)
-                store.replace_pieces(row, [], chunking=CHUNKING.name, now=NOW)
+                row = store.documents.save("p", row.path, None, author="a", now=NOW)
+                store.pieces.replace(row, [], chunking=CHUNKING.name, now=NOW)
         else:
             put(store, "p", f"{number}.md", words + "\n")
         embed_all(store, generation)
         asked = EMBEDDER.embed_query(" ".join(f"w{n}" for n in random.integers(0, 40, 3)))
         everything = [
-            p for p, _ in reader.keyword_candidates(" OR ".join(f'"w{n}"' for n in range(40)), Filter(), limit=99)
+            p for p, _ in reader.keywords.candidates(" OR ".join(f'"w{n}"' for n in range(40)), Filter(), limit=99)
         ]
-        rows = reader.hits(everything)
+        rows = reader.pieces.hits(everything)
         expected = {p: float(EMBEDDER.embed_query(rows[p].text) @ asked) for p in everything}
-        found = reader.vector_candidates(generation.id, asked, Filter(), limit=99)
+        found = reader.vectors.nearest(generation.id, asked, Filter(), limit=99)
         assert {p for p, _ in found} == set(everything)
         for piece, cosine in found:
             assert cosine == pytest.approx(expected[piece], abs=1e-5)
@@ -484,12 +487,12 @@ def test_counts_follow_projects_and_sources(store: Store) -> None:
     """What status shows a caller is of its projects only."""
     put(store, "p", "a.md", "alpha\n")
     put(store, "q", "sessions/s.md", "beta\n\n# more\n\ntext\n")
-    assert {name: (count.files, count.chunks) for name, count in store.counts(None).items()} == {
+    assert {name: (count.files, count.chunks) for name, count in store.documents.counts(None).items()} == {
         "memory": (1, 1),
         "sessions": (1, 2),
     }
-    assert list(store.counts(frozenset({"p"}))) == ["memory"]
-    assert store.project_names() == ["p", "q"]
+    assert list(store.documents.counts(frozenset({"p"}))) == ["memory"]
+    assert store.projects.names() == ["p", "q"]
     assert store.size_bytes() > 0
 
 
@@ -498,10 +501,10 @@ def test_documents_cut_by_other_settings_are_found(store: Store) -> None:
     put(store, "p", "a.md", "alpha\n")
     put(store, "p", "b.md", "beta\n")
     with store.writing():
-        row = store.save("p", "b.md", None, author="a", now=NOW)
-        store.replace_pieces(row, [], chunking=CHUNKING.name, now=NOW)
-    assert store.cut_otherwise(CHUNKING.name, limit=9) == []
-    assert [row.path for row in store.cut_otherwise("400/80/1", limit=9)] == ["a.md"]
+        row = store.documents.save("p", "b.md", None, author="a", now=NOW)
+        store.pieces.replace(row, [], chunking=CHUNKING.name, now=NOW)
+    assert store.documents.cut_otherwise(CHUNKING.name, limit=9) == []
+    assert [row.path for row in store.documents.cut_otherwise("400/80/1", limit=9)] == ["a.md"]
 
 
 def test_a_sound_store_needs_no_healing(store: Store) -> None:
@@ -509,9 +512,9 @@ def test_a_sound_store_needs_no_healing(store: Store) -> None:
     put(store, "p", "a.md", "alpha\n")
     embed_all(store, live(store))
     with store.writing():
-        assert not store.heal()
-    assert store.glance() == []
-    assert [found for found in store.examine() if found] == []
+        assert not store.repair.heal()
+    assert store.integrity.glance() == []
+    assert [found for found in store.integrity.examine() if found] == []
     assert keyword(store, "alpha") == ["a.md"]
 
 
@@ -522,12 +525,12 @@ def test_a_check_goes_on_when_a_generation_goes_meanwhile(backend: Backend) -> N
     former = live(store)
     embed_all(store, former)
     # Its vectors, and after them the cache, are what a check looks at last.
-    before = len(list(reader.examine())) - 2
-    slices = reader.examine()
+    before = len(list(reader.integrity.examine())) - 2
+    slices = reader.integrity.examine()
     assert [next(slices) for _ in range(before)] == [[]] * before
     with store.writing():
-        store.make_live(store.add_generation("other", "m", 3, live=False, now=NOW).id, now=NOW)
-    assert former.id not in [one.id for one in store.generations()]
+        store.vectors.make_live(store.vectors.add_generation("other", "m", 3, live=False, now=NOW).id, now=NOW)
+    assert former.id not in [one.id for one in store.vectors.generations()]
     assert [found for found in slices if found] == []
 
 
@@ -536,9 +539,9 @@ def test_some_texts_can_be_had_with_their_vectors(store: Store, seed: float) -> 
     """Each with its own, wherever the sample begins."""
     put(store, "p", "a.md", "\n\n".join(f"# Part {part}\n\nalpha{part} pool" for part in range(9)))
     generation = live(store)
-    assert store.sample_vectors(generation.id, 4, seed=seed) == []
+    assert store.vectors.sample(generation.id, 4, seed=seed) == []
     embed_all(store, generation)
-    found = store.sample_vectors(generation.id, 4, seed=seed)
+    found = store.vectors.sample(generation.id, 4, seed=seed)
     assert len(found) == 4
     for text, packed in found:
         assert np.allclose(np.frombuffer(packed, dtype=np.float32), EMBEDDER.embed_query(text), atol=1e-6)
@@ -548,67 +551,67 @@ def test_a_breach_is_written_down_once_until_it_is_healed(store: Store) -> None:
     """The largest count of it stays, and what comes back after it was healed is another one."""
     with store.writing():
         for rows, found_at in ((3, NOW), (7, NOW + 1), (2, NOW + 2)):
-            store.note_breach(Breach("something", rows, found_at))
-        store.note_breach(Breach("another", 1, NOW))
-    assert store.breaches(limit=10) == [Breach("another", 1, NOW), Breach("something", 7, NOW)]
+            store.breaches.note(Breach("something", rows, found_at))
+        store.breaches.note(Breach("another", 1, NOW))
+    assert store.breaches.listed(limit=10) == [Breach("another", 1, NOW), Breach("something", 7, NOW)]
     with store.writing():
-        store.settle_breaches(["something", "unheard of"], now=NOW + 9)
-        store.note_breach(Breach("something", 1, NOW + 10))
-    found = store.breaches(limit=2)
+        store.breaches.settle(["something", "unheard of"], now=NOW + 9)
+        store.breaches.note(Breach("something", 1, NOW + 10))
+    found = store.breaches.listed(limit=2)
     assert [(one.what, one.rows, one.healed_at) for one in found] == [("something", 1, None), ("another", 1, None)]
-    assert store.breaches(limit=10)[-1] == Breach("something", 7, NOW, NOW + 9)
+    assert store.breaches.listed(limit=10)[-1] == Breach("something", 7, NOW, NOW + 9)
 
 
 def test_a_mark_is_kept(backend: Backend) -> None:
     """Other connections see it; one that was never set is nothing."""
     store = backend.connection(writer=True)
-    assert store.mark("open") == 0.0
+    assert store.marks.find("open") == 0.0
     with store.writing():
-        store.set_mark("open", 1.0)
-        store.set_mark("checked_at", NOW)
+        store.marks.put("open", 1.0)
+        store.marks.put("checked_at", NOW)
     other = backend.connection(writer=False)
-    assert (other.mark("open"), other.mark("checked_at")) == (1.0, NOW)
+    assert (other.marks.find("open"), other.marks.find("checked_at")) == (1.0, NOW)
 
 
 def test_room_is_given_back_in_steps(store: Store) -> None:
     """Until it is not worth more; what is left is found as before."""
     put(store, "p", "a.md", "alpha\n")
-    put(store, "p", "big.md", "\n\n".join(os.urandom(400).hex() for _ in range(2500)))
+    put(store, "p", "big.md", "\n\n".join(os.urandom(400).hex() for _ in range(900)))
     with store.writing():
-        row = store.save("p", "big.md", None, author="a", now=NOW)
-        store.replace_pieces(row, [], chunking=CHUNKING.name, now=NOW)
+        row = store.documents.save("p", "big.md", None, author="a", now=NOW)
+        store.pieces.replace(row, [], chunking=CHUNKING.name, now=NOW)
     with store.writing():
-        store.forget_deleted(NOW + 1, limit=10)
-    assert not store.is_old()
+        store.documents.forget_deleted(NOW + 1, limit=10)
+    assert not store.free_space.is_old()
     given = 0
-    while step := store.give_back():
+    while step := store.free_space.give_back():
         given += step
     assert given > 500_000
-    assert store.fold_log()
-    assert store.merge_words(begin=True) in (True, False)
+    assert store.free_space.fold_log()
+    assert store.free_space.merge_words(begin=True) in (True, False)
     assert keyword(store, "alpha") == ["a.md"]
-    assert store.glance() == []
+    assert store.integrity.glance() == []
 
 
 @pytest.mark.parametrize("match", ['"a" OR "b"', '"src/app.py"', '"' + "x" * 5000 + '"', '"数据库"', '"é"'])
 def test_queries_as_they_are_built_are_understood(store: Store, match: str) -> None:
     """Nothing a question can hold makes the store fail."""
     put(store, "p", "a.md", "see src/app.py é\n")
-    store.keyword_candidates(match, Filter(), limit=5)
-    assert store.keyword_candidates("", Filter(), limit=5) == []
+    store.keywords.candidates(match, Filter(), limit=5)
+    assert store.keywords.candidates("", Filter(), limit=5) == []
 
 
 def test_a_change_is_known_by_its_id_for_ninety_days(store: Store) -> None:
     """With the transaction that makes it or not at all; ids that are older are forgotten as new ones come."""
-    for name, when in (("old", NOW - KEPT_S - 1), ("young", NOW - KEPT_S + 60), ("new", NOW)):
+    for name, when in (("old", NOW - OPERATIONS_KEPT_S - 1), ("young", NOW - OPERATIONS_KEPT_S + 60), ("new", NOW)):
         with store.writing():
-            store.add_operation(OperationRow(name, "asked", 1, "", None, 1), now=when)
-    assert store.operation("old") is None
-    assert store.operation("young") == OperationRow("young", "asked", 1, "", None, 1)
+            store.operations.add(OperationRow(name, "asked", 1, "", None, 1), now=when)
+    assert store.operations.find("old") is None
+    assert store.operations.find("young") == OperationRow("young", "asked", 1, "", None, 1)
     with contextlib.suppress(InterruptedError), store.writing():
-        store.add_operation(OperationRow("undone", "asked", 1, "", None, 1), now=NOW)
+        store.operations.add(OperationRow("undone", "asked", 1, "", None, 1), now=NOW)
         raise InterruptedError
-    assert store.operation("undone") is None
+    assert store.operations.find("undone") is None
 
 
 # ---------------------------------------------------------------- history and projects
@@ -619,38 +622,38 @@ def test_revisions_clashes_and_deletions_are_listed(store: Store) -> None:
     mark = "<<<<<<< confide: a\n"
     with store.writing():
         for number, text in enumerate(("ä\n", mark, None)):
-            row = store.save("p", "memory/a.md", text, author="bob", now=NOW + number)
-        store.save("p", "memory/b.md", mark, author="bob", now=NOW)
-        store.save("q", "memory/c.md", mark, author="bob", now=NOW)
-        store.save("q", "sessions/d.md", mark, author="bob", now=NOW)
-    entries = store.revisions(row.id, limit=2)
+            row = store.documents.save("p", "memory/a.md", text, author="bob", now=NOW + number)
+        store.documents.save("p", "memory/b.md", mark, author="bob", now=NOW)
+        store.documents.save("q", "memory/c.md", mark, author="bob", now=NOW)
+        store.documents.save("q", "sessions/d.md", mark, author="bob", now=NOW)
+    entries = store.documents.revisions(row.id, limit=2)
     assert [(one.number, one.bytes, one.deleted, one.clash) for one in entries] == [
         (3, 0, True, False),
         (2, len(mark), False, True),
     ]
-    assert store.clashing(None, limit=9) == [("p", "memory/b.md", 1), ("q", "memory/c.md", 1)]
-    assert store.clashing(None, limit=1) == [("p", "memory/b.md", 1)]
-    assert store.clashing(frozenset({"q"}), limit=9) == [("q", "memory/c.md", 1)]
-    assert store.deleted_paths("p", limit=9) == ["memory/a.md"]
-    assert store.deleted_paths("q", limit=9) == []
+    assert store.documents.clashing(None, limit=9) == [("p", "memory/b.md", 1), ("q", "memory/c.md", 1)]
+    assert store.documents.clashing(None, limit=1) == [("p", "memory/b.md", 1)]
+    assert store.documents.clashing(frozenset({"q"}), limit=9) == [("q", "memory/c.md", 1)]
+    assert store.documents.deleted_paths("p", limit=9) == ["memory/a.md"]
+    assert store.documents.deleted_paths("q", limit=9) == []
 
 
 def test_texts_of_deleted_documents_are_forgotten_but_not_their_numbers(store: Store) -> None:
     """The oldest first, as many as are asked for; what comes again goes on counting."""
     with store.writing():
         for number, name in enumerate(("a.md", "b.md", "c.md")):
-            store.save("p", name, "text\n", author="bob", now=NOW)
-            store.save("p", name, None, author="bob", now=NOW + number)
-        store.save("p", "d.md", "stays\n", author="bob", now=NOW)
+            store.documents.save("p", name, "text\n", author="bob", now=NOW)
+            store.documents.save("p", name, None, author="bob", now=NOW + number)
+        store.documents.save("p", "d.md", "stays\n", author="bob", now=NOW)
     with store.writing():
-        assert store.forget_deleted(NOW + 2, limit=1) == 1
-        assert store.deleted_paths("p", limit=9) == ["c.md", "b.md"]
-        assert store.forget_deleted(NOW + 2, limit=9) == 1
-        assert store.forget_deleted(NOW + 2, limit=9) == 0
-    assert store.deleted_paths("p", limit=9) == ["c.md"]
+        assert store.documents.forget_deleted(NOW + 2, limit=1) == 1
+        assert store.documents.deleted_paths("p", limit=9) == ["c.md", "b.md"]
+        assert store.documents.forget_deleted(NOW + 2, limit=9) == 1
+        assert store.documents.forget_deleted(NOW + 2, limit=9) == 0
+    assert store.documents.deleted_paths("p", limit=9) == ["c.md"]
     with store.writing():
-        row = store.save("p", "a.md", "again\n", author="bob", now=NOW + 9)
-    assert [one.number for one in store.revisions(row.id, limit=9)] == [3]
+        row = store.documents.save("p", "a.md", "again\n", author="bob", now=NOW + 9)
+    assert [one.number for one in store.documents.revisions(row.id, limit=9)] == [3]
 
 
 def test_projects_and_their_links_are_listed(store: Store) -> None:
@@ -658,21 +661,23 @@ def test_projects_and_their_links_are_listed(store: Store) -> None:
     put(store, "p", "memory/a.md", "alpha\n")
     put(store, "q", "memory/b.md", "beta\n", now=NOW + 5)
     put(store, "q", "sessions/c.md", "gamma\n")
-    assert [(row.name, row.files, row.updated_at) for row in store.projects(None, None, limit=9)] == [
+    assert [(row.name, row.files, row.updated_at) for row in store.projects.listed(None, None, limit=9)] == [
         ("q", 2, NOW + 5),
         ("p", 1, NOW),
     ]
-    assert [row.name for row in store.projects(frozenset({"p"}), None, limit=9)] == ["p"]
-    assert [(row.name, row.files) for row in store.projects(None, frozenset({"sessions"}), limit=9)] == [("q", 1)]
+    assert [row.name for row in store.projects.listed(frozenset({"p"}), None, limit=9)] == ["p"]
+    assert [(row.name, row.files) for row in store.projects.listed(None, frozenset({"sessions"}), limit=9)] == [
+        ("q", 1)
+    ]
     with store.writing():
-        store.add_link("q", "p", now=NOW)
-        store.add_link("p", "q", now=NOW)
-        store.add_link("q", "new", now=NOW)
-    assert {frozenset(pair) for pair in store.links()} == {frozenset({"p", "q"}), frozenset({"q", "new"})}
-    assert len(store.links()) == 2
+        store.projects.add_link("q", "p", now=NOW)
+        store.projects.add_link("p", "q", now=NOW)
+        store.projects.add_link("q", "new", now=NOW)
+    assert {frozenset(pair) for pair in store.projects.links()} == {frozenset({"p", "q"}), frozenset({"q", "new"})}
+    assert len(store.projects.links()) == 2
     with store.writing():
-        store.remove_link("p", "q")
-    assert [set(pair) for pair in store.links()] == [{"q", "new"}]
+        store.projects.remove_link("p", "q")
+    assert [set(pair) for pair in store.projects.links()] == [{"q", "new"}]
 
 
 # transcripts
@@ -680,22 +685,24 @@ def test_projects_and_their_links_are_listed(store: Store) -> None:
 
 def test_how_far_a_transcript_is(store: Store) -> None:
     """One state for each session of each agent in each project, and its documents in order."""
-    assert store.transcript("p", "codex", "s") is None
+    assert store.transcripts.find("p", "codex", "s") is None
     row = TranscriptRow(0, "p", "codex", "s", 1, 10, "h", "m")
     with store.writing():
-        identity = store.save_transcript(row, now=NOW)
-        documents = [store.save("p", path, "x\n", author="a", now=NOW) for path in ("sessions/b.md", "sessions/a.md")]
+        identity = store.transcripts.save(row, now=NOW)
+        documents = [
+            store.documents.save("p", path, "x\n", author="a", now=NOW) for path in ("sessions/b.md", "sessions/a.md")
+        ]
         for document in documents:
-            store.add_transcript_part(identity, document.id)
-    assert store.transcript("p", "codex", "s") == replace(row, id=identity)
-    assert store.transcript_parts(identity) == ["sessions/b.md", "sessions/a.md"]
+            store.transcripts.add_part(identity, document.id)
+    assert store.transcripts.find("p", "codex", "s") == replace(row, id=identity)
+    assert store.transcripts.parts(identity) == ["sessions/b.md", "sessions/a.md"]
     with store.writing():
-        assert store.save_transcript(replace(row, version=2, offset=20, forgotten=True), now=NOW) == identity
-        other = store.save_transcript(replace(row, project="q"), now=NOW)
-        store.drop_transcript_parts(identity)
+        assert store.transcripts.save(replace(row, version=2, offset=20, forgotten=True), now=NOW) == identity
+        other = store.transcripts.save(replace(row, project="q"), now=NOW)
+        store.transcripts.drop_parts(identity)
     assert other != identity
-    assert store.transcript("p", "codex", "s") == replace(row, id=identity, version=2, offset=20, forgotten=True)
-    assert store.transcript_parts(identity) == []
+    assert store.transcripts.find("p", "codex", "s") == replace(row, id=identity, version=2, offset=20, forgotten=True)
+    assert store.transcripts.parts(identity) == []
 
 
 def test_the_state_of_a_transcript_and_its_text_are_one(store: Store) -> None:
@@ -703,41 +710,41 @@ def test_the_state_of_a_transcript_and_its_text_are_one(store: Store) -> None:
 
     def fail() -> None:
         with store.writing():
-            store.save_transcript(TranscriptRow(0, "p", "codex", "s", 1, 10, "h", "m"), now=NOW)
-            store.save("p", "sessions/a.md", "x\n", author="a", now=NOW)
+            store.transcripts.save(TranscriptRow(0, "p", "codex", "s", 1, 10, "h", "m"), now=NOW)
+            store.documents.save("p", "sessions/a.md", "x\n", author="a", now=NOW)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert store.transcript("p", "codex", "s") is None
-    assert store.document("p", "sessions/a.md") is None
+    assert store.transcripts.find("p", "codex", "s") is None
+    assert store.documents.find("p", "sessions/a.md") is None
 
 
 def test_pieces_are_added_behind_the_others(store: Store) -> None:
     """They are found, stand in order, and wait for their vectors; an older revision can be dropped meanwhile."""
     generation = live(store)
     put(store, "p", "sessions/a.md", "alpha\n")
-    assert store.has_transcripts()
+    assert store.documents.has_transcripts()
     embed_all(store, generation)
     with store.writing():
-        row = store.save("p", "sessions/a.md", "alpha\n\nbeta\n", author="a", now=NOW)
-        store.drop_revision(row.id, 1)
-        store.add_pieces(row, [Piece(3, 3, "beta", "", 1)], now=NOW)
+        row = store.documents.save("p", "sessions/a.md", "alpha\n\nbeta\n", author="a", now=NOW)
+        store.documents.drop_revision(row.id, 1)
+        store.pieces.add(row, [Piece(3, 3, "beta", "", 1)], now=NOW)
     assert keyword(store, "beta") == ["sessions/a.md"]
-    assert store.waiting_count(generation.id) == 1
-    assert store.revision(row.id, 1) is None
-    found = store.revision(row.id, 2)
+    assert store.vectors.waiting_count(generation.id) == 1
+    assert store.documents.revision(row.id, 1) is None
+    found = store.documents.revision(row.id, 2)
     assert found is not None
     assert found.text == "alpha\n\nbeta\n"
-    hits = store.hits([1, 2])
+    hits = store.pieces.hits([1, 2])
     assert [hits[number].position for number in (1, 2)] == [0, 1]
 
 
 def test_whether_there_are_transcripts(store: Store) -> None:
     """Living ones."""
     put(store, "p", "memory/a.md", "alpha\n")
-    assert not store.has_transcripts()
+    assert not store.documents.has_transcripts()
     put(store, "p", "sessions/a.md", "alpha\n")
     with store.writing():
-        store.save("p", "sessions/a.md", None, author="a", now=NOW)
-    assert not store.has_transcripts()
+        store.documents.save("p", "sessions/a.md", None, author="a", now=NOW)
+    assert not store.documents.has_transcripts()

@@ -12,15 +12,15 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.crash_writer import text_of
+from tests.support.kills.crash_writer import text_of
 
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store.connection import connect
 
-WRITER = Path(__file__).parents[1] / "support" / "crash_writer.py"
-ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "8"))
+WRITER = Path(__file__).parents[2] / "support" / "kills" / "crash_writer.py"
+ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "4"))
 
 
 def run_and_kill(path: Path, key: bytes, start: int, mode: str, after_s: float) -> dict[int, tuple[int, int]]:
@@ -56,16 +56,16 @@ def sound(path: Path, key: bytes) -> None:
 
 
 async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]], model: str) -> None:
-    handle = EmbedderHandle.ready(HashedEmbedder(64, model=model))
+    handle = Model.ready(HashedEmbedder(64, model=model))
     space = await Space.open(path, key, space_id="crash", settings=IndexSettings(), embedder=handle)
     for number, (version, revision) in acknowledged.items():
-        document = await space.read("p", f"{number}.md")
+        document = await space.documents.read("p", f"{number}.md")
         # A write may be on the disk whose acknowledgement the kill cut off; never an older one.
         assert document.revision in (revision, revision + 1)
         found = int(document.text.split("version")[1].split()[0])
         assert document.text == text_of(number, found)
         assert found >= version
-        result = await space.search(SearchQuery(f"document{number} version{found}", min_score=0.0))
+        result = await space.searcher.search(SearchQuery(f"document{number} version{found}", min_score=0.0))
         assert result.hits[0].path == f"{number}.md"
     assert await space.wait_indexed(timeout_s=60)
     status = await space.status(None)
@@ -73,7 +73,7 @@ async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]]
     assert status.reembedding is None
     assert status.model == model
     for number in acknowledged:
-        result = await space.search(SearchQuery(f"document{number}", min_score=0.0))
+        result = await space.searcher.search(SearchQuery(f"document{number}", min_score=0.0))
         assert result.mode == "hybrid"
         assert all(hit.vector is not None for hit in result.hits)
     await space.close()

@@ -12,27 +12,27 @@ from pathlib import Path
 import apsw
 import pytest
 
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import StorageError
-from confide_daemon.space import IndexSettings, SearchQuery, Space
-from confide_daemon.store import salvage
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store.connection import connect, storage_errors
 from confide_daemon.store.rows import RevisionRow
-from confide_daemon.store.sqlite import SqliteStore
+from confide_daemon.store.store import Store
+from confide_daemon.store.upkeep import salvage
 
 KEY = os.urandom(32)
 CANARY = "canary7e1fplatypus"
 
 
 async def open_space(path: Path, key: bytes = KEY) -> Space:
-    handle = EmbedderHandle.ready(HashedEmbedder(64))
+    handle = Model.ready(HashedEmbedder(64))
     return await Space.open(path, key, space_id="s", settings=IndexSettings(), embedder=handle)
 
 
 async def make(path: Path) -> None:
     space = await open_space(path)
-    await space.put("p", "a.md", f"the {CANARY} lives here\n", base=0, author="alice")
+    await space.documents.put("p", "a.md", f"the {CANARY} lives here\n", base=0, author="alice")
     await space.wait_indexed(timeout_s=20)
     await space.close()
 
@@ -47,7 +47,7 @@ async def test_a_wrong_key_is_named_and_changes_nothing(tmp_path: Path) -> None:
     assert caught.value.hint
     assert path.read_bytes() == before
     space = await open_space(path)
-    assert CANARY in (await space.read("p", "a.md")).text
+    assert CANARY in (await space.documents.read("p", "a.md")).text
     await space.close()
 
 
@@ -55,8 +55,8 @@ async def touch_everything(path: Path) -> None:
     """Opens, writes, searches, and reads every page."""
     space = await open_space(path)
     try:
-        await space.put("p", "b.md", "text\n", base=0, author="a")
-        await space.search(SearchQuery(CANARY))
+        await space.documents.put("p", "b.md", "text\n", base=0, author="a")
+        await space.searcher.search(SearchQuery(CANARY))
         connection = connect(path, KEY, writer=False)
         with storage_errors("check the database"):
             # What of SQLite's own book-keeping is damaged it says in words.
@@ -144,38 +144,38 @@ async def test_a_full_disk_refuses_the_write_and_keeps_the_rest(small_disk: Path
     with pytest.raises(StorageError) as caught:  # noqa: PT012 - which of the writes fails is not known before
         for number in range(400):
             text = f"# Note {number}\n\n" + os.urandom(20_000).hex() + f"\n\nnote{number} about the pool\n"
-            await space.put("p", f"{number}.md", text, base=0, author="a")
+            await space.documents.put("p", f"{number}.md", text, base=0, author="a")
             acknowledged.append((str(number), text))
     assert "disk" in str(caught.value)
     assert caught.value.hint
     assert acknowledged
     for number, text in acknowledged:
-        assert (await space.read("p", f"{number}.md")).text == text
-    assert (await space.search(SearchQuery(CANARY))).hits
+        assert (await space.documents.read("p", f"{number}.md")).text == text
+    assert (await space.searcher.search(SearchQuery(CANARY))).hits
     slow_reader.close()
     ballast.unlink()
     # Neither the vectors that are owed nor folding in the log take the room that was made: it is for what people write.
     await space.wait_indexed(timeout_s=0.5)
     for more in range(5):
         text = f"there is room again {more}\n"
-        result = await space.put("p", f"more{more}.md", text, base=0, author="a")
+        result = await space.documents.put("p", f"more{more}.md", text, base=0, author="a")
         assert result.revision == 1
         acknowledged.append((f"more{more}", text))
     await space.close()
     space = await open_space(path)
     acknowledged.append(("last", "and behind a restart\n"))
-    assert (await space.put("p", "last.md", acknowledged[-1][1], base=0, author="a")).revision == 1
+    assert (await space.documents.put("p", "last.md", acknowledged[-1][1], base=0, author="a")).revision == 1
     for number, text in acknowledged:
-        assert (await space.read("p", f"{number}.md")).text == text
+        assert (await space.documents.read("p", f"{number}.md")).text == text
     await asyncio.to_thread(remount, small_disk, "size=64m")
-    await space.put("p", "last.md", "there is room for everything\n", base=1, author="a")
+    await space.documents.put("p", "last.md", "there is room for everything\n", base=1, author="a")
     acknowledged[-1] = ("last", "there is room for everything\n")
     assert await space.wait_indexed(timeout_s=60)
     await space.close()
     assert [file.name for file in small_disk.iterdir()] == ["s.db"]
     space = await open_space(path)
     for number, text in acknowledged:
-        assert (await space.read("p", f"{number}.md")).text == text
+        assert (await space.documents.read("p", f"{number}.md")).text == text
     await space.close()
 
 
@@ -183,15 +183,15 @@ async def test_a_limit_of_the_database_itself_reads_as_a_full_disk(tmp_path: Pat
     """SQLITE_FULL without a full disk, so that this is tested where nothing can be mounted; the transaction is undone as a whole."""
     path = tmp_path / "s.db"
     await make(path)
-    store = SqliteStore.open(path, KEY, writer=True, now=0.0)
-    pages = store._one("PRAGMA page_count")
-    store._one(f"PRAGMA max_page_count = {pages + 2}")
+    store = Store.open(path, KEY, writer=True, now=0.0)
+    pages = store.one("PRAGMA page_count")
+    store.one(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(StorageError, match="the disk is full"), store.writing():
-        store.save("p", "b.md", os.urandom(200_000).hex(), author="a", now=0.0)
-    assert store.document("p", "b.md") is None
-    assert store.document("p", "a.md") is not None
+        store.documents.save("p", "b.md", os.urandom(200_000).hex(), author="a", now=0.0)
+    assert store.documents.find("p", "b.md") is None
+    assert store.documents.find("p", "a.md") is not None
     with store.writing():
-        store.save("p", "a.md", "small\n", author="a", now=0.0)
+        store.documents.save("p", "a.md", "small\n", author="a", now=0.0)
     store.close()
 
 
@@ -229,10 +229,10 @@ async def test_no_plaintext_reaches_the_disk(tmp_path: Path) -> None:
     vector = HashedEmbedder(64).embed_query(f"the {CANARY} lives here")
     for number in range(30):
         text = f"# {CANARY}\n\nthe {CANARY} lives here {number}\n\n" * 20
-        await space.put(f"{CANARY}-project", f"memory/{CANARY}{number}.md", text, base=0, author=CANARY)
-    await space.search(SearchQuery(f"{CANARY} lives"))
+        await space.documents.put(f"{CANARY}-project", f"memory/{CANARY}{number}.md", text, base=0, author=CANARY)
+    await space.searcher.search(SearchQuery(f"{CANARY} lives"))
     await space.wait_indexed(timeout_s=60)
-    await space.remove(f"{CANARY}-project", f"memory/{CANARY}3.md", base=1, author=CANARY)
+    await space.documents.remove(f"{CANARY}-project", f"memory/{CANARY}3.md", base=1, author=CANARY)
 
     def leaks() -> list[str]:
         needles = [CANARY.encode(), vector.tobytes(), b"SQLite format 3", KEY, KEY.hex().encode()]
@@ -251,7 +251,7 @@ async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         space = await open_space(tmp_path / "s.db")
-        await space.put("p", "a.md", "text\n", base=0, author="a")
+        await space.documents.put("p", "a.md", "text\n", base=0, author="a")
     finally:
         os.umask(old)
     for file in tmp_path.iterdir():
@@ -272,32 +272,32 @@ async def test_a_half_done_upgrade_starts_over(tmp_path: Path, monkeypatch: pyte
         await open_space(path)
     monkeypatch.setattr(module, "migrations", lambda: steps)
     space = await open_space(path)
-    assert CANARY in (await space.read("p", "a.md")).text
+    assert CANARY in (await space.documents.read("p", "a.md")).text
     await space.close()
 
 
 def test_a_rebuild_on_a_disk_that_has_just_the_room_loses_nothing(small_disk: Path) -> None:
     """With a log the copy would take twice the room, and what could not be folded out of it stay behind with it, untold."""
     path = small_disk / "s.db"
-    store = SqliteStore.open(path, KEY, writer=True, now=0.0)
+    store = Store.open(path, KEY, writer=True, now=0.0)
     texts = {f"{number}.md": os.urandom(50_000).hex() for number in range(50)}
     with store.writing():
         for name, text in texts.items():
-            store.save("p", name, text, author="a", now=0.0)
+            store.documents.save("p", name, text, author="a", now=0.0)
     store.close()
     room = os.statvfs(small_disk)
     ballast = int(room.f_bavail * room.f_frsize - 1.3 * path.stat().st_size)
     (small_disk / "ballast").write_bytes(b"x" * ballast)
     assert salvage.salvage(path, KEY) == 0
-    store = SqliteStore.open(path, KEY, writer=False, now=0.0)
+    store = Store.open(path, KEY, writer=False, now=0.0)
     assert {name: _newest(store, name).text for name in texts} == texts
     store.close()
 
 
-def _newest(store: SqliteStore, name: str) -> RevisionRow:
-    document = store.document("p", name)
+def _newest(store: Store, name: str) -> RevisionRow:
+    document = store.documents.find("p", name)
     assert document is not None
-    revision = store.revision(document.id, 1)
+    revision = store.documents.revision(document.id, 1)
     assert revision is not None
     return revision
 
@@ -307,7 +307,7 @@ async def test_a_disk_that_fills_up_while_the_key_is_changed_leaves_the_old_one(
     path = small_disk / "s.db"
     space = await open_space(path)
     for number in range(25):
-        await space.put("p", f"{number}.md", os.urandom(20_000).hex() + "\n", base=0, author="a")
+        await space.documents.put("p", f"{number}.md", os.urandom(20_000).hex() + "\n", base=0, author="a")
     await space.wait_indexed(timeout_s=20)
     await space.upkeep.give_back()
     ballast = small_disk / "ballast"
@@ -323,10 +323,10 @@ async def test_a_disk_that_fills_up_while_the_key_is_changed_leaves_the_old_one(
     with pytest.raises(StorageError, match="no room"):
         await space.rekey(os.urandom(32))
     ballast.unlink()
-    assert (await space.put("p", "last.md", "there is room again\n", base=0, author="a")).revision == 1
+    assert (await space.documents.put("p", "last.md", "there is room again\n", base=0, author="a")).revision == 1
     key = os.urandom(32)
     await space.rekey(key)
     await space.close()
     space = await open_space(path, key)
-    assert len(await space.documents(None, sources=None)) == 26
+    assert len(await space.documents.listed(None, sources=None)) == 26
     await space.close()

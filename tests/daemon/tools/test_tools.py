@@ -12,16 +12,16 @@ from typing import Any
 import jsonschema
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
-from tests.support.serving import Machine, machine, serving
+from tests.support.daemon.loopback import Machine, machine, serving
 
 from confide_daemon import __version__
+from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import ToolError, ToolsetError
-from confide_daemon.tokens import count_tokens
+from confide_daemon.server.catalogue import catalogue, definitions
 from confide_daemon.tools import read, search, store, sync
-from confide_daemon.tools.arguments import check
-from confide_daemon.tools.catalogue import catalogue, definitions
+from confide_memory.tools.arguments import check
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CORE = ["memory_search", "memory_read", "memory_store", "memory_status", "memory_sync"]
 
 
@@ -93,13 +93,16 @@ def test_all_stands_for_every_toolset_and_unknown_ones_are_refused() -> None:
 
 
 def test_both_spellings_and_nulls_are_taken() -> None:
-    expected = check(search.DEFINITION, {"query": "x", "maxResults": 3, "maxTokens": 100})
-    assert check(search.DEFINITION, {"query": "x", "max_results": 3, "max_tokens": 100, "path": None}) == expected
+    expected = check(search.DEFINITION.parameters, {"query": "x", "maxResults": 3, "maxTokens": 100})
+    assert (
+        check(search.DEFINITION.parameters, {"query": "x", "max_results": 3, "max_tokens": 100, "path": None})
+        == expected
+    )
     assert expected == {"query": "x", "maxResults": 3, "maxTokens": 100, "scope": "all", "rank": "relevance"}
 
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
-    assert check(read.DEFINITION, {"path": "a.md", "lines": 5.0})["lines"] == 5
+    assert check(read.DEFINITION.parameters, {"path": "a.md", "lines": 5.0})["lines"] == 5
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
 )
 def test_a_mistake_is_named_with_the_way_out(definition: Any, arguments: Any, problem: str, hint: str) -> None:
     with pytest.raises(ToolError) as caught:
-        check(definition, arguments)
+        check(definition.parameters, arguments)
     assert problem in str(caught.value)
     assert hint in (caught.value.hint or "")
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.programs import CONFIDED, Daemon, Machine, running_daemon
+from tests.support.programs.processes import CONFIDED, Daemon, Machine, running_daemon
 
 from confide_daemon import __version__
-from confide_proxy.version import VERSION
+from confide_proxy import VERSION
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_both_programs_tell_their_version(machine: Machine) -> None:
 
 def test_every_command_has_help_and_is_documented(machine: Machine) -> None:
     """--help works everywhere, and docs/commands.md knows each command."""
-    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
     listed = re.findall(r"^[│|]\s+([a-z]+)\s", machine.run("--help").split("Commands", 1)[1], re.MULTILINE)
     assert len(listed) >= 11
     for command in listed:

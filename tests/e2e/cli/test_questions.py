@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.programs import CONFIDE, DEADLINE_S, Machine, running_daemon
+from tests.support.programs.processes import CONFIDE, DEADLINE_S, Machine, running_daemon
 
 
 class Terminal:

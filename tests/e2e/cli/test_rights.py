@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 
 @pytest.fixture(scope="module")

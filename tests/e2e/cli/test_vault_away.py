@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.fronts import free_port
-from tests.support.openbao import openbao
-from tests.support.programs import NO_MODEL, Machine, running_daemon
-from tests.support.sealed_files import TOKEN
+from tests.support.daemon.openbao import openbao
+from tests.support.network.reverse_proxies import free_port
+from tests.support.programs.processes import NO_MODEL, Machine, running_daemon
+from tests.support.sealing.sealed_files import TOKEN
 
 
 def test_sync_says_why_files_had_to_stay_and_ends_with_5(tmp_path: Path) -> None:

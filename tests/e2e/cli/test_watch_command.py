@@ -11,12 +11,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.pair import joined
-from tests.support.programs import CONFIDE, Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.watching import Watching, watching
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
+from tests.support.programs.watch import Watching, watching
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_two_machines_without_any_agent(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_units_command_line_works(tmp_path: Path, kind: str) -> None:
         assert machine.local_daemon is not None
     finally:
         watch.process.send_signal(signal.SIGINT)
-        assert watch.process.wait(5) == 0
+        assert watch.process.wait(30) == 0
         for pipe in (watch.process.stdout, watch.process.stderr):
             assert pipe is not None
             pipe.close()

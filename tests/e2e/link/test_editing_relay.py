@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.edits import CHANGES, POLITE_CLOSE, Once
-from tests.support.fronts import Authority
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.tls_relay import Direction, Edit, Frame, Passage, TlsRelay
-from tests.support.wire import Wire
+from tests.support.network.edits import CHANGES, POLITE_CLOSE, Once
+from tests.support.network.reverse_proxies import Authority
+from tests.support.network.tls_relay import Direction, Edit, Frame, Passage, TlsRelay
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
-from confide_crypto.keys import Identity
+from confide_crypto.keys.identity import Identity
 
 DEADLINE_S = 20.0
 HEADERS = {"Host", "Upgrade", "Connection", "Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol"}

@@ -16,23 +16,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.forked import Program
-from tests.support.key_keeping import WORDS, choose_keyring, seal, seal_key
-from tests.support.programs import CONFIDE, Daemon, Machine, running_daemon, wait_until
-from tests.support.runtime import runtime_folder
-from tests.support.wire import Wire
+from tests.support.keys.forms import WORDS, choose_keyring, seal, seal_key
+from tests.support.keys.runtime import runtime_folder
+from tests.support.programs.forked import Program
+from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 from confide_crypto.errors import EXIT_DENIED
-from confide_crypto.keys import Identity, fingerprint_words
-from confide_crypto.rotation import sign_rotation
-from confide_proxy import identity as identities
+from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_proxy.config import ProxyConfig
-from confide_proxy.dialing import open_connection
-from confide_proxy.identity import Form
-from confide_proxy.key_rotation import MachineKeys, exclusive
+from confide_proxy.devices import key_change
+from confide_proxy.devices.keyring import Keyring
+from confide_proxy.link import identity as identities
+from confide_proxy.link.connect import open_connection
+from confide_proxy.link.identity import Form
+from confide_proxy.link.key_rotation import MachineKeys, exclusive
 from confide_proxy.paths import Paths
-from confide_proxy.sealing import succession
-from confide_proxy.sealing.keyring import Keyring
 
 # The command is killed so often at each moment; every step is cut in this process besides. `make chaos` takes the long form.
 ATTEMPTS = 10 if os.environ.get("CONFIDE_EVERY_FAULT") else 1
@@ -83,7 +83,7 @@ def cut_short(paths: Paths, after: str, passphrase: str | None = None) -> tuple[
             connection = await open_connection(paths, ProxyConfig(), keys=keys)
             aside.rename(paths.next_identity)
             serving = asyncio.create_task(connection.serve(on_message=unasked, on_request=unasked))
-            await succession.prepare(paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time()))
+            await key_change.prepare(paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time()))
             await connection.request("rotate", sign_rotation(old, new, connection.session_id), timeout_s=10)
             await connection.close()
             await asyncio.gather(serving, return_exceptions=True)

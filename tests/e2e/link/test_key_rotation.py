@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.programs import CONFIDED, Daemon, Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.wire import Wire
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import CONFIDED, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
-from confide_crypto.keys import format_daemon_key
-from confide_daemon import rotation
-from confide_daemon.paths import DataFolder
+from confide_crypto.keys.identity import format_daemon_key
+from confide_daemon.datadir import identity
+from confide_daemon.datadir.paths import DataFolder
 
 
 @pytest.fixture
@@ -154,9 +154,9 @@ def test_the_daemon_on_demand_can_be_rotated_under_an_open_session(tmp_path: Pat
 def test_no_seed_and_no_signature_is_printed_or_logged(tmp_path: Path, daemon: Daemon) -> None:
     laptop = joined_machine(tmp_path, "laptop", daemon)
     folder = DataFolder(daemon.data)
-    before = rotation.load(folder).current
+    before = identity.load(folder).current
     printed = daemon.run("key", "rotate", "--keep", "2d") + daemon.run("key", "show") + laptop.run("status")
-    keys = rotation.load(folder)
+    keys = identity.load(folder)
     assert keys.rotation is not None
     assert format_daemon_key(keys.current.static_key) in printed
     secrets = [before.seed, keys.current.seed, keys.rotation.statement.by_old, keys.rotation.statement.by_new]

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.key_keeping import WORDS, choose_keyring, seal_key
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.runtime import runtime_folder
-from tests.support.wire import Wire
+from tests.support.keys.forms import WORDS, choose_keyring, seal_key
+from tests.support.keys.runtime import runtime_folder
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 LOCKED = "this machine's key is locked"
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.channels import HOST, LAPTOP, Door, echo, hosting, no_message, no_request
-from tests.support.programs import Daemon, Machine, running_daemon
-from tests.support.tls_relay import TlsRelay
-from tests.support.wire import Wire
+from tests.support.crypto.channels import HOST, LAPTOP, Door, echo, hosting, no_message, no_request
+from tests.support.network.tls_relay import TlsRelay
+from tests.support.programs.processes import Daemon, Machine, running_daemon
+from tests.support.programs.wire import Wire
 
-from confide_crypto.connection import Timers, connect
 from confide_crypto.errors import ConnectionLost
+from confide_crypto.transport.open import Timers, connect
 
 
 def has_ipv6() -> bool:

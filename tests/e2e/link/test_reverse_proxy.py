@@ -17,14 +17,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.support.channels import HOST, LAPTOP
-from tests.support.fronts import KINDS, Authority, free_port, front, program, require
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.crypto.channels import HOST, LAPTOP
+from tests.support.network.reverse_proxies import KINDS, Authority, free_port, front, program, require
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve
 
-from confide_crypto.connection import connect, websocket_options
 from confide_crypto.errors import UnreachableError
+from confide_crypto.transport.open import connect, websocket_options
 
 KEEPALIVE_S = 5
 

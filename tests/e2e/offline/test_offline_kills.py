@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.wire import Wire
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 SEED = int(os.environ.get("CONFIDE_KILL_SEED", random.randrange(10**6)))
 ROUNDS = int(os.environ.get("CONFIDE_KILL_ROUNDS", "3"))

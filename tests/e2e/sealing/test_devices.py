@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.pair import joined
-from tests.support.programs import NO_MODEL, Daemon, Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import NO_MODEL, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 LOCKED = "this space is locked until one of its machines connects"
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
@@ -85,8 +85,8 @@ def test_who_waits_in_a_session_hears_of_it(tmp_path: Path) -> None:
 def invite_and_wait(root: Path, _daemon: Daemon, by: Machine, name: str) -> str:
     import subprocess
 
-    from tests.support.forked import Program
-    from tests.support.programs import CONFIDE
+    from tests.support.programs.forked import Program
+    from tests.support.programs.processes import CONFIDE
 
     log = root / "invite.log"
     with log.open("wb") as output:

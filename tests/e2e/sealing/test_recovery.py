@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.forked import Program
-from tests.support.pair import joined
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, Machine, running_daemon
+from tests.support.programs.forked import Program
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Machine, running_daemon
 
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 

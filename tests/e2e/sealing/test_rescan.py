@@ -14,18 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import residue
-from tests.support.forked import Program, run
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, NO_MODEL, Daemon, Machine, running_daemon
-from tests.support.transcripts import ClaudeSession, text
+from tests.support.daemon import residue
+from tests.support.documents.transcripts import ClaudeSession, text
+from tests.support.programs.forked import Program, run
+from tests.support.programs.processes import (
+    COMMAND_DEADLINE_S,
+    CONFIDE,
+    NO_MODEL,
+    Daemon,
+    Machine,
+    running_daemon,
+)
 
 from confide_crypto.errors import ConnectionLost
-from confide_daemon.paths import DataFolder
-from confide_daemon.state import open_state
-from confide_proxy import config, paths, projects
-from confide_proxy.client import Client
-from confide_proxy.folder import content_hash
+from confide_daemon.access.bootstrap import open_state
+from confide_daemon.datadir.paths import DataFolder
+from confide_memory.wire.digest import text_hash
+from confide_proxy import config, paths
+from confide_proxy.mcp.client import Client
 from confide_proxy.sealing.rescan import Rescan
+from confide_proxy.sync import project
 
 FOUND = 9
 LETS_THROUGH = '[secrets]\nfiles = "allow"\ntools = "allow"\ntranscripts = "allow"\nimports = "allow"\n'
@@ -85,7 +93,7 @@ def client(machine: Machine) -> Client:
     """The machine's own client in this process."""
     home = machine.home
     place = paths.Paths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
-    return Client(place, config.load(place.config), projects.identify(machine.project))
+    return Client(place, config.load(place.config), project.identify(machine.project))
 
 
 def rescanned(machine: Machine, *arguments: str, code: int = 0) -> dict[str, Any]:
@@ -244,7 +252,7 @@ def test_killed_at_any_point_it_is_begun_again(daemon: Daemon, tmp_path: Path) -
 async def put(machine: Machine, texts: dict[str, str]) -> None:
     async with client(machine) as open_client:
         for path, content in texts.items():
-            body = {"project": "project", "path": path, "text": content, "hash": content_hash(content), "base": 0}
+            body = {"project": "project", "path": path, "text": content, "hash": text_hash(content), "base": 0}
             await open_client.connection.request("put", body, timeout_s=COMMAND_DEADLINE_S)
 
 

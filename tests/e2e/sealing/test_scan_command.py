@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.forked import run
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, Machine
-from tests.support.transcripts import SESSION
+from tests.support.documents.transcripts import SESSION
+from tests.support.programs.forked import run
+from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Machine
 
 FOUND = 9
 TOKEN = "gh" + "p_" + "Zk81LqWm4TxC0bVn7RsD2yHf9GpJ3eUa5KiQ"

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
-from tests.support.mcp_session import ERAS, Era, session
-from tests.support.programs import NO_MODEL, Daemon, Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.residue import image, texts, words
-from tests.support.wire import Wire
+from tests.support.daemon.residue import image, texts, words
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.mcp_session import ERAS, Era, session
+from tests.support.programs.processes import NO_MODEL, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
+from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey
 from confide_daemon.errors import WrongKeyError
-from confide_proxy.identity import stored
+from confide_proxy.devices.roster_cache import RosterCache
+from confide_proxy.link.identity import stored
 from confide_proxy.paths import Paths
-from confide_proxy.sealing.cached_roster import RosterCache
 
 PLACEHOLDER = re.compile(r"\(sealed:[a-z0-9-]+:[0-9a-f]{32}\)")
 ALL = 'toolsets = ["all"]\n'

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.forked import Program
-from tests.support.pair import joined
-from tests.support.programs import CONFIDE, Daemon, Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.forked import Program
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 FILE = "memory/deploy.md"

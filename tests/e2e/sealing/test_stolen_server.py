@@ -15,17 +15,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.support.programs import Daemon, Machine, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.transcripts import ClaudeSession, text
-from tests.support.wire import Wire
+from tests.support.documents.transcripts import ClaudeSession, text
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Daemon, Machine, wait_until
+from tests.support.programs.wire import Wire
 
+from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey
 from confide_daemon.store.connection import connect
-from confide_proxy.identity import stored
+from confide_proxy.devices.roster_cache import RosterCache
+from confide_proxy.link.identity import stored
 from confide_proxy.paths import Paths
-from confide_proxy.sealing.cached_roster import RosterCache
 
 READ = {
     "file": "walrus-canary-in-a-file",
@@ -49,7 +49,7 @@ SEALED = {
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     """One that is no fork of a process which the tests have used, since its memory is read."""
-    monkeypatch.setattr("tests.support.programs.Program", subprocess.Popen)
+    monkeypatch.setattr("tests.support.programs.processes.Program", subprocess.Popen)
     daemon = Daemon(tmp_path)
     with (Path(daemon.env["CONFIDE_HOME"]) / "daemon.toml").open("a") as file:
         file.write('\n[at_rest]\ncustody = "caller"\n')

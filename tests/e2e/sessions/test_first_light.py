@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.mcp_session import ERAS, Era, session
-from tests.support.programs import Machine, running_daemon
-from tests.support.relay import RecordingRelay
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.mcp_session import ERAS, Era, session
+from tests.support.programs.processes import Machine, running_daemon
 
 CONTENT = "canary-content-7f3a"
 QUERY = "canary-query-19bd"

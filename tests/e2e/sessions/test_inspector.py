@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.programs import CONFIDE, Machine
+from tests.support.programs.processes import CONFIDE, Machine
 
 INSPECTOR = "@modelcontextprotocol/inspector"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 
 def joined(tmp_path: Path, daemon: Daemon, *, renew_s: int) -> Machine:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.programs import Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.wire import OPENING, Wire
+from tests.support.clock import promised
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.wire import OPENING, Wire
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_answers_without_any_daemon(lonely: Machine) -> None:
         result = wire.tool("memory_search", {"query": "x"})
         assert result["isError"]
         assert "confide join" in result["content"][0]["text"]
-        assert time.monotonic() - started < 2.5
+        assert time.monotonic() - started < promised(2.5)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,8 @@ def test_goes_when_stdin_closes(lonely: Machine) -> None:
         assert wire.process.stdin is not None
         closed = time.monotonic()
         wire.process.stdin.close()
-        assert wire.process.wait(5) == 0
-        assert time.monotonic() - closed < 1.0
+        assert wire.process.wait(30) == 0
+        assert time.monotonic() - closed < promised(1.0)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_a_cut_link_fails_fast_and_heals(tmp_path: Path) -> None:
             result = wire.tool("memory_sync", {})
             assert result["isError"]
             assert "cannot reach" in result["content"][0]["text"] or "lost" in result["content"][0]["text"]
-            assert time.monotonic() - started < 3.5
+            assert time.monotonic() - started < promised(3.5)
             relay.mend()
             wait_until("the link", lambda: not wire.tool("memory_status", {}).get("isError"))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.wire import Wire
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 MODERN = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.pair import pair
-from tests.support.programs import Machine, wait_until
-from tests.support.watching import Watching, watching
+from tests.support.programs.pair import pair
+from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.watch import Watching, watching
 
 SETTLE_S = 0.4
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.programs import Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 PATH = "memory/clash.md"
 LOG = "memory/2026-11-20.md"

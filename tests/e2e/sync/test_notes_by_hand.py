@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support.programs import Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.wire import Wire
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 
 def test_a_person_and_an_agent_work_on_one_note(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.support.programs import CONFIDE, Machine
+from tests.support.programs.processes import CONFIDE, Machine
 
 FILES = 400
 

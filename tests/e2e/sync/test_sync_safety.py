@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.programs import Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 
 @pytest.mark.parametrize("trick", ["symlink", "file", "root"])

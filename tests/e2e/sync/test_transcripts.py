@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.programs import CONFIDE, Daemon, Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.transcripts import SESSION, ClaudeSession, text, tool
-from tests.support.wire import Wire
+from tests.support.documents.transcripts import SESSION, ClaudeSession, text, tool
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 OTHER = "0a6afc57-2f31-4cb4-8ff0-01247f50c64d"
 

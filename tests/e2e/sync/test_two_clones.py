@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.support.programs import Daemon, Machine, running_daemon, wait_until
-from tests.support.relay import RecordingRelay
-from tests.support.wire import Wire
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 REMOTES = ("git@example.com:team/app.git", "https://example.com/team/app")
 

@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.pair import pair
-from tests.support.programs import Machine, running_daemon, wait_until
-from tests.support.wire import Wire
+from tests.support.clock import promised
+from tests.support.programs.pair import pair
+from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 
 
 def watches(wire: Wire) -> bool:
@@ -39,7 +40,7 @@ def test_one_of_three_sessions_watches_and_another_takes_over(tmp_path: Path) ->
         wires = [opened(ann) for _ in range(3)]
         far = opened(bob)
         try:
-            wait_until("one watcher", lambda: sum(map(watches, wires)) == 1, 5)
+            wait_until("one watcher", lambda: sum(map(watches, wires)) == 1)
             time.sleep(1.2)  # two rounds of those who wait for the seat
             assert sum(map(watches, wires)) == 1
             first = next(wire for wire in wires if watches(wire))
@@ -47,16 +48,16 @@ def test_one_of_three_sessions_watches_and_another_takes_over(tmp_path: Path) ->
             killed = time.monotonic()
             ann.write("memory/between.md", "The heron fishes at dawn.\n")
             rest = [wire for wire in wires if wire is not first]
-            wait_until("another watcher", lambda: any(map(watches, rest)), 5)
-            assert time.monotonic() - killed < 2.0
-            wait_until("the file at bob", (bob.project / "memory/between.md").exists, 10)
+            wait_until("another watcher", lambda: any(map(watches, rest)))
+            assert time.monotonic() - killed < promised(2.0)
+            wait_until("the file at bob", (bob.project / "memory/between.md").exists)
             second = next(wire for wire in rest if watches(wire))
             second.process.kill()
             ann.write("memory/after.md", "The ibis waits.\n")
-            wait_until("the other file at bob", (bob.project / "memory/after.md").exists, 10)
+            wait_until("the other file at bob", (bob.project / "memory/after.md").exists)
             last = next(wire for wire in rest if wire is not second)
             bob.write("memory/back.md", "The okapi sleeps.\n")
-            wait_until("bob's file at ann", (ann.project / "memory/back.md").exists, 10)
+            wait_until("bob's file at ann", (ann.project / "memory/back.md").exists)
             assert "okapi" in str(last.tool("memory_search", {"query": "okapi"}))
         finally:
             for wire in (*wires, far):

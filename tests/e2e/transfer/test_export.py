@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.programs import Daemon, Machine, running_daemon
-from tests.support.wire import Wire
+from tests.support.programs.processes import Daemon, Machine, running_daemon
+from tests.support.programs.wire import Wire
 
 ODD = "---\ntitle: Coffee # mine\nimportance: very\n\nmood:   sleepy\n---\r\nBlack.\r\n"
 

@@ -12,10 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.forked import Program
-from tests.support.mcp_session import ERAS, Era, session
-from tests.support.notes import text_of
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDE, Daemon, Machine, running_daemon, wait_until
+from tests.support.documents.notes import text_of
+from tests.support.programs.forked import Program
+from tests.support.programs.mcp_session import ERAS, Era, session
+from tests.support.programs.processes import (
+    COMMAND_DEADLINE_S,
+    CONFIDE,
+    Daemon,
+    Machine,
+    running_daemon,
+    wait_until,
+)
 
 NOTES = """# Shop
 

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.imported import FIXTURES, unpacked
-from tests.support.programs import Machine, running_daemon
+from tests.support.documents.imports import FIXTURES, unpacked
+from tests.support.programs.processes import Machine, running_daemon
 
 STORES = {
     "mcp-memory-service": (".local/share/mcp-memory/sqlite_vec.db", 5),

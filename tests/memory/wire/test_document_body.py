@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
+from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
 
-from confide_crypto.body import Body
-from confide_crypto.connection import Connection, connect
+from confide_crypto.channel.body import Body
 from confide_crypto.errors import RequestError
-from confide_crypto.texts import INLINE_BYTES, MAX_TEXT_BYTES, receive_text, send_text
+from confide_crypto.transport.open import Connection, connect
+from confide_memory.wire.document_body import INLINE_BYTES, MAX_TEXT_BYTES, receive_text, send_text
 
 
 async def serve_texts(connection: Connection) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.rosters import STRANGER
+from tests.support.sealing.rosters import STRANGER
 
-from confide_crypto.keys import Identity
-from confide_crypto.sealing.entries import Card, Device
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
-from confide_proxy.device_commands import facts
+from confide_crypto.sealing.roster_entry import Card, Device
+from confide_proxy.cli.devices import facts
 
 
 @pytest.mark.parametrize("now", [0, 1_800_000_000, 2**33, 2**63, 2**64 - 1])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from confide_proxy import device_removal
+from confide_proxy.cli import device_removal
 from confide_proxy.errors import UnfitAnswerError
 
 

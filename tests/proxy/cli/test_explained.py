@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from confide_proxy import explained
+from confide_proxy.cli import search
 from confide_proxy.errors import UnfitAnswerError
 
 HIT = dict.fromkeys(("relevance", "votes", "dated", "source", "exact", "rank", "keyword", "terms"), 0.5)
@@ -30,7 +30,7 @@ RESULT: dict[str, Any] = {
 
 def test_an_explanation_is_shown_as_tables(capsys: pytest.CaptureFixture[str]) -> None:
     """With the place in each leg, the factors and the score."""
-    explained.show(RESULT)
+    search.show(RESULT)
     shown = capsys.readouterr().out
     assert "3 by keywords, 128 by vectors (hybrid)" in shown
     assert "#2 7.25" in shown
@@ -43,12 +43,12 @@ def test_an_explanation_of_another_kind_is_told_as_such(name: str) -> None:
     result = copy.deepcopy(RESULT)
     del result["explain"][name]
     with pytest.raises(UnfitAnswerError):
-        explained.show(result)
+        search.show(result)
     with pytest.raises(UnfitAnswerError):
-        explained.show({**RESULT, "explain": {**RESULT["explain"], "hits": [{}], "timingsMs": ["x"]}})
+        search.show({**RESULT, "explain": {**RESULT["explain"], "hits": [{}], "timingsMs": ["x"]}})
 
 
 def test_an_explanation_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     """What the daemon says is text."""
-    explained.show({**RESULT, "explain": {**RESULT["explain"], "matched": "\x1b[2Jx"}})
+    search.show({**RESULT, "explain": {**RESULT["explain"], "matched": "\x1b[2Jx"}})
     assert "\x1b[2J" not in capsys.readouterr().out

@@ -8,16 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.journal_writer import call
+from tests.support.kills.journal_writer import call
 from typer.testing import CliRunner
 
-from confide_crypto.private import make_private_dir
+from confide_crypto.keys.files import make_private_dir
 from confide_proxy import paths
-from confide_proxy.cli import Here
-from confide_proxy.config import ProxyConfig
-from confide_proxy.journal import Journal
-from confide_proxy.queue_commands import queue_app
-from confide_proxy.secrets.policy import Policy
+from confide_proxy.cli.console import Here
+from confide_proxy.cli.queue import queue_app
+from confide_proxy.config import Policy, ProxyConfig
+from confide_proxy.offline.journal import Journal
 
 TOKEN = f"ghp_{secrets.token_hex(18)}"
 PASSWORD = f"Zq7{secrets.token_hex(8)}"

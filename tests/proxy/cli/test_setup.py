@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from confide_proxy.cli.join import ENTRY, merge
 from confide_proxy.errors import SetupError
-from confide_proxy.setup import ENTRY, merge
 
 
 def test_merges_beside_other_servers(tmp_path: Path) -> None:

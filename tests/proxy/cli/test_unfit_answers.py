@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.channels import HOST, Door
-from tests.support.programs import Machine
+from tests.support.crypto.channels import HOST, Door
+from tests.support.programs.processes import Machine
 from websockets.asyncio.server import ServerConnection, serve
 
-from confide_crypto.connection import accept, websocket_options
 from confide_crypto.errors import ConfideError
-from confide_crypto.keys import format_daemon_key, parse_public_key
+from confide_crypto.keys.identity import format_daemon_key, parse_public_key
+from confide_crypto.transport.open import accept, websocket_options
 
 NOTHING = {"send": [], "adopt": [], "pull": [], "drop": []}
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.devices import Device
-from tests.support.serving import Serving, serving
+from tests.support.daemon.loopback import Serving, serving
+from tests.support.sealing.devices import Device
 
-from confide_crypto.sealing.entries import Entry
+from confide_crypto.sealing.roster_entry import Entry
+from confide_proxy.devices.keyring import Keyring
+from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import UnconfirmedError
-from confide_proxy.sealing.cached_roster import RosterCache
-from confide_proxy.sealing.keyring import Keyring
 
 OLD, NEW = bytes([1]) * 32, bytes([2]) * 32
 

@@ -11,27 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.devices import Device
-from tests.support.rosters import STRANGER
-from tests.support.serving import Serving, serving
+from tests.support.daemon.loopback import Serving, serving
+from tests.support.sealing.devices import Device
+from tests.support.sealing.rosters import STRANGER
 
-from confide_crypto.connection import Connection
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_crypto.keys import Identity, fingerprint_words
-from confide_crypto.rotation import sign_rotation
-from confide_crypto.sealing import entries
-from confide_crypto.sealing.entries import Entry
+from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.keys.identity import Identity, fingerprint_words
+from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.errors import SealingError
+from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster_entry import Entry
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey
-from confide_daemon.jobs import Jobs
-from confide_proxy import joined, standing
-from confide_proxy.device_commands import remover
+from confide_crypto.transport.open import Connection
+from confide_daemon.access.jobs import Jobs
+from confide_proxy.cli import status
+from confide_proxy.cli.devices import remover
+from confide_proxy.devices import key_change
+from confide_proxy.devices.duties import KeyChange
+from confide_proxy.devices.invites import Invitation, Invitations
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
-from confide_proxy.sealing import succession
-from confide_proxy.sealing.invitations import Invitation, Invitations
+from confide_proxy.link import pin
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ async def approve(device: Device, newcomer: Device) -> None:
 
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
             assert keys is not None
-            return roster.add(device.identity, entries.Device(card, newcomer.name), keys, now=int(time.time()))
+            return roster.add(device.identity, roster_entry.Device(card, newcomer.name), keys, now=int(time.time()))
 
         await keyring.extend(link, make)
 
@@ -323,7 +325,7 @@ async def test_a_newcomer_is_not_taken_in_by_a_space_of_the_daemons_making(daemo
     space = await ann.visit()
     bob.take(ann.invite(space.space, "bob", time.time() + 60))
     evil, keys = Roster.found(STRANGER, "evil", now=1)
-    evil = evil.add(STRANGER, entries.Device(entries.Card.of(bob.identity), "bob"), keys, now=2)
+    evil = evil.add(STRANGER, roster_entry.Device(roster_entry.Card.of(bob.identity), "bob"), keys, now=2)
     keyring = bob.keyring()
     async with bob.connected() as link:
         await keyring.open(Lying(link, list(evil.entries)), await bob.attach(link))
@@ -377,7 +379,7 @@ async def test_a_key_that_changes_stays_one_device(daemon: Serving, tmp_path: Pa
         keyring = ann.keyring()
         new.save(ann.paths.next_identity)
         async with ann.connected() as link:
-            await succession.prepare(ann.paths.rosters, keyring, link, old, new, now=int(time.time()))
+            await key_change.prepare(ann.paths.rosters, keyring, link, old, new, now=int(time.time()))
             assert keyring.roster is not None
             assert new.public_key in keyring.roster.devices
             if is_in_force:
@@ -392,7 +394,7 @@ async def test_a_key_that_changes_stays_one_device(daemon: Serving, tmp_path: Pa
         assert list(after.roster.devices) == [ann.identity.public_key]
         assert after.keys is not None
         assert after.keys.key(1) == (space.keys and space.keys.key(1))
-        assert succession.read(ann.paths.rosters, space.space) is None
+        assert KeyChange.read(ann.paths.rosters, space.space) is None
 
 
 async def test_a_space_that_is_full_goes_on_without_the_one_too_many(daemon: Serving, tmp_path: Path) -> None:
@@ -401,14 +403,14 @@ async def test_a_space_that_is_full_goes_on_without_the_one_too_many(daemon: Ser
     space = await ann.visit()
     keyring = ann.keyring()
     async with ann.connected() as link:
-        for number in range(1, entries.MAX_DEVICES):
-            card = entries.Card.of(Identity(bytes([number]) * 32))
+        for number in range(1, roster_entry.MAX_DEVICES):
+            card = roster_entry.Card.of(Identity(bytes([number]) * 32))
 
-            def make(roster: Roster, keys: SpaceKeys | None, device: entries.Device) -> Roster | None:
+            def make(roster: Roster, keys: SpaceKeys | None, device: roster_entry.Device) -> Roster | None:
                 assert keys is not None
                 return roster.add(ann.identity, device, keys, now=1)
 
-            await keyring.extend(link, functools.partial(make, device=entries.Device(card, f"d{number}")))
+            await keyring.extend(link, functools.partial(make, device=roster_entry.Device(card, f"d{number}")))
     bob.take(ann.invite(space.space, "bob", time.time() + 60))
     await bob.visit()
     again = await ann.visit()
@@ -426,7 +428,7 @@ async def test_a_lock_in_another_space_than_the_last_one_is_no_hindrance(daemon:
         await device.visit()
     bob.paths.identity.unlink()
     daemon.enroll("bob-elsewhere", space="elsewhere").save(bob.paths.identity)
-    joined.save(bob.paths.link, joined.Joined(daemon.url, bytes(32)))
+    pin.save(bob.paths.link, pin.Joined(daemon.url, bytes(32)))
     keyring = bob.keyring()
     keyring.load()
     async with bob.connected() as link:
@@ -573,7 +575,7 @@ async def test_a_machine_tells_that_the_daemon_has_taken_the_key_of_the_database
         async with ann.connected() as link:
             await keyring.unlock(link)
             await keyring.open(link, await ann.attach(link))
-            assert "warning" not in standing.sealing(keyring)
+            assert "warning" not in status.sealing(keyring)
             for kind, custody in (("to-server", "server"), ("to-caller", "caller")):
                 jobs.ask(kind, space_id)  # type: ignore[arg-type]
                 async with asyncio.timeout(30):
@@ -582,7 +584,7 @@ async def test_a_machine_tells_that_the_daemon_has_taken_the_key_of_the_database
                 for _ in range(2):
                     keyring = ann.keyring()
                     await keyring.open(link, await ann.attach(link))
-                    assert ("warning" in standing.sealing(keyring)) == (custody == "server")
+                    assert ("warning" in status.sealing(keyring)) == (custody == "server")
                     assert told() == 1
 
 
@@ -608,5 +610,5 @@ async def test_what_a_daemon_supposes_of_a_locked_space_is_not_noted(
         assert keyring.custody == "caller"
         await keyring.open(link, await ann.attach(link))
         assert keyring.custody == "server"
-        assert "warning" not in standing.sealing(keyring)
+        assert "warning" not in status.sealing(keyring)
         assert "its machines did" not in caplog.text

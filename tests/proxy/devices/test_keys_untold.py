@@ -11,18 +11,18 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.devices import Device
-from tests.support.programs import Machine
-from tests.support.serving import Serving, serving
-from tests.support.wire import Wire
+from tests.support.daemon.loopback import Serving, serving
+from tests.support.programs.processes import Machine
+from tests.support.programs.wire import Wire
+from tests.support.sealing.devices import Device
 
-from confide_crypto.sealing import entries
-from confide_crypto.sealing.recovery import RecoveryCode
+from confide_crypto.sealing import roster_entry
+from confide_crypto.sealing.key_wrap import WrapKey
+from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey
-from confide_proxy.device_commands import listed, remover
-from confide_proxy.sealing.keyring import Keyring
+from confide_proxy.cli.devices import listed, remover
+from confide_proxy.devices.keyring import Keyring
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_a_space_lives_and_tells_nothing(
 
         def paper(roster: Roster, keys: SpaceKeys | None) -> Roster:
             assert keys is not None
-            device = entries.Device(entries.Card.of(code.identity), "paper", is_paper=True)
+            device = roster_entry.Device(roster_entry.Card.of(code.identity), "paper", is_paper=True)
             return roster.add(ann.identity, device, keys, now=1)
 
         await keyring.extend(link, paper)

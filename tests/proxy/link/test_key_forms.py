@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from tests.support.key_keeping import WORDS, choose_keyring, seal_key
-from tests.support.programs import CONFIDE, Machine
-from tests.support.runtime import runtime_folder
+from tests.support.keys.forms import WORDS, choose_keyring, seal_key
+from tests.support.keys.runtime import runtime_folder
+from tests.support.programs.processes import CONFIDE, Machine
 
-from confide_crypto.keys import Identity, parse_public_key, write_private_file
-from confide_proxy import identity as identities
-from confide_proxy import system_keyring
+from confide_crypto.keys.identity import Identity, parse_public_key, write_private_file
+from confide_proxy.link import identity as identities
+from confide_proxy.link import os_keyring
 
 
 @pytest.fixture
@@ -114,10 +114,10 @@ def test_sessions_of_one_process_wait_together_for_a_keyring_that_was_stuck(monk
     is_unlocked = threading.Event()
     stuck = threading.Thread(target=is_unlocked.wait, daemon=True)
     stuck.start()
-    monkeypatch.setattr(system_keyring, "_stuck", stuck)
-    monkeypatch.setattr(system_keyring, "_backend", object)
+    monkeypatch.setattr(os_keyring, "_stuck", stuck)
+    monkeypatch.setattr(os_keyring, "_backend", object)
     with ThreadPoolExecutor(8) as sessions:
-        answers = [sessions.submit(system_keyring._ask, lambda _backend: "answer") for _ in range(8)]
+        answers = [sessions.submit(os_keyring._ask, lambda _backend: "answer") for _ in range(8)]
         time.sleep(0.05)
         is_unlocked.set()
         assert [answer.result() for answer in answers] == ["answer"] * 8

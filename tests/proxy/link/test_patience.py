@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.support.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
+from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
 
-from confide_crypto.connection import Connection, connect
 from confide_crypto.errors import RequestError
-from confide_proxy.patience import Patient
+from confide_crypto.transport.open import Connection, connect
+from confide_proxy.link.link import Patient
 
 
 @asynccontextmanager

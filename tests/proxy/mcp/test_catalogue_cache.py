@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy import catalogue
+from confide_proxy.mcp import catalogue
 
 PACKAGED = json.loads(catalogue.PACKAGED.read_bytes())
 

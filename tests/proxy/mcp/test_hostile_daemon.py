@@ -11,14 +11,14 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.support.channels import HOST, Door
-from tests.support.programs import Machine
-from tests.support.wire import Wire
+from tests.support.crypto.channels import HOST, Door
+from tests.support.programs.processes import Machine
+from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve
 
-from confide_crypto.connection import Connection, accept, websocket_options
 from confide_crypto.errors import ConfideError, RequestError
-from confide_crypto.keys import format_daemon_key, parse_public_key
+from confide_crypto.keys.identity import format_daemon_key, parse_public_key
+from confide_crypto.transport.open import Connection, accept, websocket_options
 
 ATTACHED = {"space": "s", "project": "p", "daemonVersion": "0", "limits": {}, "catalogue": "x"}
 NOTHING = {"send": [], "adopt": [], "pull": [], "drop": []}
@@ -203,28 +203,26 @@ async def test_no_path_of_the_daemons_leaves_the_memory_folders(tmp_path: Path) 
         assert found == {f"victim/project/{name}" for name in ("README.md", "memory/a.md", "memory/b.md")}
 
 
-def listing(paths: int) -> list[list[Any]]:
-    """So many files that a comparison says are newer at the daemon."""
-    return [[f"memory/{number}.md", 1, "h"] for number in range(paths)]
-
-
 MANY = 400_000
-"""About as many as one message holds."""
+"""About as many files as one message holds."""
 
 
 @pytest.mark.parametrize(
-    "compared",
+    ("what", "listed"),
     [
-        {**NOTHING, "pull": listing(MANY)},
-        {**NOTHING, "send": [f"memory/{number}.md" for number in range(MANY)]},
-        {**NOTHING, "drop": [[f"memory/{number}.md", 1] for number in range(MANY)]},
-        {**NOTHING, "adopt": [["memory/a.md", 2**63 - 1]] * MANY},
-        {**NOTHING, "pull": [["memory/a.md", -1, "h"], ["MEMORY.md", 10**300, "h"]]},
+        ("pull", lambda: [[f"memory/{number}.md", 1, "h"] for number in range(MANY)]),
+        ("send", lambda: [f"memory/{number}.md" for number in range(MANY)]),
+        ("drop", lambda: [[f"memory/{number}.md", 1] for number in range(MANY)]),
+        ("adopt", lambda: [["memory/a.md", 2**63 - 1]] * MANY),
+        ("pull", lambda: [["memory/a.md", -1, "h"], ["MEMORY.md", 10**300, "h"]]),
     ],
     ids=["pull", "send", "drop", "adopt", "numbers"],
 )
-async def test_a_comparison_that_names_everything_there_is(tmp_path: Path, compared: Answers) -> None:
+async def test_a_comparison_that_names_everything_there_is(
+    tmp_path: Path, what: str, listed: Callable[[], list[Any]]
+) -> None:
     """Memory stays bounded, the session lives, and no disk is filled with files."""
+    compared = {**NOTHING, what: listed()}
     answers = {"attach": ATTACHED, "compare": compared, "pull": {"revision": 1, "hash": "h", "text": "x"}}
     async with hostile(tmp_path, answers) as (daemon, machine):
         peak = 0

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.journal_writer import CALLS, call
+from tests.support.kills.journal_writer import CALLS, call
 
 from confide_crypto.errors import KeyFileError
-from confide_proxy import journal as journals
 from confide_proxy.errors import JournalError, StateError
-from confide_proxy.journal import Journal, is_empty
+from confide_proxy.offline import journal as journals
+from confide_proxy.offline.journal import Journal, is_empty
 
-WRITER = Path(__file__).parents[1] / "support" / "journal_writer.py"
+WRITER = Path(__file__).parents[2] / "support" / "kills" / "journal_writer.py"
 
 
 @pytest.fixture
@@ -175,8 +175,8 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_record(folder: Path) -> None
     """The file size limit of the process stands for the disk; what was kept before is still there, and the next call is."""
     script = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from tests.support.journal_writer import call\n"
-        "from confide_proxy.journal import Journal\n"
+        "from tests.support.kills.journal_writer import call\n"
+        "from confide_proxy.offline.journal import Journal\n"
         "from confide_proxy.errors import StateError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "journal = Journal(Path(sys.argv[1]))\n"
@@ -188,7 +188,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_record(folder: Path) -> None
         "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
         "journal.append(call(2))\n"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", script, str(folder)], cwd=root, capture_output=True, text=True, timeout=60, check=False
     )

@@ -12,25 +12,26 @@ import jsonschema
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.notes import Agent
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.documents.notes import Agent
 
 from confide_crypto.errors import RequestError, UnreachableError
-from confide_daemon.notes import naming
 from confide_daemon.notes.draft import Draft
-from confide_daemon.tools import note_form
-from confide_daemon.tools.catalogue import catalogue
-from confide_proxy import note_names, queued_changes
-from confide_proxy.absence import Answer, Trouble
-from confide_proxy.catalogue import Catalogue
+from confide_daemon.server.catalogue import catalogue
+from confide_daemon.tools import note_fields
+from confide_memory import note_names
+from confide_memory.tools.result import Answer
 from confide_proxy.config import ProxyConfig
-from confide_proxy.journal import Entry
-from confide_proxy.key_rotation import MachineKeys
-from confide_proxy.offline import Offline, Said
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.mcp.catalogue import Catalogue
+from confide_proxy.offline import queued_writes
+from confide_proxy.offline.answers import Offline, Said
+from confide_proxy.offline.journal import Entry
+from confide_proxy.offline.outage import Trouble
 from confide_proxy.paths import Paths
-from confide_proxy.projects import Project
-from confide_proxy.sealing.calls import SealedCalls
-from confide_proxy.sealing.space_sealing import Sealing
+from confide_proxy.sealing.context import Sealing
+from confide_proxy.sealing.tool_calls import SealedCalls
+from confide_proxy.sync.project import Project
 
 CATALOGUE = Catalogue(catalogue(["all"]))
 SAID = "2026-11-20T23:59:58+01:00"
@@ -150,7 +151,7 @@ async def test_a_change_of_a_note_that_is_gone_by_then_is_refused(agent: Agent, 
 
 
 async def test_what_waits_is_sent_by_connections_that_list_fewer_tools(daemon: Any, desk: Desk) -> None:
-    from tests.support.serving import machine
+    from tests.support.daemon.loopback import machine
 
     await desk.queued("memory_store", content="Text.", tags=["a"])
     stored = await desk.queued("memory_update", id="mem_nobody_1_abcdef12", status="done")
@@ -218,8 +219,8 @@ def test_both_ends_name_a_note_alike(content: str, title: str, entity: str) -> N
     )
     promised = note_names.names_of(arguments, "2025-11-20T23:59:58+01:00", operation)
     assert promised == draft.named(operation.encode())
-    assert naming.ID.fullmatch(promised[0])
+    assert note_names.ID.fullmatch(promised[0])
 
 
 def test_both_ends_know_a_note_by_the_same_parameters() -> None:
-    assert set(note_form.PROPERTIES) == queued_changes.NOTE_FIELDS
+    assert set(note_fields.PROPERTIES) == queued_writes.NOTE_FIELDS

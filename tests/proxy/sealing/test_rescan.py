@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.devices import Device
-from tests.support.serving import DEADLINE_S, Serving, serving, text_hash
+from tests.support.daemon.loopback import DEADLINE_S, Serving, serving, text_hash
+from tests.support.sealing.devices import Device
 
-from confide_crypto.connection import Connection
-from confide_crypto.sealing import placeholders
-from confide_proxy.sealing.deposit import Deposit
-from confide_proxy.sealing.keyring import Keyring
-from confide_proxy.sealing.opening import open_secret
+from confide_crypto.sealing import placeholder as placeholders
+from confide_crypto.transport.open import Connection
+from confide_proxy.config import Policy
+from confide_proxy.devices.keyring import Keyring
+from confide_proxy.sealing.fingerprints import Fingerprints
+from confide_proxy.sealing.open import open_secret
 from confide_proxy.sealing.rescan import Outcome, Rescan, policy_of
 from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.secrets.fingerprints import Fingerprints
-from confide_proxy.secrets.policy import Policy
+from confide_proxy.sealing.upload import Deposit
 
 TOKEN = "gh" + "p_" + "Zk81LqWm4TxC0bVn7RsD2yHf9GpJ3eUa5KiQ"
 NOTE = "memory/notes/home-1a2b3c4d.md"
@@ -86,7 +86,7 @@ async def test_a_note_that_became_sensitive_is_sealed_from_its_first_revision_on
         await owner.put("memory/notes/open-5e6f7a8b.md", note("The mill is for sale.", is_sensitive=True))
         await owner.put("memory/notes/open-5e6f7a8b.md", note("The mill was sold.", is_sensitive=False), base=1)
         look = await owner.rescan().look()
-        assert (dict(look.found), [place.revisions for place in look.places.values()]) == (
+        assert (dict(look.found), [document.revisions for document in look.documents.values()]) == (
             {"note": 3},
             [[2, 1], [1]],
         )
@@ -126,8 +126,8 @@ async def test_a_credential_in_a_name_is_told_of_and_not_shown(daemon: Serving, 
         named = "memory/notes/pipeline-5e6f7a8b.md"
         await owner.put(named, f"---\nid: mem_{slug.replace('-', '_')}_1763733600_5e6f7a8b\n---\nWith {TOKEN}.\n")
         outcome = await owner.run()
-        assert [place.path for place in outcome.named] == ["memory/notes/token-…-1a2b3c4d.md", named]
-        assert slug not in repr(outcome.places.values())
+        assert [document.path for document in outcome.named] == ["memory/notes/token-…-1a2b3c4d.md", named]
+        assert slug not in repr(outcome.documents.values())
 
 
 async def test_texts_that_come_meanwhile_are_sealed_too(daemon: Serving, tmp_path: Path) -> None:

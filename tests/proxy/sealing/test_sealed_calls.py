@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import random
@@ -14,29 +15,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.secret_corpus import positives
+from tests.support.sealing.secret_corpus import positives
 
 from confide_crypto.errors import ConnectionLost, RequestError
-from confide_crypto.sealing import placeholders
+from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.errors import RecordError
-from confide_crypto.sealing.placeholders import Placeholder
-from confide_crypto.sealing.records import Record
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_daemon.server.catalogue import catalogue
 from confide_daemon.tools import secret_get as listed
-from confide_daemon.tools.catalogue import catalogue
-from confide_proxy.absence import Answer
-from confide_proxy.catalogue import PACKAGED, Catalogue
+from confide_memory.tools.result import Answer
+from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, UnsealableError
-from confide_proxy.journal import Entry, Journal
-from confide_proxy.replay import Replay
-from confide_proxy.sealing import arguments, calls, opening, secret_get
-from confide_proxy.sealing.calls import Asked, SealedCalls
-from confide_proxy.sealing.deposit import Deposit
-from confide_proxy.sealing.recognition import KINDS
+from confide_proxy.mcp.catalogue import PACKAGED, Catalogue
+from confide_proxy.mcp.jsonrpc import encoded, parsed
+from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.offline.replay import Replay
+from confide_proxy.sealing import arguments, open, tool_calls
+from confide_proxy.sealing import open as secret_get
+from confide_proxy.sealing.detection import scanner
+from confide_proxy.sealing.fingerprints import Fingerprints
+from confide_proxy.sealing.lookup import KINDS
 from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.secrets import detector
-from confide_proxy.secrets.fingerprints import Fingerprints
-from confide_proxy.secrets.policy import Policy
+from confide_proxy.sealing.tool_calls import Asked, SealedCalls
+from confide_proxy.sealing.upload import Deposit
 
 CATALOGUE = Catalogue(json.loads(PACKAGED.read_bytes()))
 PRINTS = Fingerprints(b"k" * 32)
@@ -80,10 +83,16 @@ class Space:
     def up(self, message: dict[str, Any], catalogue: Catalogue = CATALOGUE) -> dict[str, Any]:
         """The message as it goes up."""
         line = json.dumps({"jsonrpc": "2.0", "id": 7, **message}, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        if self.calls.is_plain(line):
+        read = json.loads(line)
+        if self.calls.is_plain(read, len(line)):
             return {"jsonrpc": "2.0", "id": 7, **message}
-        sent: dict[str, Any] = json.loads(asyncio.run(self.calls.prepared(self, line, catalogue)))
-        return sent
+        return json.loads(encoded(self.sent(read, catalogue)))
+
+    def sent(self, read: dict[str, Any], catalogue: Catalogue = CATALOGUE) -> dict[str, Any]:
+        """A message that is not plain, as it goes up."""
+        params = read.get("params")
+        is_lookup = isinstance(params, dict) and catalogue.is_read_only(str(params.get("name")))
+        return asyncio.run(self.calls.prepared(self, read, is_lookup=is_lookup))
 
     def call(self, tool: str, catalogue: Catalogue = CATALOGUE, /, **given: Any) -> dict[str, Any]:
         """The arguments of a call as they go up."""
@@ -124,7 +133,7 @@ def test_every_string_is_looked_at(space: Space) -> None:
     for value in (TOKEN, PASSWORD, "Xk29-vvQz1", "Zz81-kkPq2"):
         assert value not in told
     assert set(space.opened().values()) == {TOKEN, PASSWORD, "Xk29-vvQz1", "Zz81-kkPq2"}
-    back = placeholders.replace(told, lambda one: space.opened()[str(one)])
+    back = placeholder.replace(told, lambda one: space.opened()[str(one)])
     assert json.loads(back)["metadata"]["env"][0] == {"name": "DB_PASSWORD", "value": "Xk29-vvQz1"}
     assert sent["metadata"]["db"] == {
         "password": sent["metadata"]["db"]["password"],
@@ -177,7 +186,7 @@ def test_the_corpus_is_sealed_in_any_argument(space: Space) -> None:
     assert changed == alone
     assert sum(alone) > 0.9 * len(samples)  # the rest is below the usual confidence
     opened = space.opened()
-    assert all(str(one) in opened for text in sent["metadata"]["all"] for _, _, one in placeholders.find(text))
+    assert all(str(one) in opened for text in sent["metadata"]["all"] for _, _, one in placeholder.find(text))
 
 
 def test_the_records_come_before_the_text_and_once(space: Space) -> None:
@@ -202,6 +211,14 @@ def test_who_only_asks_leaves_nothing(space: Space) -> None:
     )
     assert TOKEN not in json.dumps([read, asked, completed])
     assert asked["params"] == {"name": "recall", "arguments": {"topic": f"token {standin}"}}
+    assert not space.asked
+
+
+def test_a_placeholder_in_a_question_is_not_looked_up(space: Space) -> None:
+    """It stands for a credential and is none, whatever its digits look like."""
+    topics = [f"token (sealed:github-token:{hashlib.sha256(bytes([n])).hexdigest()[:32]})" for n in range(256)]
+    for topic in topics:
+        assert space.call("memory_search", query=topic) == {"query": topic}
     assert not space.asked
 
 
@@ -233,7 +250,7 @@ def test_every_kind_that_is_known_by_what_stands_before_it_is_asked_for() -> Non
     kinds = {
         each.kind
         for sample in positives(17, 10)
-        for each in detector.scan(sample.text)
+        for each in scanner.scan(sample.text)
         if each.detector in ("address", "assignment", "header", "login")
     }
     assert kinds == set(KINDS)
@@ -272,7 +289,7 @@ def test_what_only_asks_is_not_the_daemons_to_say(space: Space, tool: str) -> No
 
 def test_what_only_asks_is_as_the_daemon_lists_it() -> None:
     asking = {tool["name"] for tool in catalogue(("all",))["tools"] if tool["annotations"]["readOnlyHint"]}
-    assert asking == calls.LOOKUPS
+    assert asking == tool_calls.LOOKUPS
 
 
 def test_the_policy_holds_for_calls() -> None:
@@ -326,14 +343,15 @@ def test_nothing_goes_up_unseen(space: Space, message: dict[str, Any]) -> None:
     assert not space.asked
 
 
-@pytest.mark.parametrize("padding", [0, calls.LARGE_BYTES])
+@pytest.mark.parametrize("padding", [0, tool_calls.LARGE_BYTES])
 def test_a_name_that_stands_twice_hides_nothing(space: Space, padding: int) -> None:
     """Only the last one counts, for us and for the daemon; the first was passed on with it, unseen."""
     told = f'{{"content":"{TOKEN}","content":"x{" " * padding}","title":"t","metadata":{{"a":"{TOKEN}","a":1}}}}'
     params = f'{{"name":"memory_store","arguments":{{"content":"{TOKEN}"}},"arguments":{told}}}'
     line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}'.encode()
-    assert not space.calls.is_plain(line)
-    sent = asyncio.run(space.calls.prepared(space, line, CATALOGUE))
+    message, line = parsed(line)
+    assert TOKEN.encode() not in line  # which goes up as it is where the message is plain
+    sent = encoded(space.sent(message))
     assert TOKEN.encode() not in sent
     given = {"content": "x" + " " * padding, "title": "t", "metadata": {"a": 1}}
     assert json.loads(sent)["params"] == {"name": "memory_store", "arguments": given}
@@ -432,7 +450,7 @@ def test_an_ordinary_call_gives_no_reason_to_look() -> None:
             "_meta": {"confide/operation": "0" * 32},
         },
     }
-    assert Space().calls.is_plain(json.dumps(line).encode())
+    assert Space().calls.is_plain(line, len(json.dumps(line).encode()))
     deep: Any = "password"
     for _ in range(arguments.MAX_DEPTH + 2):
         deep = [deep]
@@ -511,7 +529,7 @@ def test_a_secret_opens_under_no_other_kind() -> None:
     vault = Vault(record.encode(), keys)
     named = f"(sealed:password:{record.secret_id.hex()})"
     with pytest.raises(RecordError, match="another secret's record"):
-        asyncio.run(opening.open_secret(vault, vault, named))  # type: ignore[arg-type]
+        asyncio.run(open.open_secret(vault, vault, named))  # type: ignore[arg-type]
 
 
 def test_the_tool_is_as_the_daemon_lists_it() -> None:

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine
-from tests.support.serving import Serving, serving
-from tests.support.transcripts import ClaudeSession, text
+from tests.support.daemon.loopback import Serving, serving
+from tests.support.documents.transcripts import ClaudeSession, text
+from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine
 
-from confide_crypto.sealing import placeholders
-from confide_crypto.sealing.records import Record
+from confide_crypto.sealing import placeholder
+from confide_crypto.sealing.record import Record
 from confide_proxy.errors import UnsealableError
-from confide_proxy.importing.delivery import Outcome, deliver
-from confide_proxy.importing.plan import Plan, stores_at
-from confide_proxy.importing.tool import Import
-from confide_proxy.transcripts.batches import MAX_TEXT_CHARS
-from confide_proxy.transcripts.stream import send_all
+from confide_proxy.sync.transcripts.batch import MAX_TEXT_CHARS
+from confide_proxy.sync.transcripts.streamer import send_all
+from confide_proxy.transfer.delivery import Outcome, deliver
+from confide_proxy.transfer.memory_import import Import
+from confide_proxy.transfer.plan import Plan, stores_at
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def values(keeper: Keeper, shown: str) -> set[str]:
     keys = keeper.sealing.keyring.keys
     assert keys is not None
     found = set()
-    for _, _, one in placeholders.find(shown):
+    for _, _, one in placeholder.find(shown):
         answer = await keeper.connection.request("record", {"id": one.secret_id.hex()}, timeout_s=20)
         found.add(Record.parse(b64decode(answer["record"])).open(keys).decode())
     return found

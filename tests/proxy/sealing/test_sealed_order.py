@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.channels import HOST, Door
-from tests.support.programs import Machine
-from tests.support.wire import Wire
+from tests.support.crypto.channels import HOST, Door
+from tests.support.programs.processes import Machine
+from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve
 
-from confide_crypto.connection import Connection, accept, websocket_options
 from confide_crypto.errors import ConfideError, RequestError
-from confide_crypto.keys import format_daemon_key, parse_public_key
+from confide_crypto.keys.identity import format_daemon_key, parse_public_key
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.transport.open import Connection, accept, websocket_options
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 NOTHING: dict[str, Any] = {"send": [], "adopt": [], "pull": [], "drop": []}

@@ -6,16 +6,16 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.support.secret_corpus import positives
+from tests.support.sealing.secret_corpus import positives
 
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_proxy.importing import sealed_record
-from confide_proxy.importing.conversation import first_line
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.sections import plain, title_of
+from confide_proxy.config import Policy
+from confide_proxy.sealing.fingerprints import Fingerprints
 from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.secrets.fingerprints import Fingerprints
-from confide_proxy.secrets.policy import Policy
+from confide_proxy.transfer import sealed_record
+from confide_proxy.transfer.formats.conversation import first_line
+from confide_proxy.transfer.formats.sections import plain, title_of
+from confide_proxy.transfer.record import Record
 
 KEYS = SpaceKeys.generate()
 SEALER = Sealer(Policy(), lambda: KEYS, lambda: Fingerprints(bytes(32)))

@@ -8,17 +8,17 @@ from hashlib import sha256
 from itertools import product
 
 import pytest
-from tests.support.secret_corpus import positives
+from tests.support.sealing.secret_corpus import positives
 
-from confide_crypto.sealing import placeholders
+from confide_crypto.sealing import placeholder as placeholders
+from confide_crypto.sealing import placeholder as standins
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.errors import ToolError
-from confide_daemon.sealing import standins
 from confide_daemon.sealing.sensitivity import sealed_only
+from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, UnsealableError
+from confide_proxy.sealing.fingerprints import Fingerprints
 from confide_proxy.sealing.sealer import Sealer, Secret
-from confide_proxy.secrets.fingerprints import Fingerprints
-from confide_proxy.secrets.policy import Policy
 
 KEYS = SpaceKeys.generate()
 PRINTS = Fingerprints(b"k" * 32)

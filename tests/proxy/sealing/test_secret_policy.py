@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from confide_crypto.errors import KeyFileError
-from confide_proxy.config import load
+from confide_proxy.cli.scan import add
+from confide_proxy.config import Policy, load
 from confide_proxy.errors import ConfigError, StateError
-from confide_proxy.secrets import fingerprints
-from confide_proxy.secrets.allow_list import add
-from confide_proxy.secrets.policy import Policy
+from confide_proxy.sealing import fingerprints
 
 FIRST, SECOND = "0123456789abcdef01234567", "fedcba9876543210fedcba98"
 

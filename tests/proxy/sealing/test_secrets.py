@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.secret_corpus import TOKENS, Sample, negatives, positives
+from tests.support.sealing.secret_corpus import TOKENS, Sample, negatives, positives
 
-from confide_proxy.secrets.detector import gives_reason, lower, scan
-from confide_proxy.secrets.finding import Finding, resolved
-from confide_proxy.secrets.patterns import MARKED, PREFIXED
+from confide_proxy.sealing.detection.finding import Finding, resolved
+from confide_proxy.sealing.detection.prefilter import gives_reason, lower
+from confide_proxy.sealing.detection.scanner import scan
+from confide_proxy.sealing.detection.tokens import MARKED, PREFIXED
 
 SURE = 0.75
 SAMPLES = list(positives(17, 10))
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LEAST_RECALL = {"password": 0.93, "token": 0.9, "api-key": 0.9, "secret-key": 0.9, "secret": 0.9, "key": 0.9}
 """Of the corpus; whatever has a form of its own is found nearly always."""
 UNSURE = {"secret", "key"}
@@ -196,14 +197,15 @@ def test_ordinary_messages_load_no_detector() -> None:
     """Most tool calls hold nothing that could be one, and `confide mcp` pays nothing for them."""
     script = (
         "import json, sys\n"
-        "from confide_proxy import stdio\n"
-        "assert 'confide_proxy.secrets.detector' not in sys.modules\n"
-        "from confide_proxy.secrets.detector import scan\n"
+        "from confide_proxy.mcp import stdio\n"
+        "assert 'confide_proxy.sealing.detection.scanner' not in sys.modules\n"
+        "from confide_proxy.sealing.detection.scanner import scan\n"
         "assert scan('We moved the deploy to Friday, because the gateway was busy. See memory/deploy.md.') == []\n"
-        "print(json.dumps([name for name in sys.modules if name.startswith('confide_proxy.secrets.')]))\n"
+        "print(json.dumps([name for name in sys.modules if name.startswith('confide_proxy.sealing.detection.')]))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert set(json.loads(done.stdout)) <= {"confide_proxy.secrets.detector", "confide_proxy.secrets.policy"}
+    detection = "confide_proxy.sealing.detection"
+    assert set(json.loads(done.stdout)) <= {f"{detection}.scanner", f"{detection}.prefilter", "confide_proxy.config"}
 
 
 HOSTILE = (

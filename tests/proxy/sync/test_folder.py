@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from confide_memory.wire.digest import text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.folder import Content, Folder, content_hash
+from confide_proxy.sync.folder import Content, Folder, is_spelled_so
 
 SOME = Content("", "", 0, 0)
 
@@ -43,12 +44,12 @@ def test_reads_text_with_its_hash(folder: Folder) -> None:
     content = folder.read("memory/a.md")
     assert content is not None
     assert content.text == "\ufeffcaf\u00e9\r\n"
-    assert content.hash == content_hash(content.text)
+    assert content.hash == text_hash(content.text)
 
 
 def test_a_file_that_is_just_being_saved_is_read_as_it_will_be(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others would lose for an instant what an editor has cut off and not written yet; a file that is empty stays so."""
-    monkeypatch.setattr("confide_proxy.folder._SAVING_S", 10.0)
+    monkeypatch.setattr("confide_proxy.sync.folder._SAVING_S", 10.0)
     file = folder.root / "memory/a.md"
     file.write_text("")
     with ThreadPoolExecutor(1) as reader:
@@ -56,7 +57,7 @@ def test_a_file_that_is_just_being_saved_is_read_as_it_will_be(folder: Folder, m
         time.sleep(0.03)
         file.write_text("The heron fishes.")
         assert content.result(15) == folder.read("memory/a.md")
-    monkeypatch.setattr("confide_proxy.folder._SAVING_S", 0.1)
+    monkeypatch.setattr("confide_proxy.sync.folder._SAVING_S", 0.1)
     file.write_text("")
     empty = folder.read("memory/a.md")
     assert empty
@@ -111,7 +112,7 @@ def test_symlinks_lead_nowhere(folder: Folder, tmp_path: Path, link: str) -> Non
 def test_skipped_symlinks_are_reported(folder: Folder, tmp_path: Path) -> None:
     """A person whose file is not found can be told why."""
     (folder.root / "memory/link.md").symlink_to(tmp_path)
-    assert folder.symlinks() == ["memory/link.md"]
+    assert folder.passed_by() == [("memory/link.md", "is a symlink")]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 
 def test_too_many_files_are_refused(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that holds a whole archive is said to, instead of being sent."""
-    monkeypatch.setattr("confide_proxy.folder.MAX_FILES", 3)
+    monkeypatch.setattr("confide_proxy.sync.folder.MAX_FILES", 3)
     for number in range(4):
         (folder.root / f"memory/{number}.md").write_text("x")
     with pytest.raises(FolderError, match="more than"):
@@ -237,3 +238,85 @@ def test_the_root_of_a_tree_is_no_symlink_either(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="symlink"):
         folder.write("memory/a.md", "text\n", over=None)
     assert [path.name for path in mine.iterdir()] == ["MEMORY.md"]
+
+
+COMPOSED, DECOMPOSED = "memory/gr\u00f6/\u00fc.md", "memory/gro\u0308/u\u0308.md"
+
+
+def test_a_decomposed_name_is_found_by_its_composed_one_and_kept(folder: Folder) -> None:
+    """Read, written and deleted where it is; a new file goes into the folder that is there."""
+    file = folder.root / DECOMPOSED
+    file.parent.mkdir()
+    file.write_text("mine")
+    assert COMPOSED in paths(folder)
+    content = folder.read(COMPOSED)
+    assert content is not None
+    written = folder.write(COMPOSED, "ours", over=content)
+    assert file.read_text() == "ours"
+    folder.write("memory/gr\u00f6/n\u00e9.md", "new", over=None)
+    assert sorted(os.listdir(file.parent)) == ["n\u00e9.md", "u\u0308.md"]
+    assert not (folder.root / "memory/gr\u00f6").exists()
+    folder.delete(COMPOSED, over=written)
+    assert not file.exists()
+    assert folder.is_missing(COMPOSED)
+
+
+def test_of_two_files_with_one_name_the_composed_one_counts(folder: Folder) -> None:
+    """In one folder or in two; the other is told of, and comes up once the first has gone."""
+    texts = {COMPOSED: "composed", DECOMPOSED: "decomposed", "memory/gr\u00f6/u\u0308.md": "mixed"}
+    for path, text in texts.items():
+        (folder.root / path).parent.mkdir(exist_ok=True)
+        (folder.root / path).write_text(text)
+    for left in (COMPOSED, "memory/gr\u00f6/u\u0308.md", DECOMPOSED):
+        assert paths(folder).count(COMPOSED) == 1
+        content = folder.read(COMPOSED)
+        assert content is not None
+        assert content.text == texts.pop(left)
+        assert {path for path, _ in folder.passed_by()} == set(texts)
+        folder.delete(COMPOSED, over=content)
+    assert folder.is_missing(COMPOSED)
+
+
+def test_a_name_in_no_normal_form_is_told_of(folder: Folder) -> None:
+    """It could not be found again by the name of a document: partly decomposed, or a sign that composes to a letter."""
+    for name in ("u\u0308\u00fc.md", "\u212a.md"):
+        (folder.root / "memory" / name).write_text("x")
+    assert {path for path, _ in folder.passed_by()} == {"memory/u\u0308\u00fc.md", "memory/\u212a.md"}
+    assert not folder.read("memory/K.md")
+    assert not [path for path in paths(folder) if not path.isascii() or "K" in path]
+
+
+def test_two_links_with_one_name_are_one_file(folder: Folder) -> None:
+    """As on a disk that takes all spellings for the same."""
+    (folder.root / "memory/u\u0308.md").write_text("x")
+    os.link(folder.root / "memory/u\u0308.md", folder.root / "memory/\u00fc.md")
+    assert paths(folder).count("memory/\u00fc.md") == 1
+    assert folder.passed_by() == []
+
+
+def test_a_disk_that_folds_case_and_spelling_finds_the_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As macOS does: it lists the decomposed name, and opens it by the composed one in either case."""
+    (folder.root / "memory/u\u0308.md").write_text("x")
+    parent = os.open(folder.root / "memory", os.O_RDONLY)
+    try:
+        monkeypatch.setattr(os, "stat", lambda *_a, **_o: os.fstat(parent))
+        monkeypatch.setattr(os.path, "samestat", lambda *_s: True)
+        assert is_spelled_so("\u00fc.md", parent, parent)
+        assert not is_spelled_so("\u00dc.md", parent, parent)
+    finally:
+        monkeypatch.undo()
+        os.close(parent)
+
+
+def test_names_that_the_rule_refuses_are_told_of(folder: Folder) -> None:
+    """With why; what is hidden is left alone without a word."""
+    deep = "memory/" + "d/" * 31
+    (folder.root / deep).mkdir(parents=True)
+    for path in ("a\u200b.md", "a\nb.md", "b .md/x.md", ".x.md", " x.txt", os.fsdecode(b"\xff.md")):
+        (folder.root / "memory" / path).parent.mkdir(exist_ok=True)
+        (folder.root / "memory" / path).write_text("x")
+    (folder.root / f"{deep}x.md").write_text("x")
+    told = dict(folder.passed_by())
+    assert set(told) == {"memory/a?.md", "memory/a?b.md", "memory/?.md", "memory/b .md/x.md", f"{deep}x.md"}
+    assert all(why.startswith("has a name that is not allowed: ") for why in told.values())
+    assert paths(folder) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.ledger import Confirmed, Ledger
+from confide_proxy.sync.ledger import Confirmed, Ledger
 
 STATE = Confirmed("h", 3, 10, 99)
 OTHER = Confirmed("i", 4, 11, 100)
@@ -84,5 +84,5 @@ def test_how_a_file_was_sealed_is_remembered_and_older_lines_are_read(tmp_path: 
     assert STATE.looks_like(10, 99, "")
     assert not STATE.looks_like(10, 99, "k1")
     assert sealed.looks_like(10, 99, "k1")
-    assert [sealed.is_of(digest) for digest in ("h", "own", "", "x")] == [True, True, False, False]
-    assert not STATE.is_of("")
+    assert [sealed.matches(digest) for digest in ("h", "own", "", "x")] == [True, True, False, False]
+    assert not STATE.matches("")

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from confide_proxy.errors import FolderError
-from confide_proxy.folder import Folder
-from confide_proxy.project_file import FILE, load
-from confide_proxy.projects import identify
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.project import FILE, identify, load_project_file
 
 
 @pytest.fixture
@@ -41,6 +40,19 @@ def test_excluded_files_are_left_out(root: Path, exclude: str, left: list[str]) 
     """By globs or by folder, whatever case a file system makes of them; what the user's own globs add can be left out too."""
     (root / FILE).write_text(f"exclude = {exclude}\n")
     assert watched(root) == left
+
+
+@pytest.mark.parametrize("glob", ["memory/gr\u00f6\u00dfe", "memory/gro\u0308\u00dfe", "memory/GRO\u0308*"])
+@pytest.mark.parametrize("name", ["gr\u00f6\u00dfe", "gro\u0308\u00dfe"])
+def test_a_glob_excludes_in_either_spelling(root: Path, glob: str, name: str) -> None:
+    """What somebody means to keep back does not go out because their editor spells it otherwise than the disk."""
+    (root / "memory" / name).mkdir()
+    (root / "memory" / name / "a.md").write_text("x")
+    folder = Folder("p", root)
+    before = len(list(folder.walk()))
+    (root / FILE).write_text(f'exclude = ["{glob}"]\n', encoding="utf-8")
+    assert len(list(folder.walk())) == before - 1
+    assert not folder.is_watched("memory/gr\u00f6\u00dfe/a.md")
 
 
 def test_an_excluded_file_is_neither_read_nor_written_nor_missing(root: Path) -> None:
@@ -82,7 +94,7 @@ def test_what_would_widen_is_ignored_and_said(root: Path) -> None:
     (root / FILE).write_text(
         'name = "shop"\nextra = ["**/*.md"]\nglobal_folder = "/"\nexclude = ["!memory/a.md", "/etc", "../x", "memory/a.md"]\n'
     )
-    found = load(root)
+    found = load_project_file(root)
     assert found.name == "shop"
     assert found.exclude == ("memory/a.md",)
     assert [next(word for word in ("extra", "global_folder", "!memory", "/etc", "../x") if word in n) for n in found.notices] == [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.projects import identify, normalise_remote
+from confide_proxy.sync.project import identify, normalise_remote
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.serving import Machine, machine, serving
+from tests.support.daemon.loopback import Machine, machine, serving
 
-from confide_proxy.folder import Folder
-from confide_proxy.ledger import Ledger
-from confide_proxy.replica import Replica
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.replica import Replica
 
 
 class Meanwhile:

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.sealers import SEALER
-from tests.support.secret_corpus import positives
+from tests.support.sealing.sealers import SEALER
+from tests.support.sealing.secret_corpus import positives
 
-from confide_proxy.config import TRANSCRIPT_SOURCES, ProxyConfig
+from confide_proxy.config import TRANSCRIPT_SOURCES, Policy, ProxyConfig
+from confide_proxy.sealing.fingerprints import Fingerprints
 from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.secrets.fingerprints import Fingerprints
-from confide_proxy.secrets.policy import Policy
-from confide_proxy.transcripts.batches import MAX_TEXT_CHARS, MOST_MESSAGES, collect, place_of
-from confide_proxy.transcripts.parsers import Entry, Parser, UnknownLineError, mention, parser_of
-from confide_proxy.transcripts.progress import Known, Progress
-from confide_proxy.transcripts.reading import MAX_LINE_BYTES, found_below, mark_of, opened, whole_lines
-from confide_proxy.transcripts.stream import folder_of
+from confide_proxy.sync.transcripts.batch import MAX_TEXT_CHARS, MOST_MESSAGES, collect, origin_of
+from confide_proxy.sync.transcripts.files import MAX_LINE_BYTES, found_below, mark_of, opened, whole_lines
+from confide_proxy.sync.transcripts.offsets import Known, Progress
+from confide_proxy.sync.transcripts.parsers import Entry, Parser, UnknownLineError, mention
+from confide_proxy.sync.transcripts.source import PARSERS
+from confide_proxy.sync.transcripts.streamer import folder_of
 
-FILES = Path(__file__).parents[1] / "vectors" / "transcripts"
-CLAUDE, CODEX = parser_of("claude-code"), parser_of("codex")
+FILES = Path(__file__).parents[2] / "vectors" / "transcripts"
+CLAUDE, CODEX = PARSERS["claude-code"], PARSERS["codex"]
 
 
 def entries(parser: Parser) -> list[Entry]:
@@ -249,7 +249,7 @@ def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
         assert batch.messages[0] == {"role": "user", "text": "x", "time": "1970-01-01T00:00:00Z", "branch": "b"}
         assert mark_of(fd, offset) != mark_of(fd, ends[1])
         assert mark_of(fd, offset + 1) == ""
-        assert place_of(fd, CLAUDE) is None
+        assert origin_of(fd, CLAUDE) is None
     line["message"] = {"content": "y" * (MAX_TEXT_CHARS + 5)}
     file.write_text(json.dumps(line) + "\n")
     with opened(tmp_path, file) as fd:
@@ -322,4 +322,4 @@ def test_where_the_clients_keep_them(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert folder_of(CLAUDE, ProxyConfig()) == Path("/c/projects")
     assert folder_of(CODEX, ProxyConfig()) == Path("/x/sessions")
     assert folder_of(CLAUDE, ProxyConfig(claude_code_folder="~/t")) == tmp_path / "t"
-    assert [parser_of(agent).agent for agent in TRANSCRIPT_SOURCES] == list(TRANSCRIPT_SOURCES)
+    assert [PARSERS[agent].agent for agent in TRANSCRIPT_SOURCES] == list(TRANSCRIPT_SOURCES)

@@ -6,13 +6,12 @@ import json
 import subprocess
 from pathlib import Path
 
-from confide_proxy import workplace
 from confide_proxy.config import ProxyConfig
-from confide_proxy.files import Files
-from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
-from confide_proxy.projects import identify
-from confide_proxy.sealing.space_sealing import Sealing
+from confide_proxy.sealing.context import Sealing
+from confide_proxy.sync.project import identify, workplace
+from confide_proxy.sync.workspace import Files
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 
@@ -27,19 +26,19 @@ async def test_a_repository_is_told_by_its_names(tmp_path: Path) -> None:
     git(folder, "init", "-q", "-b", "trunk")
     git(folder, "remote", "add", "origin", "https://someone:hunter2@example.org:8443/team/shop.git")
     git(folder, "commit", "-q", "--allow-empty", "-m", "first")
-    told = await workplace.describe(identify(folder))
+    told = await workplace(identify(folder))
     assert told["git"] == {"repository": "shop", "branch": "trunk", "remote": "example.org/team/shop"}
     assert told["directory"] == "shop"
     text = json.dumps(told)
     assert "hunter2" not in text
     assert str(tmp_path) not in text
     git(folder, "checkout", "-q", "--detach")
-    branch = (await workplace.describe(identify(folder)))["git"]["branch"]
+    branch = (await workplace(identify(folder)))["git"]["branch"]
     assert len(branch) >= 7  # the commit, where no branch is checked out
 
 
 async def test_a_folder_without_git(tmp_path: Path) -> None:
-    told = await workplace.describe(identify(tmp_path))
+    told = await workplace(identify(tmp_path))
     assert told["git"] is None
     assert told["directory"] == tmp_path.name
 

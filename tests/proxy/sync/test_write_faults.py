@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from tests.support.pair import pair
-from tests.support.programs import Machine
+from tests.support.programs.pair import pair
+from tests.support.programs.processes import Machine
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOST_STEPS = 120
-STRIDE = 1 if os.environ.get("CONFIDE_EVERY_FAULT") else 3
-"""Every third step in the suite, each kind of fault at others; all of them (a minute) where that variable is set."""
+STRIDE = 1 if os.environ.get("CONFIDE_EVERY_FAULT") else 5
+"""Every fifth step in the suite, each kind of fault at others; all of them (a minute) where that variable is set."""
 
 
 class Syncs:
@@ -24,7 +24,7 @@ class Syncs:
 
     def __init__(self, machine: Machine) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.faulty_sync", str(machine.home), str(machine.project)],
+            [sys.executable, "-m", "tests.support.kills.faulty_sync", str(machine.home), str(machine.project)],
             cwd=ROOT,
             env=machine.env,
             stdin=subprocess.PIPE,

@@ -9,22 +9,22 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tests.support.notes import Agent
-from tests.support.serving import Machine, Serving
+from tests.support.daemon.loopback import Machine, Serving
+from tests.support.documents.notes import Agent
 
-from confide_proxy import export_manifest, export_tree
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ExportError
-from confide_proxy.export_tree import Report
-from confide_proxy.key_rotation import MachineKeys
+from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
-from confide_proxy.sealing.space_sealing import Sealing
+from confide_proxy.sealing.context import Sealing
+from confide_proxy.transfer.export import manifest, tree
+from confide_proxy.transfer.export.tree import Report
 
 
 async def export(
     laptop: Machine, into: Path, *projects: str, is_whole: bool = True, with_transcripts: bool = False
 ) -> Report:
-    return await export_tree.write(
+    return await tree.write(
         laptop.connection,
         list(projects) or ["proj"],
         into,
@@ -66,7 +66,7 @@ async def lose_text(daemon: Serving, path: str) -> None:
 
     def work(store: object) -> None:
         sql = "UPDATE revision SET text = x'00' WHERE document = (SELECT id FROM document WHERE path = ?)"
-        store._db.execute(sql, (path,))  # type: ignore[attr-defined]
+        store.connection.execute(sql, (path,))
 
     await space._threads.write(work)
 
@@ -108,7 +108,7 @@ async def test_an_export_that_was_cut_short_is_begun_again(laptop: Machine, into
     await laptop.put("memory/a.md", "one\n")
     await laptop.put("memory/b.md", "two\n")
     with pytest.raises(CutError):
-        await export_tree.write(laptop.connection, ["proj"], into, is_whole=True, with_transcripts=False, progress=cut)
+        await tree.write(laptop.connection, ["proj"], into, is_whole=True, with_transcripts=False, progress=cut)
     report = await export(laptop, into)
     assert (report.files, report.skipped) == (2, [])
 
@@ -153,7 +153,7 @@ async def test_any_name_of_a_project_has_a_folder_of_its_own(laptop: Machine, in
     (folder,) = [path for path in into.iterdir() if path.is_dir()]
     assert not folder.name.startswith(".")
     assert held(folder) == {"memory/a.md": "one\n"}
-    filled = await export_tree.fill(laptop.connection, unsealed(into), into, is_dry=True, progress=_nobody)
+    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=True, progress=_nobody)
     assert filled.counts == {"same": 1}
 
 
@@ -169,7 +169,7 @@ async def test_projects_that_differ_by_case_alone_never_share_a_folder(laptop: M
     before = held(into)
     await export(laptop, into, "shop", is_whole=False)
     assert held(into) == before
-    filled = await export_tree.fill(laptop.connection, unsealed(into), into, is_dry=True, progress=_nobody)
+    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=True, progress=_nobody)
     assert filled.counts == {"same": 2}
 
 
@@ -178,7 +178,7 @@ async def test_a_file_that_fits_no_message_costs_only_itself(laptop: Machine, in
     await laptop.put("memory/small.md", "small\n")
     await export(laptop, into)
     (into / "proj" / "memory" / "odd.md").write_text("\x01" * 3_000_000)
-    filled = await export_tree.fill(laptop.connection, unsealed(into), into, is_dry=False, progress=_nobody)
+    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=False, progress=_nobody)
     assert filled.counts == {"same": 1, "refused": 1}
     assert names(filled.skipped) == {"memory/odd.md"}
 
@@ -186,9 +186,9 @@ async def test_a_file_that_fits_no_message_costs_only_itself(laptop: Machine, in
 async def test_a_broken_tree_is_no_folder_of_markdown(into: Path) -> None:
     into.mkdir()
     (into / "confide.json").write_text('{"format": 2, "projects": []}')
-    assert export_manifest.is_tree(into)
+    assert manifest.is_tree(into)
     with pytest.raises(ExportError, match="another format"):
-        await export_tree.fill(None, unsealed(into), into, is_dry=True, progress=_nobody)  # type: ignore[arg-type]
+        await tree.fill(None, unsealed(into), into, is_dry=True, progress=_nobody)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 8), (errno.EROFS, 8), (errno.EACCES, 7)])
@@ -202,6 +202,6 @@ def test_a_full_disk_is_not_the_fault_of_the_folder(
 
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(ExportError, match=os.strerror(number)) as caught:
-        export_manifest.begin(into)
+        manifest.begin(into)
     assert caught.value.exit_code == code
     assert not (into / "confide.json").exists()

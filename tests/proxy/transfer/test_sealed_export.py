@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine
-from tests.support.serving import Serving, serving
+from tests.support.daemon.loopback import Serving, serving
+from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine
 
-from confide_crypto.sealing import placeholders
-from confide_crypto.sealing.records import Record
-from confide_proxy import export_tree
+from confide_crypto.sealing import placeholder
+from confide_crypto.sealing.record import Record
 from confide_proxy.errors import ExportError, UnsealableError
-from confide_proxy.export_tree import Report
+from confide_proxy.transfer.export import tree as export_tree
+from confide_proxy.transfer.export.tree import Report
 
 FILE = "memory/deploy.md"
 NOTE = "memory/key.md"
@@ -52,7 +52,7 @@ async def values(keeper: Keeper, text: str) -> list[str]:
     keys = keeper.sealing.keyring.keys
     assert keys is not None
     found = []
-    for _, _, one in placeholders.find(text):
+    for _, _, one in placeholder.find(text):
         answer = await keeper.connection.request("record", {"id": one.secret_id.hex()}, timeout_s=20)
         found.append(Record.parse(b64decode(answer["record"])).open(keys).decode())
     return found

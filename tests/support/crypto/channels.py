@@ -9,13 +9,13 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 
-from confide_crypto.channel import Channel
-from confide_crypto.connection import Connection, Handshakes, Timers, accept, connect, websocket_options
-from confide_crypto.enroll import Invite
+from confide_crypto.channel.protocol import Channel
 from confide_crypto.errors import ConfideError, DeniedError
-from confide_crypto.handshake import ClientHandshake, DaemonHandshake
-from confide_crypto.keys import Identity
-from confide_crypto.succession import Rotation
+from confide_crypto.handshake.daemon_rotation import Rotation
+from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import Connection, Handshakes, Timers, accept, connect, websocket_options
 
 LAPTOP = Identity(bytes(range(32)))
 HOST = Identity(bytes(range(100, 132)))

@@ -1,7 +1,7 @@
 """Adds cases to the frozen vectors under `tests/vectors/confide`. What is there already is never written again.
 
-    .venv/bin/python -m tests.support.freeze          # which cases are missing; ends with 1 if any are
-    .venv/bin/python -m tests.support.freeze --add    # adds them
+    .venv/bin/python -m tests.support.crypto.freeze          # which cases are missing; ends with 1 if any are
+    .venv/bin/python -m tests.support.crypto.freeze --add    # adds them
 
 A case is known by its name within its file. `frozen.json` is older than this form, and complete.
 """
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.frozen import frames, handshakes, sealing, sessions, texts
+from tests.support.crypto.frozen import frames, handshakes, sealing, sessions, texts
 
-FOLDER: Final = Path(__file__).parents[1] / "vectors" / "confide"
+FOLDER: Final = Path(__file__).parents[2] / "vectors" / "confide"
 MAKERS: Final[dict[str, Callable[[], Iterator[dict[str, Any]]]]] = {
     "keys": texts.keys,
     "invites": texts.invites,

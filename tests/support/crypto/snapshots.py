@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-from tests.support.channels import HOST, LAPTOP
+from tests.support.crypto.channels import HOST, LAPTOP
 
-from confide_crypto.channel import Channel
-from confide_crypto.enroll import Invite
-from confide_crypto.handshake import ClientHandshake, DaemonHandshake, TransportKeys
-from confide_crypto.keys import Identity
-from confide_crypto.noise import CipherState, KeyPair
+from confide_crypto.channel.protocol import Channel
+from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake, TransportKeys
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.noise import CipherState, KeyPair
+from confide_crypto.keys.identity import Identity
 
 _T = TypeVar("_T")
 
 CLIENT_EPHEMERAL: Final = KeyPair.from_secret(bytes(range(96, 128)))
 DAEMON_EPHEMERAL: Final = KeyPair.from_secret(bytes(range(128, 160)))
 KEM_KEY: Final = MLKEM768PrivateKey.from_seed_bytes(bytes(range(64)))
-_FROZEN: Final = json.loads((Path(__file__).parents[1] / "vectors" / "confide" / "frozen.json").read_text())[
+_FROZEN: Final = json.loads((Path(__file__).parents[2] / "vectors" / "confide" / "frozen.json").read_text())[
     "handshakes"
 ][0]
 KEM_ANSWER: Final = (bytes.fromhex(_FROZEN["kem_secret"]), bytes.fromhex(_FROZEN["kem_ciphertext"]))

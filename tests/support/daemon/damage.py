@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.space import IndexSettings, SearchQuery, Space
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store.connection import connect, transaction
 
 KEY = bytes(range(32))
@@ -23,7 +23,7 @@ def text_of(number: int) -> str:
 
 async def open_space(path: Path, *, model: str = "words") -> Space:
     """The space, with a model that needs no files."""
-    handle = EmbedderHandle.ready(HashedEmbedder(64, model=model))
+    handle = Model.ready(HashedEmbedder(64, model=model))
     return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=handle)
 
 
@@ -31,7 +31,7 @@ async def make(path: Path) -> None:
     """A space of `DOCUMENTS` documents, indexed and closed."""
     space = await open_space(path)
     for number in range(DOCUMENTS):
-        await space.put("p", f"{number}.md", text_of(number), base=0, author="alice")
+        await space.documents.put("p", f"{number}.md", text_of(number), base=0, author="alice")
     assert await space.wait_indexed(timeout_s=60)
     await space.close()
 
@@ -97,5 +97,5 @@ def sound(path: Path) -> None:
 
 async def found(space: Space, number: int) -> bool:
     """Whether the document is the first that its own word finds."""
-    result = await space.search(SearchQuery(f"word{number}x3", min_score=0.0))
+    result = await space.searcher.search(SearchQuery(f"word{number}x3", min_score=0.0))
     return bool(result.hits) and result.hits[0].path == f"{number}.md"

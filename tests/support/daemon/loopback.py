@@ -17,23 +17,23 @@ import mcp_types
 from mcp.client.client import Client
 from mcp.shared.message import SessionMessage
 
-from confide_crypto.connection import Connection, connect
-from confide_crypto.enroll import Invite
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
-from confide_crypto.keys import Identity
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import DEFAULT_TIMERS, Timers
+from confide_crypto.transport.open import Connection, connect
+from confide_daemon.access.bootstrap import State, create, open_state
+from confide_daemon.access.enrollment import Rights, make_invite
+from confide_daemon.access.grants import Grants, Scope
 from confide_daemon.config import DaemonConfig
-from confide_daemon.custody.custody import Keeper
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.enrollment import Rights, make_invite
-from confide_daemon.grants import Grants, Scope
-from confide_daemon.index import IndexSettings
-from confide_daemon.paths import DataFolder
-from confide_daemon.sealing.vault import Vault
-from confide_daemon.server import Daemon, Listen
-from confide_daemon.spaces import LOCK_AFTER_S, Spaces
-from confide_daemon.state import State, create, open_state
+from confide_daemon.datadir.key_state import Keeper
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.sealing.vault.vault import Vault
+from confide_daemon.server.server import Daemon, Listen
+from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
 
 DEADLINE_S = 20.0
 
@@ -115,7 +115,7 @@ async def serving(
     folder: Path,
     *,
     config: DaemonConfig | None = None,
-    embedder: EmbedderHandle | Sequence[EmbedderHandle] | None = None,
+    embedder: Model | Sequence[Model] | None = None,
     idle_exit_s: float | None = None,
     timers: Timers = DEFAULT_TIMERS,
     keeper: Keeper = "server",
@@ -125,7 +125,7 @@ async def serving(
     data = DataFolder(folder)
     create(data)
     state = open_state(data)
-    handle = embedder or EmbedderHandle.ready(HashedEmbedder())
+    handle = embedder or Model.ready(HashedEmbedder())
     config = config or DaemonConfig()
     vault = Vault.open(config.vault) if config.vault.url else None
     spaces = Spaces(state, IndexSettings(), handle, keeper=keeper, lock_after_s=lock_after_s, vault=vault)

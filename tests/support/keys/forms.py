@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.programs import Machine
+from tests.support.programs.processes import Machine
 
-from confide_crypto.keys import Identity
-from confide_crypto.private import write_private_file
-from confide_crypto.sealed import SealedKey
+from confide_crypto.keys.files import write_private_file
+from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.passphrase import SealedKey
 
 KEYRINGS = Path(__file__).parent / "keyrings"
 WORDS = "correct horse battery staple"
@@ -28,7 +28,7 @@ def choose_keyring(machine: Machine, backend: str = "filed.Filed") -> Path:
 def seal(path: Path, identity: Identity, passphrase: str = WORDS) -> None:
     """An identity file as `confide key move passphrase` leaves it, but for Argon2id's costs: 8 KiB once, not 256 MiB three times.
 
-    The file names its costs, so programs open it as any other. That people's files have the real ones, tests/proxy/test_key_forms.py shows.
+    The file names its costs, so programs open it as any other. `test_key_forms.py` shows that people's files have the real ones.
     """
     line = SealedKey.seal(identity, passphrase, opslimit=1, memlimit_kib=8).to_line()
     data = f"# Confide identity, sealed with a passphrase: confide key unlock\n{line}\n".encode()

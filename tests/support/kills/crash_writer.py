@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from confide_daemon.embed import EmbedderHandle, Vectors
-from confide_daemon.embed.hashed import HashedEmbedder
-from confide_daemon.space import IndexSettings, Space
+from confide_daemon.embedding import Model, Vectors
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.spaces.space import IndexSettings, Space
 
 
 class SlowEmbedder(HashedEmbedder):
@@ -39,13 +39,15 @@ def text_of(number: int, version: int) -> str:
 
 async def write(path: Path, key: bytes, start: int, mode: str) -> None:
     model = f"words-{start}" if mode == "generation" else "words"
-    embedder = EmbedderHandle.ready(SlowEmbedder(64, model=model))
+    embedder = Model.ready(SlowEmbedder(64, model=model))
     space = await Space.open(path, key, space_id="crash", settings=IndexSettings(), embedder=embedder)
     print("open", flush=True)
     for version in range(start, start + 1_000_000):
         number = version % 10
         document = await current(space, number)
-        result = await space.put("p", f"{number}.md", text_of(number, version), base=document, author="writer")
+        result = await space.documents.put(
+            "p", f"{number}.md", text_of(number, version), base=document, author="writer"
+        )
         print(f"ack {number} {version} {result.revision}", flush=True)
         if mode != "put" and version >= start + 10:
             await space.wait_indexed(timeout_s=60)
@@ -55,7 +57,7 @@ async def current(space: Space, number: int) -> int:
     from confide_daemon.errors import NotFoundError
 
     try:
-        return (await space.read("p", f"{number}.md")).revision
+        return (await space.documents.read("p", f"{number}.md")).revision
     except NotFoundError:
         return 0
 

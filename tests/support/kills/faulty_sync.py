@@ -1,6 +1,6 @@
 """A machine's sync that is killed, or told that the disk is full, at its n-th step on the disk.
 
-    python -m tests.support.faulty_sync HOME PROJECT
+    python -m tests.support.kills.faulty_sync HOME PROJECT
 
 Reads lines `kill N`, `full N` or `whole 0` from stdin, forks for each, and answers with one line: how the sync ended (`killed`, `done N`
 where N is how many steps there were, `failed CLASS`) . Real files, a real daemon, and a process that dies as by `kill -9`.
@@ -18,9 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confide_proxy import paths, projects
-from confide_proxy.client import Client
+from confide_proxy import paths
 from confide_proxy.config import ProxyConfig
+from confide_proxy.mcp.client import Client
+from confide_proxy.sync import project as projects
 
 STEPS = ("open", "write", "fsync", "link", "rename", "unlink", "replace", "mkdir", "rmdir")
 """The functions of `os` by which anything gets onto the disk."""

@@ -25,14 +25,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.support.generations import MarkedEmbedder, handle, model_of
+from tests.support.providers.generations import MarkedEmbedder, handle, model_of
 
-from confide_daemon.embed import Limits, Vectors
+from confide_daemon.embedding import Limits, Vectors
+from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import NotFoundError, ProviderDownError
-from confide_daemon.indexing.plan import Patience
-from confide_daemon.space import IndexSettings, SearchQuery, Space
-from confide_daemon.store import Store, connection, sqlite
-from confide_daemon.tokens import count_tokens
+from confide_daemon.retrieval.indexing.planner import Patience
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.store import connection
+from confide_daemon.store import database as sqlite
+from confide_daemon.store import store as opening
+from confide_daemon.store.store import Store
 
 QUERY = "pool number"
 SETTINGS = IndexSettings(patience=Patience(0.02, 0.02))
@@ -69,7 +72,7 @@ class Crash:
             self._look(database)
             self.step()
 
-        sqlite.transaction = stepping  # type: ignore[assignment]
+        sqlite.transaction = opening.transaction = stepping  # type: ignore[assignment]
 
     def _look(self, database: Any) -> None:
         live = [identity for (identity,) in database.execute("SELECT id FROM generation WHERE state = 'live'")]
@@ -113,7 +116,7 @@ async def run(task: dict[str, Any]) -> None:
     order = [both[place] for place in task["order"]]
 
     async def search(space: Space) -> None:
-        result = await space.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
+        result = await space.searcher.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
         tell("searched", mode=result.mode, model=model_of(QUERY, result, both), hits=len(result.hits))
 
     space = await Space.open(
@@ -130,7 +133,7 @@ async def run(task: dict[str, Any]) -> None:
         path = f"memory/{chance.randrange(FILES)}.md"
         text = f"note number{count} version{task['seed']} about the pool\n"
         tell("storing", path=path, text=text)
-        await space.replace("p", path, text, heading=None, author="a")
+        await space.documents.replace("p", path, text, heading=None, author="a")
         tell("stored", path=path, text=text)
         order[0].failure = DOWN if chance.random() < 0.4 else None
         await search(space)
@@ -154,19 +157,19 @@ async def run(task: dict[str, Any]) -> None:
 async def text_of(space: Space, path: str) -> str | None:
     """The document's newest text, None where there is no such document."""
     try:
-        return (await space.read("p", path)).text
+        return (await space.documents.read("p", path)).text
     except NotFoundError:
         return None
 
 
 def every_vector_is_of_its_model(store: Store, both: Sequence[MarkedEmbedder]) -> None:
     """In every generation, whether it serves or not."""
-    from confide_daemon.store.pieces import piece_hash
+    from confide_daemon.store.tables.pieces import piece_hash
 
-    texts = {piece_hash(row.text): row.text for row in store.hits(list(range(1, 20_000))).values()}
-    for generation in store.generations():
+    texts = {piece_hash(row.text): row.text for row in store.pieces.hits(list(range(1, 20_000))).values()}
+    for generation in store.vectors.generations():
         model = next(one for one in both if one.model == generation.model)
-        for digest, vector in store.known_vectors(generation, list(texts)).items():
+        for digest, vector in store.vectors.known(generation, list(texts)).items():
             np.testing.assert_allclose(vector, model._vectors([texts[digest]])[0], atol=1e-5)
 
 

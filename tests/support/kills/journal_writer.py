@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confide_proxy.journal import Entry, Journal, new_id
+from confide_proxy.offline.journal import Entry, Journal, new_id
 
 CALLS = 6
 

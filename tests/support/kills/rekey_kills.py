@@ -22,20 +22,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from confide_crypto.keys import Identity
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.custody import rekeying as custody_rekeying
-from confide_daemon.custody.custody import Keeper
-from confide_daemon.embed import EmbedderHandle
-from confide_daemon.grants import Grants
-from confide_daemon.paths import DataFolder
-from confide_daemon.space import IndexSettings, Space
-from confide_daemon.spaces import Spaces
-from confide_daemon.state import create, open_state
-from confide_daemon.store import rekeying
+from confide_daemon.access.bootstrap import create, open_state
+from confide_daemon.access.grants import Grants
+from confide_daemon.datadir.key_state import Keeper
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.embedding import Model
+from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import IndexSettings, Space
+from confide_daemon.store import threads
 from confide_daemon.store.connection import connect
-from confide_daemon.store.rekeying import Rekeying
+from confide_daemon.store.upkeep import rekey
+from confide_daemon.store.upkeep.rekey import Rekeying
 
 DEVICE = Identity(bytes(range(32)))
 KEYS = SpaceKeys(bytes(range(16)), (bytes(range(50, 82)), bytes(range(82, 114))))
@@ -73,7 +73,7 @@ class Killing:
 async def opened(root: Path, keeper: Keeper) -> Any:
     """The spaces of a data folder, the id of the one that is used here, and that one."""
     state = open_state(DataFolder(root))
-    spaces = Spaces(state, IndexSettings(), EmbedderHandle.none(), keeper=keeper)
+    spaces = Spaces(state, IndexSettings(), Model.none(), keeper=keeper)
     try:
         space_id = state.registry.spaces()[SPACE]
         if keeper == "caller":
@@ -90,7 +90,7 @@ async def prepare(root: Path, keeper: Keeper) -> None:
     """A space with something in it."""
     create(DataFolder(root))
     state = open_state(DataFolder(root))
-    spaces = Spaces(state, IndexSettings(), EmbedderHandle.none(), keeper=keeper)
+    spaces = Spaces(state, IndexSettings(), Model.none(), keeper=keeper)
     state.registry.add_caller(DEVICE.public_key, Grants(SPACE), space=SPACE, added_by="line")
     space_id = state.registry.spaces()[SPACE]
     if keeper == "caller":
@@ -100,7 +100,7 @@ async def prepare(root: Path, keeper: Keeper) -> None:
         await spaces.unlock(space_id, {1: KEYS.database_key(1)}, may_change=True)
     space = await spaces.get(space_id)
     for number in range(BULK):
-        await space.put("p", f"bulk{number}.md", os.urandom(20_000).hex() + "\n", base=0, author="a")
+        await space.documents.put("p", f"bulk{number}.md", os.urandom(20_000).hex() + "\n", base=0, author="a")
     if keeper == "caller":
         # The new epoch has begun, and the key that the device brings for it is what the change begins with.
         roster = Roster.read([roster.entries[0].encode()])
@@ -126,19 +126,19 @@ async def change(root: Path, keeper: Keeper, point: int, told: int) -> None:
 
     async def write(space: Space) -> None:
         for number in itertools.count():
-            await space.put("p", f"new{number}.md", f"document {number}\n", base=0, author="a")
+            await space.documents.put("p", f"new{number}.md", f"document {number}\n", base=0, author="a")
             os.write(told, f"new{number}.md\n".encode())
 
     async with opened(root, keeper) as (spaces, space_id, space):
         writing = asyncio.create_task(write(space))
         await asyncio.sleep(0)
-        rekeying.STEP_PAGES = custody_rekeying.LAST_PAGES = 64  # a small database of several slices
+        rekey.STEP_PAGES = threads.LAST_PAGES = 64  # a small database of several slices
         Killing(point)
         if keeper == "server":
             await spaces.renew(space_id, lambda _done, _total: None)
         else:
             await spaces.unlock(space_id, {2: KEYS.database_key(2)}, may_change=True)
-            await spaces._places[space_id].changing
+            await spaces._entries[space_id].changing
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
 
@@ -147,11 +147,11 @@ async def look(root: Path, keeper: Keeper, acknowledged: list[str]) -> list[str]
     """What is wrong with what was left."""
     wrong = []
     async with opened(root, keeper) as (spaces, space_id, space):
-        there = {row.path for row in await space.documents(None, sources=None)}
+        there = {row.path for row in await space.documents.listed(None, sources=None)}
         wrong += [f"{path} is lost" for path in acknowledged if path not in there]
         if len(there) < BULK:
             wrong.append("the bulk is lost")
-        place = spaces._places[space_id]
+        place = spaces._entries[space_id]
         if place.changing is not None:
             await place.changing
         name = place.custodian.custody.key

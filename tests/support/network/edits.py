@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 
-from tests.support.tls_relay import BINARY, CLOSE, Direction, Frame, Passage
+from tests.support.network.tls_relay import BINARY, CLOSE, Direction, Frame, Passage
 
 Change = Callable[[Frame, Frame | None], list[Frame]]
 """What goes on in place of a frame; the second one is the frame before it in the same direction."""

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.support.programs import wait_until
-from tests.support.tls_relay import TlsRelay
+from tests.support.network.tls_relay import TlsRelay
+from tests.support.programs.processes import wait_until
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
 KINDS = ("nginx", "caddy", "relay")
 PREFIX = "/confide"
 

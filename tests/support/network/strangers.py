@@ -17,14 +17,14 @@ from unittest.mock import patch
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 
-from confide_crypto import noise
-from confide_crypto.handshake import HASH, MAX_HELLO, PROLOGUE, derive_psk, transcript
-from confide_crypto.keys import Identity
+from confide_crypto.handshake import noise
+from confide_crypto.handshake.handshake import HASH, MAX_HELLO, PROLOGUE, derive_psk, transcript
+from confide_crypto.handshake.noise import XKPSK3, HandshakeState, KeyPair
+from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import SUBPROTOCOL
-from confide_crypto.noise import XKPSK3, HandshakeState, KeyPair
 
 CONT, TEXT, BINARY, CLOSE, PING = 0, 1, 2, 8, 9
-VECTORS = Path(__file__).parent.parent / "vectors" / "wycheproof"
+VECTORS = Path(__file__).parents[2] / "vectors" / "wycheproof"
 
 
 def http_request(*more: bytes) -> bytes:

@@ -8,13 +8,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.forked import Program, run
-from tests.support.programs import COMMAND_DEADLINE_S, CONFIDED, NO_MODEL, SERVER_KEEPS, wait_until
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.programs.forked import Program, run
+from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, NO_MODEL, SERVER_KEEPS, wait_until
 
-from confide_crypto.connection import connect
-from confide_crypto.enroll import Invite
-from confide_crypto.keys import Identity, format_public_key, parse_daemon_key
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
+from confide_crypto.transport.open import connect
 
 
 class Confided:

@@ -1,9 +1,10 @@
 """Real processes of `confide` and `confided` without the second that an interpreter takes to load them.
 
 A test that starts a program pays mostly for imports. `Program` is `subprocess.Popen` whose process is forked from one that has loaded the
-program's modules already (`tests/support/zygote.py`, one for each program and test run). All else is as always: a process of its own that
+program's modules already (`zygote.py`, one for each program and test run). All else is as always: a process of its own that
 runs the console script, with its arguments, environment, working directory, descriptors, signals, exit code and end of the interpreter.
-What differs: its parent, /proc/*/cmdline, and that everything is imported. Where that is the matter, use `subprocess` itself.
+What differs: its parent, /proc/*/cmdline, that everything is imported, and that modules are not taken apart at the end. Where that is
+the matter, use `subprocess` itself.
 
 A start that is not plain (a terminal, other options, an environment that differs in a variable that was read while the modules were
 loaded, a system other than Linux, or a Python whose `subprocess` is made otherwise) is an ordinary one.
@@ -24,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.zygote import MAX_REQUEST_BYTES, NUMBER_BYTES
+from tests.support.programs.zygote import MAX_REQUEST_BYTES, NUMBER_BYTES
 
 BIN: Final = Path(sys.executable).parent
 LOADED: Final[dict[str, tuple[str, ...]]] = {

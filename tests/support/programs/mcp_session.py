@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from tests.support.programs import CONFIDE, Machine
+from tests.support.programs.processes import CONFIDE, Machine
 
 Era = Literal["legacy", "2026-07-28"]
 ERAS: tuple[Era, ...] = ("legacy", "2026-07-28")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.programs import Daemon, Machine, running_daemon
+from tests.support.programs.processes import Daemon, Machine, running_daemon
 
 
 def joined(root: Path, daemon: Daemon, *names: str, project: str = "shared", port: int | None = None) -> list[Machine]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.forked import BIN, Program, run
+from tests.support.programs.forked import BIN, Program, run
 
 CONFIDE = str(BIN / "confide")
 CONFIDED = str(BIN / "confided")

@@ -10,8 +10,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.forked import Program
-from tests.support.programs import CONFIDE, Machine
+from tests.support.programs.forked import Program
+from tests.support.programs.processes import CONFIDE, Machine
 
 OPENING = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "wire", "version": "1"}}
 
@@ -44,10 +44,10 @@ class Wire:
         if not self.process.stdin.closed:
             self.process.stdin.close()
         try:
-            self.process.wait(5)
+            self.process.wait(30)
         finally:
             self.process.kill()
-            self.process.wait(5)
+            self.process.wait(30)
             for pipe in (self.process.stdout, self.process.stderr):
                 assert pipe is not None
                 pipe.close()

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from confide_daemon.embed import CircuitBreaker, EmbedderHandle, Limits, Vectors
-from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.embedding import CircuitBreaker, Limits, Model, Vectors
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError
-from confide_daemon.indexing.plan import Patience
-from confide_daemon.search import SearchResult
-from confide_daemon.space import IndexSettings, SearchQuery, Space, SpaceStatus
+from confide_daemon.retrieval.indexing.planner import Patience
+from confide_daemon.retrieval.search.engine import SearchResult
+from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space, SpaceStatus
 
 WORDS = 48
 AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))
@@ -98,9 +98,9 @@ def model_of(query: str, result: SearchResult, models: Sequence[MarkedEmbedder])
 
 def handle(
     embedder: MarkedEmbedder, *, price: float | None = 0.0, monthly_tokens: int = 0, pause_s: float = 0.05
-) -> EmbedderHandle:
+) -> Model:
     """A handle whose breaker opens at the first failure and soon tries again."""
-    made = EmbedderHandle(
+    made = Model(
         lambda: embedder,
         name=embedder.id,
         monthly_tokens=monthly_tokens,
@@ -114,7 +114,7 @@ def handle(
 @asynccontextmanager
 async def opened(
     path: Path,
-    handles: Sequence[EmbedderHandle],
+    handles: Sequence[Model],
     *,
     settings: IndexSettings = AT_ONCE,
     clock: Callable[[], float] = time.time,
@@ -130,7 +130,9 @@ async def opened(
 async def fill(space: Space, count: int, *, start: int = 0) -> None:
     """Stores so many notes, each with a word of its own."""
     for number in range(start, start + count):
-        await space.put("p", f"memory/{number}.md", f"note number{number} about the pool\n", base=0, author="a")
+        await space.documents.put(
+            "p", f"memory/{number}.md", f"note number{number} about the pool\n", base=0, author="a"
+        )
 
 
 async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: float = 30.0) -> SpaceStatus:
@@ -146,7 +148,7 @@ async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: 
 
 async def ask(space: Space, models: Sequence[MarkedEmbedder]) -> tuple[str, str | None, list[str]]:
     """(mode, model, warnings) of a search; fails when its cosines are of more than one model."""
-    result = await space.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
+    result = await space.searcher.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
     assert result.hits
     return result.mode, model_of(QUERY, result, models), result.warnings
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from confide_daemon.embed import Limits, Vectors
-from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.embedding import Limits, Vectors
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 
 PLACE = re.compile(r"@(\w+)(?::(\d+))?")

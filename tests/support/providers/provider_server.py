@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from confide_daemon.embed.hashed import HashedEmbedder
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 
 KEY = "sk-loopback-0123456789abcdef"
 Dialect = Literal["openai", "voyage", "plain"]

@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.serving import Serving
+from tests.support.daemon.loopback import Serving
 
-from confide_crypto.connection import Connection, connect
-from confide_crypto.keys import Identity
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import DeviceInvite
-from confide_proxy import joined
-from confide_proxy.joined import Joined
-from confide_proxy.key_rotation import MachineKeys
+from confide_crypto.transport.open import Connection, connect
+from confide_proxy.devices.invites import Invitation, Invitations
+from confide_proxy.devices.keyring import Keyring
+from confide_proxy.link import pin
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.pin import Joined
 from confide_proxy.paths import Paths
-from confide_proxy.sealing.invitations import Invitation, Invitations
-from confide_proxy.sealing.keyring import Keyring
 
 SPACE = "home"
 
@@ -85,4 +85,4 @@ class Device:
     def take(self, invite: DeviceInvite) -> None:
         """Have joined with it."""
         secret = (invite.pair.invite_id, invite.pair.secret)
-        joined.save(self.paths.link, Joined(self._serving.url, bytes(32), pair=secret))
+        pin.save(self.paths.link, Joined(self._serving.url, bytes(32), pair=secret))

@@ -6,12 +6,12 @@ import base64
 import time
 from typing import Any
 
-from tests.support.serving import Machine
+from tests.support.daemon.loopback import Machine
 
-from confide_crypto.keys import Identity
-from confide_crypto.sealing.entries import Card, Entry
-from confide_crypto.sealing.entries import Device as RosterDevice
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster_entry import Card, Entry
+from confide_crypto.sealing.roster_entry import Device as RosterDevice
 
 
 class Device:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from confide_crypto.keys import Identity
-from confide_crypto.sealing.entries import Card, Device, Entry
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster_entry import Card, Device, Entry
 from confide_crypto.sealing.space_keys import SpaceKeys
 
 LAPTOP: Final = Identity(bytes(range(32)))

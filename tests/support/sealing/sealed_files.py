@@ -10,21 +10,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.devices import SPACE, Device
-from tests.support.serving import DEADLINE_S, Serving
+from tests.support.daemon.loopback import DEADLINE_S, Serving
+from tests.support.sealing.devices import SPACE, Device
 
-from confide_crypto.connection import Connection
-from confide_crypto.sealing import entries
+from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.grants import Grants
-from confide_proxy.config import ProxyConfig
-from confide_proxy.files import Files
-from confide_proxy.key_rotation import MachineKeys
-from confide_proxy.projects import Project
-from confide_proxy.sealing.space_sealing import Sealing
-from confide_proxy.secrets.policy import Policy
-from confide_proxy.sync_report import SyncReport
+from confide_crypto.transport.open import Connection
+from confide_daemon.access.grants import Grants
+from confide_proxy.config import Policy, ProxyConfig
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.sealing.context import Sealing
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.report import SyncReport
+from confide_proxy.sync.workspace import Files
 
 PROJECT = "shop"
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
@@ -141,7 +140,7 @@ async def approve(device: Device, newcomer: Device) -> None:
 
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
             assert keys is not None
-            return roster.add(device.identity, entries.Device(card, newcomer.name), keys, now=int(time.time()))
+            return roster.add(device.identity, roster_entry.Device(card, newcomer.name), keys, now=int(time.time()))
 
         await known.extend(link, make)
         words = known.roster.words

@@ -19,8 +19,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    from confide_daemon.config import EmbeddingConfig
-    from confide_daemon.embed.protocol import Embedder
+    from confide_daemon.embedding.embedder import Embedder
+    from confide_daemon.embedding.settings import EmbeddingSettings
 
 # No provider at all: searches go by keywords.
 NONE = "none"
@@ -36,7 +36,7 @@ class Settings(Protocol):
 class Provider(Protocol):
     """What a module of this folder is."""
 
-    def open(self, config: EmbeddingConfig) -> Embedder:
+    def open(self, config: EmbeddingSettings) -> Embedder:
         """The model. Raises EmbedderError."""
 
 

@@ -1,6 +1,6 @@
 """`compatible`: any server that speaks OpenAI's embeddings API: Ollama, vLLM, llama.cpp's server, Text Embeddings Inference, a gateway.
 
-Such models are told a question from a document by a prefix, where they were trained with one (`embed/prefixes.py`).
+Such models are told a question from a document by a prefix, where they were trained with one (`embedding.prefixes`).
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confide_daemon.embed.prefixes import AUTO, for_model, named
-from confide_daemon.embed.settings import RemoteSettings
+from confide_daemon.embedding.prefixes import AUTO, for_model, named
+from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
 from confide_daemon.errors import QuotaError
 
 if TYPE_CHECKING:
-    from confide_daemon.config import EmbeddingConfig
-    from confide_daemon.embed.protocol import Embedder
-    from confide_daemon.embed.remote import Purpose
+    from confide_daemon.embedding.embedder import Embedder
+    from confide_daemon.embedding.remote import Purpose
 
 # Text Embeddings Inference takes no more in a request where it is not told otherwise (--max-client-batch-size).
 TEXTS = 32
@@ -42,10 +41,10 @@ class Settings(RemoteSettings):
         return RemoteSettings.problem(self)
 
 
-def open(config: EmbeddingConfig) -> Embedder:
+def open(config: EmbeddingSettings) -> Embedder:
     """The configured model. Asks the server for its dimensions, where they are not set. Raises EmbedderError."""
-    from confide_daemon.embed.protocol import Limits
-    from confide_daemon.embed.remote import Purpose, connect
+    from confide_daemon.embedding.embedder import Limits
+    from confide_daemon.embedding.remote import Purpose, connect
 
     settings: Settings = config.section("compatible")
     if not settings.base_url or not settings.model:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from confide_daemon.embedding import libraries
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
-    from confide_daemon.config import EmbeddingConfig
-    from confide_daemon.embed.protocol import Embedder, Vectors
+    from confide_daemon.embedding.embedder import Embedder, Vectors
+    from confide_daemon.embedding.settings import EmbeddingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Settings:
         return None
 
 
-def open(config: EmbeddingConfig) -> Embedder:
+def open(config: EmbeddingSettings) -> Embedder:
     """The model in the configured folder. Raises EmbedderError."""
     settings: Settings = config.section("fastembed")
     folder = Path(settings.folder).expanduser()
@@ -44,7 +45,7 @@ def open(config: EmbeddingConfig) -> Embedder:
             hint="download the model's files yourself and set folder in [embedding.fastembed]; the daemon downloads nothing",
         )
     try:
-        import fastembed
+        fastembed = libraries.fastembed()
     except ImportError:
         raise EmbedderError(
             "cannot load the FastEmbed model: fastembed is not installed",
@@ -59,8 +60,8 @@ class FastEmbedder:
     id = "fastembed"
 
     def __init__(self, library: Any, model: str, folder: Path, *, threads: int) -> None:
-        from confide_daemon.embed.local import file_digest
-        from confide_daemon.embed.protocol import Limits
+        from confide_daemon.embedding.embedder import Limits
+        from confide_daemon.embedding.onnx import file_digest
 
         self.limits = Limits()
         try:
@@ -89,7 +90,7 @@ class FastEmbedder:
     def _unit(self, rows: Iterable[Any], count: int) -> Vectors:
         import numpy as np
 
-        from confide_daemon.embed.vectors import unit
+        from confide_daemon.embedding.embedder import unit
 
         if not count:
             return np.empty((0, self.dimensions), dtype=np.float32)

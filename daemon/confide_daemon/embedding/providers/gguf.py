@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide_daemon.embed.prefixes import AUTO, Prefixes, for_model, named
+from confide_daemon.embedding.prefixes import AUTO, Prefixes, for_model, named
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
-    from confide_daemon.config import EmbeddingConfig
-    from confide_daemon.embed.protocol import Embedder, Vectors
+    from confide_daemon.embedding.embedder import Embedder, Vectors
+    from confide_daemon.embedding.settings import EmbeddingSettings
 
 # No piece is longer, and what llama.cpp sets aside grows with the square of it: bge-m3 would take gigabytes for the 8,192 it could read.
 TOKENS = 2048
@@ -41,7 +41,7 @@ class Settings:
         return None if 0 <= self.max_tokens <= 1_000_000 else ("max_tokens", "it is at least 0 and at most 1,000,000")
 
 
-def open(config: EmbeddingConfig) -> Embedder:
+def open(config: EmbeddingSettings) -> Embedder:
     """The model of the configured file. Raises EmbedderError."""
     settings: Settings = config.section("gguf")
     if not settings.path:
@@ -76,8 +76,8 @@ class GgufEmbedder:
     id = "gguf"
 
     def __init__(self, library: Any, path: Path, prefixes: Prefixes, *, threads: int) -> None:
-        from confide_daemon.embed.local import file_digest
-        from confide_daemon.embed.protocol import Limits
+        from confide_daemon.embedding.embedder import Limits
+        from confide_daemon.embedding.onnx import file_digest
 
         # Nothing is gained by many in a call.
         self.limits = Limits(texts=4)
@@ -120,7 +120,7 @@ class GgufEmbedder:
     def _embed(self, texts: list[str]) -> Vectors:
         import numpy as np
 
-        from confide_daemon.embed.vectors import unit
+        from confide_daemon.embedding.embedder import unit
 
         if not texts:
             return np.empty((0, self.dimensions), dtype=np.float32)

@@ -1,7 +1,6 @@
-"""A deterministic embedder without a model: words hashed into a fixed number of signed features.
+"""`hashed`: words hashed into a fixed number of signed features, for machines too small for a model.
 
-Texts with words in common are near each other, nothing more. Tests of logic use it, and it is what `provider = "hashed"` gives to a
-machine too small for a model; it is never chosen silently.
+Texts with words in common are near each other, nothing more. Tests of logic use it as well; it is never chosen silently.
 """
 
 from __future__ import annotations
@@ -9,10 +8,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
+from confide_daemon.embedding.embedder import Limits
 
-from confide_daemon.embed.protocol import Limits, Vectors
+if TYPE_CHECKING:
+    from confide_daemon.embedding.embedder import Embedder, Vectors
+    from confide_daemon.embedding.settings import EmbeddingSettings
+
+
+def open(config: EmbeddingSettings) -> Embedder:  # noqa: ARG001 - it has no options
+    """Always the same."""
+    return HashedEmbedder()
 
 
 class HashedEmbedder:
@@ -27,10 +34,14 @@ class HashedEmbedder:
 
     def embed_query(self, text: str) -> Vectors:
         """The vector of the text."""
+        import numpy as np
+
         return np.asarray(self.embed_documents([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts; one without words gets a constant direction, since no vector may be zero."""
+        import numpy as np
+
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
             for word in re.findall(r"\w+", text.lower()):

@@ -1,4 +1,4 @@
-"""`local`: a sentence model that runs in the daemon (`embed/local.py`). Its options are those of `[embedding]` itself."""
+"""`local`: a sentence model that runs in the daemon (`embedding.onnx`). Its options are those of `[embedding]` itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from confide_daemon.config import EmbeddingConfig
-    from confide_daemon.embed.protocol import Embedder
+    from confide_daemon.embedding.embedder import Embedder
+    from confide_daemon.embedding.settings import EmbeddingSettings
 
 
-def open(config: EmbeddingConfig) -> Embedder:
+def open(config: EmbeddingSettings) -> Embedder:
     """The model in the configured folder, else the packaged one. Raises EmbedderError."""
-    from confide_daemon.embed.local import load_folder, load_minilm
+    from confide_daemon.embedding.onnx import load_folder, load_minilm
 
     if config.folder:
         return load_folder(Path(config.folder).expanduser(), threads=config.threads)

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from confide_daemon.embed.settings import RemoteSettings
+from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
 
 if TYPE_CHECKING:
-    from confide_daemon.config import EmbeddingConfig
-    from confide_daemon.embed.protocol import Embedder
-    from confide_daemon.embed.remote import Purpose
+    from confide_daemon.embedding.embedder import Embedder
+    from confide_daemon.embedding.remote import Purpose
 
 # What a model gives where nothing else is asked of it; models that are not here are asked.
 OWN_DIMENSIONS: Mapping[str, int] = {
@@ -53,9 +52,9 @@ class Settings(RemoteSettings):
         return RemoteSettings.problem(self)
 
 
-def open(config: EmbeddingConfig) -> Embedder:
+def open(config: EmbeddingSettings) -> Embedder:
     """The configured model; nothing is asked of OpenAI yet, unless the model is one that is not known here. Raises EmbedderError."""
-    from confide_daemon.embed.remote import connect
+    from confide_daemon.embedding.remote import connect
 
     settings: Settings = config.section("openai")
     own = OWN_DIMENSIONS.get(settings.model)

@@ -12,9 +12,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import accumulate, chain
 
-from confide_daemon.markdown import structure
-from confide_daemon.packing import GLUE, HARD, LOOSE, TOKEN, WORD
-from confide_daemon.tokens import count_tokens, token_ends
+from confide_daemon.embedding.tokens import count_tokens, token_ends
+from confide_daemon.retrieval.chunking.packing import GLUE, HARD, LOOSE, TOKEN, WORD
+from confide_memory.markdown import structure
 
 # Between sentences, also where no blank follows: Chinese and Japanese have none.
 SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])\s*")

@@ -11,68 +11,27 @@ Small pieces with neighbour smoothing at search time beat large ones by 13 point
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from confide_daemon.tokens import count_tokens
+from confide_daemon.config import ChunkSettings
+from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.store.rows import Piece
 
 if TYPE_CHECKING:
-    from confide_daemon.atoms import Source
-    from confide_daemon.markdown import Heading
-    from confide_daemon.packing import Atoms
+    from confide_daemon.retrieval.chunking.atoms import Source
+    from confide_daemon.retrieval.chunking.packing import Atoms
+    from confide_memory.markdown import Heading
 
-# What a configuration can say in place of two numbers: tokens in a piece, tokens of overlap.
-NAMED = {"small": (48, 0), "original": (400, 80)}
 # Of a heading, in the path that every piece below it carries: a line of a megabyte can be a heading.
 TITLE_CHARACTERS = 160
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkSettings:
-    """How documents are cut."""
-
-    size: int = 48  # tokens at most; LoCoMo recall within 500 tokens: 48 80.8, 56 77.3, 64 75.2, 80 70.3, 100 67.7
-    overlap: int = 0  # tokens repeated from the piece before, at most
-
-    def __post_init__(self) -> None:
-        if not 16 <= self.size <= 2000 or not 0 <= self.overlap <= self.size // 2:
-            raise ValueError(
-                f"a chunk size is 16 to 2000 tokens and an overlap at most half of it, not {self.size}/{self.overlap}"
-            )
-
-    @classmethod
-    def named(cls, name: str) -> ChunkSettings:
-        """Settings by name (`small`, `original`) or as `48/0`. Raises ValueError, with a sentence, where they make no sense."""
-        if name in NAMED:
-            return cls(*NAMED[name])
-        size, slash, overlap = name.partition("/")
-        if not (slash and size.isdecimal() and overlap.isdecimal() and len(name) < 12):
-            raise ValueError(f"it is {' or '.join(NAMED)}, or two numbers such as 48/0")
-        return cls(int(size), int(overlap))
-
-    @property
-    def name(self) -> str:
-        """Stored with each document; a document cut under another name is cut again. The last number is the algorithm's version."""
-        return f"{self.size}/{self.overlap}/2"
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of a document."""
-
-    start_line: int  # counted from 1, both ends included
-    end_line: int
-    text: str
-    heading: str  # "Outer > Inner", empty above the first heading
-    tokens: int
 
 
 def cut(text: str, settings: ChunkSettings) -> list[Piece]:
     """The pieces of the text, in order. Prose costs 0.2 s of a core a megabyte, no text more than about 3 s."""
     # Imported late: they bring numpy, and commands that only name settings should start quickly.
-    from confide_daemon.atoms import Source
-    from confide_daemon.packing import Atoms, pack
+    from confide_daemon.retrieval.chunking.atoms import Source
+    from confide_daemon.retrieval.chunking.packing import Atoms, pack
 
     source = Source(text, settings.size - settings.overlap)
     atoms = Atoms.of(source.text, source.ends, source.atoms())
@@ -101,7 +60,7 @@ def cut(text: str, settings: ChunkSettings) -> list[Piece]:
 
 def _within_limit(source: Source, atoms: Atoms, begin: int, stop: int) -> list[tuple[int, int]]:
     """The atoms as one piece, or as several where their exact count is over the limit: a token that is cut in two can be one more."""
-    from confide_daemon.packing import pack
+    from confide_daemon.retrieval.chunking.packing import pack
 
     found = [(begin, stop)]
     limit = source.limit
@@ -117,7 +76,7 @@ def _within_limit(source: Source, atoms: Atoms, begin: int, stop: int) -> list[t
 
 def _overlapping(source: Source, atoms: Atoms, first: int, end: int, settings: ChunkSettings) -> int:
     """Where the piece begins when it repeats what stands before it in its section."""
-    from confide_daemon.packing import HARD
+    from confide_daemon.retrieval.chunking.packing import HARD
 
     start = own = int(atoms.start[first])
     while first > 0 and atoms.bond[first] != HARD:

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.embed import Vectors
+from confide_daemon.embedding import Vectors
 from confide_daemon.errors import BudgetError, EmbedderError
-from confide_daemon.indexing.budget import Budget
-from confide_daemon.indexing.provider import Provider
-from confide_daemon.store import Generation, Store, Waiting
+from confide_daemon.retrieval.indexing.budget import Budget
+from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.store.rows import Generation, Waiting
+from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -67,13 +68,13 @@ class Filling:
         most = min(MOST_READ, limits.texts * limits.concurrency)
 
         def read(store: Store) -> tuple[list[Waiting], dict[bytes, Vectors]]:
-            if not any(one.id == self._generation.id for one in store.generations()):
+            if not any(one.id == self._generation.id for one in store.vectors.generations()):
                 return [], {}  # dropped meanwhile
-            found = store.waiting(self._generation.id, after=self._after, limit=most)
+            found = store.vectors.waiting(self._generation.id, after=self._after, limit=most)
             if not found and self._after:
                 self._after = 0  # those that were left when a call failed
-                found = store.waiting(self._generation.id, after=0, limit=most)
-            known = store.known_vectors(self._generation, [piece.hash for piece in found])
+                found = store.vectors.waiting(self._generation.id, after=0, limit=most)
+            known = store.vectors.known(self._generation, [piece.hash for piece in found])
             return found, dict(known)
 
         result = await self._write(read)
@@ -113,7 +114,7 @@ class Filling:
 
     async def _call(self, texts: list[list[Waiting]], tokens: int) -> None:
         try:
-            rows = await in_thread(lambda: self._provider.embed([pieces[0].text for pieces in texts]))
+            rows = await in_thread(lambda: self._provider.model.embed([pieces[0].text for pieces in texts]))
         except EmbedderError:
             self._provider.give_back(tokens)
             raise
@@ -125,10 +126,10 @@ class Filling:
         def keep(store: Store) -> None:
             generation = self._generation
             with store.writing_derived():
-                if any(one.id == generation.id for one in store.generations()):
-                    store.add_vectors(generation.id, [(piece.id, vector) for piece, vector in pairs])
+                if any(one.id == generation.id for one in store.vectors.generations()):
+                    store.vectors.add(generation.id, [(piece.id, vector) for piece, vector in pairs])
                 else:  # dropped while the call was under way: what was paid for is kept
-                    store.keep_vectors(generation, [(piece.hash, vector) for piece, vector in pairs], now=time.time())
+                    store.vectors.keep(generation, [(piece.hash, vector) for piece, vector in pairs], now=time.time())
 
         await self._write(keep)
 

@@ -1,7 +1,7 @@
 """How many tokens a space may still have embedded this month.
 
 Tokens are counted before they are sent, in `cl100k_base`, and given back when the call fails: the stop comes before the bill. What a
-provider counts itself differs by some percent (`embed/protocol.py`), so a budget is not exact to the token.
+provider counts itself differs by some percent (`embedding.embedder.Limits`), so a budget is not exact to the token.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from confide_daemon.errors import BudgetError
-from confide_daemon.store import Store
+from confide_daemon.store.store import Store
 
 # (month, provider, model)
 Key = tuple[str, str, str]
@@ -36,7 +36,7 @@ class Budget:
         """Takes up what was counted before."""
         month = self.month
         with self._lock:
-            for provider, model, tokens in store.tokens_used(month):
+            for provider, model, tokens in store.tokens.used(month):
                 self._used[month, provider, model] = tokens
 
     def used(self, provider: str) -> int:
@@ -81,7 +81,7 @@ class Budget:
         try:
             with store.writing_derived():
                 for (month, provider, model), tokens in taken.items():
-                    store.count_tokens(month, provider, model, tokens)
+                    store.tokens.count(month, provider, model, tokens)
         except BaseException:
             with self._lock:
                 for key, tokens in taken.items():

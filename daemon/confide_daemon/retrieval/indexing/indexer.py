@@ -1,7 +1,7 @@
 """Keeps the derived rows in step with the documents: pieces after a change of settings, and vectors, in the background.
 
 The queue is the pieces without a vector in a generation; it is never written down, so a crash cannot lose or repeat any of it.
-What should serve and what is filled is decided anew after every step (`indexing/plan.py`); each (generation, model) that lacks vectors
+What should serve and what is filled is decided anew after every step (`planner`); each (generation, model) that lacks vectors
 is filled by a task of its own, so that a slow provider does not keep a quick one waiting.
 """
 
@@ -12,23 +12,25 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import deriving
-from confide_daemon.chunks import ChunkSettings
 from confide_daemon.errors import DamagedError, EmbedderError
-from confide_daemon.indexing.budget import Budget
-from confide_daemon.indexing.filling import Filling, in_thread
-from confide_daemon.indexing.plan import Condition, Patience, Plan, Standing, decide, holdings, successor
-from confide_daemon.indexing.provider import Provider
-from confide_daemon.search import Weights
-from confide_daemon.store import Generation, Store
-
-if TYPE_CHECKING:
-    from confide_daemon.embed import EmbedderHandle
-    from confide_daemon.embed.rerank import Reranker
+from confide_daemon.retrieval.indexing.backfill import Filling, in_thread
+from confide_daemon.retrieval.indexing.budget import Budget
+from confide_daemon.retrieval.indexing.derive import Derivation
+from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.planner import (
+    Condition,
+    Patience,
+    Plan,
+    Standing,
+    decide,
+    holdings,
+    successor,
+)
+from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -47,20 +49,6 @@ SHORTEST_PAUSE_S = 0.05
 CLOSE_S = 5.0
 # One decision may lead to another (drop, add, fill from nothing, swap), but not for ever.
 DECISIONS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class IndexSettings:
-    """How a space is cut, embedded and searched."""
-
-    chunks: ChunkSettings = field(default_factory=ChunkSettings)
-    weights: Weights = field(default_factory=Weights)
-    patience: Patience = field(default_factory=Patience)
-    reranker: Reranker | None = None
-    duplicate_similarity: float = 0.9
-    """What a note must have in common with another one, at least, to be told of as its duplicate."""
-    former: Callable[[Generation], EmbedderHandle | None] | None = field(default=None, compare=False)
-    """A handle for questions on the model of a generation that another one of the same provider is to follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +78,15 @@ class Indexer:
         write: Callable[[Callable[[Store], T]], Awaitable[T]],
         providers: Sequence[Provider],
         budget: Budget,
-        settings: IndexSettings,
+        derivation: Derivation,
+        patience: Patience,
     ) -> None:
         """`providers`: the wanted one first."""
         self._write: Callable[[Callable[[Store], object]], Awaitable[object]] = write  # type: ignore[assignment]
         self._providers = list(providers)
         self._budget = budget
-        self._settings = settings
+        self._derivation = derivation
+        self._patience = patience
         self._wake = asyncio.Event()
         self._moved = asyncio.Condition()
         self._closing = False
@@ -121,7 +111,7 @@ class Indexer:
                 loop.call_soon_threadsafe(self.wake)
 
         for provider in self._providers:
-            provider.handle.when_settled(ready)
+            provider.model.when_settled(ready)
         self.wake()
 
     def wake(self) -> None:
@@ -163,7 +153,7 @@ class Indexer:
     @property
     def is_loading(self) -> bool:
         """Whether a model may still come."""
-        return any(provider.handle.state == "loading" for provider in self._providers)
+        return any(provider.model.state == "loading" for provider in self._providers)
 
     def standings(self) -> list[Standing]:
         """How the models stand, the wanted one first."""
@@ -177,9 +167,9 @@ class Indexer:
         """How far the vectors are, in one view of the store."""
         renewing, models = outlook.renewing, outlook.models
         held = holdings(store)
-        total = store.piece_count()
+        total = store.pieces.count()
         live = next((one for one in held if one.generation.live), None)
-        plan = decide(held, models, renew=renewing, patience=self._settings.patience)
+        plan = decide(held, models, renew=renewing, patience=self._patience)
         names = [model.name for model in models]
         # Where it is not decided which model should serve, it is the wanted one that is waited for.
         towards = names[0 if plan.target is None else plan.target]
@@ -193,7 +183,7 @@ class Indexer:
             and live.generation.name in (names[0], towards)
             and not renewing
             and building is None
-            and not store.cut_otherwise(self._settings.chunks.name, limit=1)
+            and not store.documents.cut_otherwise(self._derivation.chunks.name, limit=1)
         )
         done = total - current.missing
         return Progress(done, total, current.generation.id, building=building is not None, complete=complete)
@@ -243,15 +233,15 @@ class Indexer:
         for _ in range(DECISIONS):
             held = holdings(store)
             self._lacking = {one.generation.name for one in held if one.missing}
-            plan = decide(held, models, renew=self._renew, patience=self._settings.patience)
+            plan = decide(held, models, renew=self._renew, patience=self._patience)
             if not plan.changes:
                 break
             now = time.time()
             with store.writing():
                 if plan.add is not None:
-                    embedder = self._providers[plan.add].handle.embedder
+                    embedder = self._providers[plan.add].model.embedder
                     assert embedder is not None
-                    store.add_generation(
+                    store.vectors.add_generation(
                         embedder.id,
                         embedder.model,
                         embedder.dimensions,
@@ -260,22 +250,22 @@ class Indexer:
                         fresh=self._renew,
                     )
                 if plan.swap is not None:
-                    store.make_live(plan.swap, now=now, keep=True)
+                    store.vectors.make_live(plan.swap, now=now, keep=True)
             if plan.add is not None:
                 self._renew = False
         return plan
 
     def _retire(self, store: Store, identity: int) -> None:
         """Lets a generation go, a step at a time. Its vectors are kept where there is no newer one of its model."""
-        held = store.generations()
+        held = store.vectors.generations()
         generation = next((one for one in held if one.id == identity), None)
         if generation is None or generation.live:
             return
         keep = not any(one.name == generation.name and one.id > identity for one in held)
         now = time.time()
         with store.writing_derived():
-            if store.retire_vectors(generation, limit=RETIRED, keep=keep, now=now) < RETIRED:
-                store.drop_generation(identity, now=now)
+            if store.vectors.retire(generation, limit=RETIRED, keep=keep, now=now) < RETIRED:
+                store.vectors.drop(identity, now=now)
 
     def _start(self, key: tuple[int, int], work: Awaitable[None]) -> None:
         async def run() -> None:
@@ -297,7 +287,7 @@ class Indexer:
 
     async def _fill(self, generation: int, place: int) -> None:
         found = await self._write(
-            lambda store: next((one for one in store.generations() if one.id == generation), None)
+            lambda store: next((one for one in store.vectors.generations() if one.id == generation), None)
         )
         if found is None:
             return
@@ -348,19 +338,19 @@ class Indexer:
             self._moved.notify_all()
 
     def _recut(self, store: Store) -> int:
-        chunking = self._settings.chunks.name
-        documents = store.cut_otherwise(chunking, limit=RECUT)
+        chunking = self._derivation.chunks.name
+        documents = store.documents.cut_otherwise(chunking, limit=RECUT)
         if not documents:
             return 0
         with store.writing_derived():
             for document in documents:
                 try:
-                    revision = store.revision(document.id, document.revision)
+                    revision = store.documents.revision(document.id, document.revision)
                 except DamagedError:
                     revision = None
                 if revision is None or revision.text is None:
                     # Its text is lost: its pieces, by which it is still found, may be all that there is of it.
-                    store.leave_uncut(document.id, chunking=chunking)
+                    store.documents.leave_uncut(document.id, chunking=chunking)
                     continue
-                deriving.keep(store, document, revision.text, self._settings.chunks, now=time.time())
+                self._derivation.keep(store, document, revision.text, time.time())
         return len(documents)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from confide_daemon.errors import EmbedderError
-from confide_daemon.indexing.filling import in_thread
-from confide_daemon.indexing.plan import Condition
-from confide_daemon.indexing.provider import Provider
-from confide_daemon.store import Store
+from confide_daemon.retrieval.indexing.backfill import in_thread
+from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.planner import Condition
+from confide_daemon.store.store import Store
 
 SAMPLE = 8
 # The same text embedded again in another batch, or on another machine, is over 0.99 alike; by another model it is near 0.
@@ -23,7 +23,7 @@ async def is_foreign(provider: Provider, texts: Sequence[str], vectors: Sequence
     if not texts or provider.is_counted or provider.standing().condition is not Condition.READY:
         return False
     try:
-        rows = await in_thread(lambda: provider.embed(texts))
+        rows = await in_thread(lambda: provider.model.embed(texts))
     except EmbedderError:
         return False
     if any(len(vector) != rows[0].nbytes for vector in vectors):
@@ -35,8 +35,8 @@ async def is_foreign(provider: Provider, texts: Sequence[str], vectors: Sequence
 def sample(store: Store, name: str | None) -> tuple[list[str], list[bytes]]:
     """Some texts and their vectors, of the generation that serves if it is the newest of this name (provider/model/dimensions)."""
     with store.reading():
-        newest = next((one for one in reversed(store.generations()) if one.name == name), None)
+        newest = next((one for one in reversed(store.vectors.generations()) if one.name == name), None)
         if newest is None or not newest.live:
             return [], []  # one that is computed anew already must not begin again
-        pairs = store.sample_vectors(newest.id, SAMPLE, seed=random.random())  # noqa: S311 - no secret
+        pairs = store.vectors.sample(newest.id, SAMPLE, seed=random.random())  # noqa: S311 - no secret
     return [text for text, _ in pairs], [vector for _, vector in pairs]

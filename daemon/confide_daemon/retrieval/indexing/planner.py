@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from confide_daemon.store import Generation, Store
+from confide_daemon.store.rows import Generation
+from confide_daemon.store.store import Store
 
 
 class Condition(Enum):
@@ -69,9 +70,14 @@ class Held:
     missing: int
 
 
+def live_generation(store: Store) -> Generation | None:
+    """The generation that is swapped in, if there is one yet."""
+    return next((one for one in store.vectors.generations() if one.live), None)
+
+
 def holdings(store: Store) -> list[Held]:
     """The generations, the oldest first, each with how many pieces it lacks."""
-    return [Held(one, store.waiting_count(one.id)) for one in store.generations()]
+    return [Held(one, store.vectors.waiting_count(one.id)) for one in store.vectors.generations()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from confide_daemon.embed import Vectors
-from confide_daemon.embed.handle import QUERY_DEADLINE_S
+from confide_daemon.embedding import Vectors
+from confide_daemon.embedding.model import QUERY_DEADLINE_S
 from confide_daemon.errors import EmbedderError
-from confide_daemon.indexing.plan import holdings, servers
-from confide_daemon.indexing.provider import Provider
-from confide_daemon.store import Generation, Store
+from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.planner import holdings, servers
+from confide_daemon.store.rows import Generation
+from confide_daemon.store.store import Store
 
 ALONE = "found by keywords alone"
-# Questions that wait for a slow provider at once; each waits for its handle's deadline at most.
+# Questions that wait for a slow provider at once; each waits for its model's deadline at most.
 THREADS = 4
-# With the time until one of the threads is free; a little more than the handle takes, whose error says more.
+# With the time until one of the threads is free; a little more than the model takes, whose error says more.
 ASK_S = QUERY_DEADLINE_S + 0.25
 
 
@@ -83,7 +84,7 @@ class Serving:
             tried.append(name)
             before = provider.standing().condition
             try:
-                if provider.handle.remembers(text):
+                if provider.model.remembers(text):
                     vector = provider.query_vector(text)
                 else:
                     asking = asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
@@ -92,7 +93,7 @@ class Serving:
                 failures.append(str(error))
                 vector = None
             except TimeoutError:
-                failures.append(f"{provider.label} is still busy with other questions")
+                failures.append(f"{provider.model.label} is still busy with other questions")
                 vector = None
             if provider.standing().condition is not before:
                 self._turned()
@@ -103,7 +104,7 @@ class Serving:
 
     def choose(self, store: Store, asked: Asked, *, now: float) -> Choice:
         """What to search with; in the view of the store that the search is made in."""
-        generations = store.generations()
+        generations = store.vectors.generations()
         live = next((one for one in generations if one.live), None)
         used = next((one for one in generations if one.name == asked.name and one.live), None)
         if used is None:
@@ -111,10 +112,10 @@ class Serving:
             if any(name not in asked.tried for name, _ in self._order):
                 return Choice(is_stale=True)
         if used is None and asked.name is not None:
-            whole = [one for one in generations if one.name == asked.name and store.waiting_count(one.id) == 0]
+            whole = [one for one in generations if one.name == asked.name and store.vectors.waiting_count(one.id) == 0]
             used = whole[-1] if whole else None
-        missing = store.waiting_count(live.id) if live is not None else 0
-        age = max(0.0, now - (store.oldest_waiting(live.id) or now)) if live is not None and missing else 0.0
+        missing = store.vectors.waiting_count(live.id) if live is not None else 0
+        age = max(0.0, now - (store.vectors.oldest_waiting(live.id) or now)) if live is not None and missing else 0.0
         if used is None:
             return Choice(warnings=[f"{self._why_not(asked)}; {ALONE}"], age_s=age)
         warnings = []
@@ -128,14 +129,14 @@ class Serving:
         if asked.failures:
             return asked.failures[0]
         wanted = self._providers[0]
-        if wanted.handle.state == "loading":
+        if wanted.model.state == "loading":
             return loading(wanted)
-        if wanted.handle.embedder is None and wanted.handle.failure is not None:
-            return str(wanted.handle.failure)
+        if wanted.model.embedder is None and wanted.model.failure is not None:
+            return str(wanted.model.failure)
         return "the index is being built with the embedding model"
 
 
 def loading(provider: Provider) -> str:
     """What is said of a model that is not there yet."""
-    failure = provider.handle.failure
+    failure = provider.model.failure
     return "the embedding model is still loading" + (f": {failure}" if failure is not None else "")

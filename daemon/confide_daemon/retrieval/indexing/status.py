@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from confide_daemon.indexing.plan import Condition, Held
-from confide_daemon.indexing.provider import Provider
-from confide_daemon.indexing.serving import ALONE, loading
-from confide_daemon.store import Generation
+from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.planner import Condition, Held
+from confide_daemon.retrieval.indexing.serving import ALONE, loading
+from confide_daemon.store.rows import Generation
 
 # From here on a budget is spoken of before it is used up.
 BUDGET_SHARE = 0.9
@@ -74,17 +74,17 @@ def provider_status(provider: Provider) -> ProviderStatus:
     """One model as it is now."""
     condition = provider.standing().condition
     reason = None if condition is Condition.READY else provider.reason
-    price = provider.handle.price_per_million
+    price = provider.model.price_per_million
     tokens = provider.tokens_used if provider.is_counted else None
     return ProviderStatus(
-        name=provider.label,
-        model=provider.model,
+        name=provider.model.label,
+        model=provider.model_name,
         state=condition.name.lower(),
         reason=None if reason is None else str(reason),
         retry_in_s=provider.retry_in_s,
         tokens=tokens,
         cost_usd=None if tokens is None or price is None else round(tokens * price / 1e6, 6),
-        monthly_tokens=provider.handle.monthly_tokens or None,
+        monthly_tokens=provider.model.monthly_tokens or None,
     )
 
 
@@ -99,10 +99,14 @@ def warnings(providers: Sequence[Provider], live: Generation | None) -> list[str
         elif condition in (Condition.DOWN, Condition.REFUSED):
             is_replaced = serving is not None and serving is not provider
             then = (
-                f"; {serving.label} serves meanwhile" if is_replaced and serving else f"; {ALONE}" if place == 0 else ""
+                f"; {serving.model.label} serves meanwhile"
+                if is_replaced and serving
+                else f"; {ALONE}"
+                if place == 0
+                else ""
             )
-            said.append(f"{provider.reason or provider.label + ' is down'}{then}")
-        limit = provider.handle.monthly_tokens
+            said.append(f"{provider.reason or provider.model.label + ' is down'}{then}")
+        limit = provider.model.monthly_tokens
         if limit and not provider.is_spent and provider.tokens_used >= BUDGET_SHARE * limit:
-            said.append(f"{provider.tokens_used:,} of {limit:,} tokens with {provider.label} are used this month")
+            said.append(f"{provider.tokens_used:,} of {limit:,} tokens with {provider.model.label} are used this month")
     return said

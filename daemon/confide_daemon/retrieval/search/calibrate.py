@@ -1,7 +1,7 @@
 """What the cosines of a model mean, found out with a dozen questions whose answers are known.
 
 One model gives unrelated texts 0.1, another 0.75; a score that says how likely an answer is needs to know which. Each question is
-compared with its own answer and with those of all others. The packaged model's figures are in `calibration.PACKAGED`, measured with
+compared with its own answer and with those of all others. The packaged model's figures are in `scoring.PACKAGED`, measured with
 the same texts; another model is measured once in a process, when it first serves a search: some 400 tokens.
 """
 
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.embed.protocol import Vectors
+from confide_daemon.embedding.embedder import Vectors
+from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError
-from confide_daemon.indexing.filling import in_thread
-from confide_daemon.indexing.provider import Provider
-from confide_daemon.searching.calibration import PACKAGED_MODEL, WORDS_ONLY, CosineScale
-from confide_daemon.tokens import count_tokens
+from confide_daemon.retrieval.indexing.backfill import in_thread
+from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.search.scoring import PACKAGED_MODEL, WORDS_ONLY, CosineScale
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +82,13 @@ class Yardsticks:
         provider = next((one for one in self._providers if name is not None and one.name == name), None)
         if name is None or provider is None or name in _known or self._task is not None:
             return
-        if name.split("/")[0] in WORDS_ONLY or provider.model == PACKAGED_MODEL or time.monotonic() < self._retry_at:
+        if (
+            name.split("/")[0] in WORDS_ONLY
+            or provider.model_name == PACKAGED_MODEL
+            or time.monotonic() < self._retry_at
+        ):
             return
-        limit = provider.handle.monthly_tokens
+        limit = provider.model.monthly_tokens
         if limit and limit - provider.tokens_used < SPARED:
             return
         self._task = asyncio.create_task(self._measure(name, provider), name="confide-yardstick")
@@ -110,11 +114,5 @@ def _ask(provider: Provider) -> CosineScale | None:
     if len(present) < len(PAIRS):
         raise EmbedderError("the embedding model is not there")
     texts = [answer for _, answer in PAIRS]
-    tokens = sum(count_tokens(text) for text in texts)
-    provider.spend(tokens)
-    try:
-        answers = provider.embed(texts)
-    except ConfideError:
-        provider.give_back(tokens)
-        raise
-    return scale(np.stack(present), answers)
+    with provider.paying(sum(count_tokens(text) for text in texts)):
+        return scale(np.stack(present), provider.model.embed(texts))

@@ -1,6 +1,6 @@
 """Finds the right pieces: a keyword leg and a vector leg, one ranking, neighbours that vote, and as little text as will do.
 
-`ranking` says which piece stands before which, `calibration` what the score of a hit means, `snippets` how pieces become hits, `words`
+`ranking` says which piece stands before which, `scoring` what the score of a hit means, `snippets` how pieces become hits, `terms`
 and `dates` what a question asks for; docs/search.md tells it all with an example. It knows no threads and no files: a `Store` in, hits out.
 """
 
@@ -12,15 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from confide_daemon.embed.protocol import Vectors
-from confide_daemon.notes.naming import is_note
-from confide_daemon.projects import GLOBAL_PROJECT
-from confide_daemon.searching.calibration import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
-from confide_daemon.searching.dates import Days, days_of
-from confide_daemon.searching.explanation import Explanation, Factors
-from confide_daemon.searching.hits import Hit, Noted, hit_of, iso
-from confide_daemon.searching.query import SearchQuery, filter_of
-from confide_daemon.searching.ranking import (
+from confide_daemon.embedding.embedder import Vectors
+from confide_daemon.retrieval.search.dates import Days, days_of
+from confide_daemon.retrieval.search.query import SearchQuery, filter_of
+from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
     RANKS,
     Legs,
@@ -32,17 +27,28 @@ from confide_daemon.searching.ranking import (
     usage_of,
     votes,
 )
-from confide_daemon.searching.snippets import Candidate, Group, Grouping
-from confide_daemon.searching.succession import Succession, relatives
-from confide_daemon.searching.words import MOST_TERMS, Question, of_days, question
-from confide_daemon.store.pieces import piece_header
-from confide_daemon.store.protocol import Store
+from confide_daemon.retrieval.search.results import Explanation, Factors, Hit, Noted, hit_of
+from confide_daemon.retrieval.search.scoring import (
+    WORDS_ONLY,
+    CosineScale,
+    Evidence,
+    Terms,
+    saturate,
+    stem_line,
+)
+from confide_daemon.retrieval.search.snippets import Candidate, Group, Grouping
+from confide_daemon.retrieval.search.superseded import Succession, relatives
+from confide_daemon.retrieval.search.terms import MOST_TERMS, Question, of_days, question
 from confide_daemon.store.rows import Filter, Generation, HitRow, Place
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.keyword import piece_header
+from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.note_names import is_note
 
 if TYPE_CHECKING:
-    from confide_daemon.embed.rerank import Reranker
+    from confide_daemon.embedding.reranker import Reranker
 
-__all__ = ["RANKS", "Found", "Hit", "SearchQuery", "SearchResult", "Weights", "filter_of", "iso", "run"]
+__all__ = ["RANKS", "Found", "Hit", "SearchQuery", "SearchResult", "Weights", "filter_of", "run"]
 
 # The best by relevance are looked at closely: their texts are read and their scores worked out. Of so many times the hits asked for,
 # and as many at least, when they are then put in another order.
@@ -148,10 +154,10 @@ class _Search:
         limit = self._weights.candidates * (1 if vector is not None else 2)
         keyword: dict[int, float] = {}
         for allowed in self._views(keyword):
-            keyword |= dict(store.keyword_candidates(self._question.match, allowed, limit=limit))
+            keyword |= dict(store.keywords.candidates(self._question.match, allowed, limit=limit))
         exact: dict[int, float] = {}
         if self._question.exact and self._weights.exact:
-            exact = dict(store.keyword_candidates(self._question.exact, filter_of(self._query), limit=limit))
+            exact = dict(store.keywords.candidates(self._question.exact, filter_of(self._query), limit=limit))
             # Those that the other words push out of the leg.
             keyword |= {piece: score for piece, score in exact.items() if piece not in keyword}
         self._clock.lap("keyword")
@@ -160,11 +166,11 @@ class _Search:
         cosines: dict[int, float] = {}
         nearest: list[int] = []
         for allowed in self._views(cosines):
-            found = store.vector_candidates(generation.id, vector, allowed, limit=limit)
+            found = store.vectors.nearest(generation.id, vector, allowed, limit=limit)
             nearest = nearest or [piece for piece, _ in found]
             cosines |= dict(found)
         self._clock.lap("vector")
-        cosines |= store.cosines(generation.id, vector, [piece for piece in keyword if piece not in cosines])
+        cosines |= store.vectors.cosines(generation.id, vector, [piece for piece in keyword if piece not in cosines])
         self._clock.lap("cosine")
         return Legs(_ordered(keyword), nearest, cosines, exact)
 
@@ -174,7 +180,7 @@ class _Search:
         yield allowed
         if len(found) < self._weights.candidates:
             return
-        if _is_mixed(self._query) and self._store.has_transcripts():
+        if _is_mixed(self._query) and self._store.documents.has_transcripts():
             # Of all that was ever said there is always enough to fill a leg: the notes have one of their own.
             yield replace(allowed, sources=frozenset({"memory"}))
         if self._days is not None and allowed.since is None and allowed.until is None:
@@ -190,7 +196,7 @@ class _Search:
             # What both legs together put last has no part in it; names that stand as they were asked for always do.
             first = best_first(own)[: weights.compared]
             own = {piece: own[piece] for piece in (*first, *(legs.exact or {}))}
-        self._places = {place.id: place for place in self._store.places(list(own))}
+        self._places = {place.id: place for place in self._store.pieces.places(list(own))}
         self._clock.lap("places")
         own = {piece: own[piece] for piece in self._places}
         gained = votes(own, self._places, weights)
@@ -213,7 +219,7 @@ class _Search:
 
     def reranked(self, ranked: list[int], reranker: Reranker) -> list[int]:
         """The candidates with the first of them in the order that the reranker gives them."""
-        rows = self._store.hits(ranked[:FIRST])
+        rows = self._store.pieces.hits(ranked[:FIRST])
         first = [piece for piece in ranked[:FIRST] if piece in rows]
         order = reranker.order(self._query.text, [f"{rows[piece].heading}\n{rows[piece].text}" for piece in first])
         if reranker.failure is not None:
@@ -271,8 +277,8 @@ class _Search:
     ) -> Iterator[tuple[Candidate, HitRow]]:
         """Those of the pieces that score so much at least; None: as the query says."""
         least = self._query.min_score if least is None else least
-        rows = self._store.hits(pieces)
-        texts = self._store.texts_around(pieces, reach=REACH)
+        rows = self._store.pieces.hits(pieces)
+        texts = self._store.pieces.texts_around(pieces, reach=REACH)
         self._clock.lap("fetch")
         stemmed = self._stemmed
         cosines = legs.cosines
@@ -351,20 +357,20 @@ class _Search:
         vector: Vectors | None,
     ) -> list[tuple[Candidate, HitRow]]:
         """What supersedes notes that were found, and was not found by itself: a piece of each, whatever its score."""
-        ahead = self._store.permitted(succession.ahead_of(notes), filter_of(self._query))
+        ahead = self._store.documents.permitted(succession.ahead_of(notes), filter_of(self._query))
         best: dict[int, int] = {}
         for piece in sorted(self._places, key=lambda piece: -self._factors[piece].rank):
             best.setdefault(self._places[piece].document, piece)
         newest = succession.newest(ahead, beside=notes)
         pieces = [best[one] for one in newest if one in best]
-        for first in (self._store.pieces_of(one, limit=1) for one in newest if one not in best):
+        for first in (self._store.pieces.of_document(one, limit=1) for one in newest if one not in best):
             pieces += first
         fresh = [piece for piece in pieces if piece not in self._places]
-        for place in self._store.places(fresh):
+        for place in self._store.pieces.places(fresh):
             self._places[place.id] = place
             self._factors[place.id] = Factors(relevance=0.0, votes=0.0, exact=0.0, dated=1.0, source=1.0)
         if legs.cosines is not None and generation is not None and vector is not None:
-            legs = replace(legs, cosines={**legs.cosines, **self._store.cosines(generation.id, vector, fresh)})
+            legs = replace(legs, cosines={**legs.cosines, **self._store.vectors.cosines(generation.id, vector, fresh)})
         for piece in pieces:
             self._factors[piece].is_pulled = True
         return list(self._scored(legs, pieces, scale, generation, least=-1.0))
@@ -381,7 +387,7 @@ class _Search:
         return kept[: self._query.max_results]
 
     def _noted(self, succession: Succession, documents: Sequence[int]) -> Noted:
-        notes = self._store.notes_of(documents)
+        notes = self._store.notes.of_documents(documents)
         if not self._query.with_related:
             return Noted(notes, succession)
         return Noted(notes, succession, relatives(self._store, list(notes.values()), self._query.reach))

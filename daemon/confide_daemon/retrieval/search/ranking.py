@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confide_daemon.searching.calibration import SATURATION
+from confide_daemon.retrieval.search.scoring import SATURATION
 from confide_daemon.store.rows import Place
 
 RANKS = ("relevance", "balanced", "importance", "recency")

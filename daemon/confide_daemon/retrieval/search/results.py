@@ -1,15 +1,19 @@
-"""Why a search found what it found: for `confide search --explain`, and for an agent that asks."""
+"""What a search answers: some lines of a document each, with what they are, and, for who asks, why they were found."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from confide_daemon.searching.calibration import Evidence
-from confide_daemon.searching.dates import Days
-from confide_daemon.searching.ranking import Legs
-from confide_daemon.searching.words import Question
+from confide_daemon.retrieval.search.dates import Days
+from confide_daemon.retrieval.search.ranking import Legs
+from confide_daemon.retrieval.search.scoring import Evidence
+from confide_daemon.retrieval.search.snippets import Group, snippet
+from confide_daemon.retrieval.search.superseded import Relative, Succession
+from confide_daemon.retrieval.search.terms import Question
+from confide_daemon.store.rows import HitRow, NoteRow, Supersession
+from confide_memory.timestamps import iso
 
 
 @dataclass(slots=True)
@@ -91,3 +95,72 @@ class Explanation:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Some lines of a document, and why they were found. Scores are in 0 to 1, but `vector` is a cosine in -1 to 1."""
+
+    path: str
+    project: str
+    start_line: int
+    end_line: int
+    score: float
+    vector: float | None  # None: no vector yet, or no model
+    keyword: float
+    recency: float
+    importance: float
+    usage: float
+    snippet: str
+    heading: str
+    source: str
+    author: str
+    updated_at: str  # ISO 8601, UTC
+    alike: int = 0  # other pieces of the project that say the same, and were left out
+    document: int = 0
+    note: NoteRow | None = None
+    superseded_by: tuple[Supersession, ...] = ()
+    related: tuple[Relative, ...] | None = None  # None: nobody asked
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What is known of the notes among the hits; by document, and what they are related with by their ids."""
+
+    notes: Mapping[int, NoteRow] = field(default_factory=dict)
+    succession: Succession = field(default_factory=lambda: Succession(()))
+    related: Mapping[str, tuple[Relative, ...]] | None = None
+
+    def related_of(self, document: int) -> tuple[Relative, ...] | None:
+        """What a document is related with; None where nobody asked, or it is no note."""
+        note = self.notes.get(document)
+        return None if self.related is None or note is None else self.related.get(note.id, ())
+
+
+def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted) -> Hit:
+    """The hit that a group makes."""
+    best = group.best
+    ordered = group.rows(rows)
+    first = rows[best.place.id]
+    return Hit(
+        path=first.path,
+        project=first.project,
+        start_line=ordered[0].start_line,
+        end_line=ordered[-1].end_line,
+        score=round(min(1.0, best.score), 4),
+        vector=None if best.vector is None else round(best.vector, 4),
+        keyword=round(best.keyword, 4),
+        recency=round(best.recency, 4),
+        importance=round(best.importance, 4),
+        usage=round(best.usage, 4),
+        snippet=snippet(ordered),
+        heading=first.heading,
+        source=first.source,
+        author=first.author,
+        updated_at=iso(first.updated_at),
+        alike=group.alike,
+        document=first.document,
+        note=noted.notes.get(first.document),
+        superseded_by=noted.succession.by(first.document),
+        related=noted.related_of(first.document),
+    )

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from confide_daemon.searching.stems import line_of, stems
-from confide_daemon.searching.words import Term, index_words
+from confide_daemon.retrieval.search.terms import Term
+from confide_daemon.store.tokenize import index_words, line_of, stems
 
 SATURATION = 8.0  # the BM25 score that counts half
 # What is weighed when a piece has a vector, when it has none, and the cosine by itself: a piece that says the same in other words

@@ -6,23 +6,30 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
-from confide_daemon import search
-from confide_daemon.embed import EmbedderHandle
+from confide_daemon.embedding import Model
 from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.index import Indexer, IndexSettings
-from confide_daemon.indexing.budget import Budget
-from confide_daemon.indexing.provider import Provider
-from confide_daemon.indexing.serving import Asked, Choice, Serving
-from confide_daemon.indexing.yardstick import Yardsticks
-from confide_daemon.search import SearchQuery, SearchResult
-from confide_daemon.searching.calibration import stem_line
-from confide_daemon.store import Generation, Store
+from confide_daemon.retrieval.indexing.budget import Budget
+from confide_daemon.retrieval.indexing.indexer import Indexer
+from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.planner import live_generation
+from confide_daemon.retrieval.indexing.serving import Asked, Choice, Serving
+from confide_daemon.retrieval.search import engine as search
+from confide_daemon.retrieval.search.calibrate import Yardsticks
+from confide_daemon.retrieval.search.engine import SearchQuery, SearchResult
+from confide_daemon.retrieval.search.ranking import Weights
+from confide_daemon.retrieval.search.scoring import stem_line
 from confide_daemon.store.damage import Damage
-from confide_daemon.threads import StoreThreads
+from confide_daemon.store.rows import Generation
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+
+if TYPE_CHECKING:
+    from confide_daemon.embedding.reranker import Reranker
 
 log = logging.getLogger(__name__)
 LATENCIES_KEPT = 512
@@ -44,18 +51,23 @@ class Searcher:
         budget: Budget,
         indexer: Indexer,
         damage: Damage,
-        settings: IndexSettings,
+        *,
+        weights: Weights,
+        reranker: Reranker | None,
+        former: Callable[[Generation], Model | None] | None,
     ) -> None:
-        """`damage`: what the space's connections cannot read; `budget` counts the tokens of questions."""
+        """`damage`: what the space's connections cannot read; `budget` counts the tokens of questions; `former`: see `IndexSettings`."""
         self._threads = threads
         self._budget = budget
         self._indexer = indexer
         self._damage = damage
-        self._settings = settings
+        self._weights = weights
+        self._reranker = reranker
+        self._former_of = former
         self._providers = list(providers)
         self._serving = Serving(self._providers, indexer.wake)
         self._yardsticks = Yardsticks(self._providers)
-        self._former: EmbedderHandle | None = None
+        self._former: Model | None = None
         self._counting: asyncio.Task[None] | None = None
         self._warmed: int | None = None  # the generation that was brought into memory
         self._warming: asyncio.Task[None] | None = None
@@ -66,8 +78,8 @@ class Searcher:
     async def open(self) -> None:
         """Looks at what is there, and brings the vectors into memory in the background. Raises StorageError."""
         live = await self._threads.read(live_generation)
-        if live is not None and self._settings.former is not None:
-            self._former = self._settings.former(live)
+        if live is not None and self._former_of is not None:
+            self._former = self._former_of(live)
         if self._former is not None:
             self._providers.append(Provider(self._former, self._budget))
         await self._threads.read(self._serving.look)
@@ -100,7 +112,7 @@ class Searcher:
         """Keep no line and no question in memory that was met before."""
         self._stemmed.cache_clear()
         for provider in self._providers:
-            provider.handle.forget_questions()
+            provider.model.forget_questions()
 
     async def search(self, query: SearchQuery) -> SearchResult:
         """As `Space.search`."""
@@ -144,11 +156,11 @@ class Searcher:
                 query,
                 generation=choice.generation,
                 vector=choice.vector,
-                weights=self._settings.weights,
+                weights=self._weights,
                 now=now,
                 timings=timings,
                 scale=self._yardsticks.of(asked.name),
-                reranker=self._settings.reranker,
+                reranker=self._reranker,
                 stemmed=self._stemmed,
             )
             live = live_generation(store)
@@ -180,18 +192,13 @@ class Searcher:
     async def _warm_up(self, generation: int) -> None:
         # Step by step, so that searches take turns with it in the same threads.
         try:
-            while not self._closing and await self._threads.read(lambda store: store.warm(generation)):
+            while not self._closing and await self._threads.read(lambda store: store.vectors.warm(generation)):
                 pass
         except DamagedError:
             self._warmed = None  # the upkeep, which has been told, makes them whole first
         except ConfideError as error:
             log.warning("the vectors could not be brought into memory: %s", type(error).__name__)
             self._warmed = None
-
-
-def live_generation(store: Store) -> Generation | None:
-    """The generation that is swapped in, if there is one yet."""
-    return next((one for one in store.generations() if one.live), None)
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:

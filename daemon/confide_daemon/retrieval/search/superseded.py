@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from confide_daemon.store.protocol import Store
 from confide_daemon.store.rows import NoteRow, Supersession
+from confide_daemon.store.store import Store
 
 # Notes that a hit is said to be superseded by, the newest first; `memory_get` names all.
 MOST_TOLD = 5
@@ -37,7 +37,7 @@ class Succession:
     @classmethod
     def of(cls, store: Store, documents: Sequence[int], projects: frozenset[str] | None) -> Succession:
         """As far as notes of these projects tell."""
-        return cls(store.succession(documents, projects))
+        return cls(store.notes.supersession_chains(documents, projects))
 
     def __bool__(self) -> bool:
         return bool(self._newer)
@@ -132,9 +132,9 @@ def relatives(
 ) -> dict[str, tuple[Relative, ...]]:
     """The notes of these projects that each of the notes is related with, by the id of the latter."""
     identities = [note.id for note in notes]
-    relations = store.note_relations(identities, projects)
+    relations = store.notes.relations(identities, projects)
     ends = {end for relation in relations for end in (relation.note, relation.other)}
-    known = store.notes_named(sorted(ends), projects)
+    known = store.notes.named(sorted(ends), projects)
     found: dict[str, list[Relative]] = {identity: [] for identity in identities}
     for relation in relations:
         for own, other, direction in ((relation.note, relation.other, "to"), (relation.other, relation.note, "from")):

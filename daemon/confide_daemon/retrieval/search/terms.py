@@ -1,13 +1,21 @@
-"""From what a person or an agent asks to what the keyword leg looks for, and what is written into the index for it beside the text."""
+"""From what a person or an agent asks to what the keyword leg looks for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from confide_daemon.searching.bigrams import RUN, bigrams, indexed, runs
-from confide_daemon.searching.identifiers import COMPOUND, PLAIN, beside, is_name, others_in, parts
+from confide_daemon.store.tokenize import (
+    COMPOUND,
+    PLAIN,
+    RUN,
+    beside,
+    bigrams,
+    is_name,
+    parts,
+    runs,
+)
 
 # Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
 STOP_WORDS = frozenset(
@@ -175,24 +183,3 @@ def _quoted(words: Sequence[str]) -> str:
 
 def _joined(terms: dict[str, None]) -> str:
     return " OR ".join(list(terms)[:MOST_TERMS])
-
-
-def index_words(text: str) -> str:
-    """What a piece's row holds beside its text, so that it is found by the parts of what FTS5 takes for one word.
-
-    The humps of camel case, versions without their v, and pairs of letters where a script puts no blanks between words. When this
-    changes, so must `ChunkSettings.name`: the rows of older documents are then written again in the background.
-    """
-    return " ".join(dict.fromkeys(_beside(text)))
-
-
-def _beside(text: str) -> Iterator[str]:
-    yield from others_in(text)
-    if text.isascii() or not RUN.search(text):
-        return
-    for compound in COMPOUND.findall(text):
-        if RUN.search(compound):
-            yield from parts(RUN.sub(" ", compound))
-    for run in runs(text):
-        # One entry for each run: its pairs must stay neighbours, or no word of three letters would be found in it.
-        yield " ".join(indexed(run))

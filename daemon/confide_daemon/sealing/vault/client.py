@@ -14,7 +14,8 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,11 +26,10 @@ import requests
 import requests.exceptions
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys import read_private_file
-from confide_daemon.embed.secret import CREDENTIALS
+from confide_crypto.keys.identity import read_private_file
+from confide_daemon.config import KUBERNETES, VaultConfig
+from confide_daemon.datadir.credentials import CREDENTIALS
 from confide_daemon.errors import VaultError
-from confide_daemon.sealing.vault_errors import NonsenseError, explained, is_passing, late, object_of
-from confide_daemon.sealing.vault_settings import KUBERNETES, VaultConfig
 
 T = TypeVar("T")
 
@@ -95,8 +95,8 @@ class VaultClient:
                 if self._lying(client, path) == secret:
                     return  # said before, and the answer was lost
                 raise
-            if not isinstance(object_of(said, "data").get("version"), int):
-                raise NonsenseError  # a KV engine of version 1 takes it too, and gives it back differently
+            if not isinstance(_object_of(said, "data").get("version"), int):
+                raise _NonsenseError  # a KV engine of version 1 takes it too, and gives it back differently
 
         self._call(ask, deadline)
 
@@ -118,7 +118,7 @@ class VaultClient:
                     token = self._renewed(token, deadline) if token.is_renewable else None
                 self._token = token = token or self._log_in(deadline)
         except Exception as error:
-            raise explained(error, self._settings) from None
+            raise _explained(error, self._settings) from None
         return max(SHORTEST_LEASE_S / 2, token.until - self._clock())
 
     def _lying(self, client: hvac.Client, path: str) -> dict[str, Any] | None:
@@ -130,7 +130,7 @@ class VaultClient:
             if error.errors:
                 raise  # no engine there; of a path where nothing lies nothing is said
             return None
-        return object_of(object_of(said, "data"), "data")
+        return _object_of(_object_of(said, "data"), "data")
 
     def _call(self, ask: Callable[[hvac.Client], T], deadline: float) -> T:
         """What `ask` gives; tried again where that may help, and after a new login where the token is refused."""
@@ -149,8 +149,8 @@ class VaultClient:
             except Exception as error:
                 tries += 1
                 pause = random.uniform(0, min(MAX_BACKOFF_S, BACKOFF_S * 2**tries))  # noqa: S311 - no secret
-                if not is_passing(error) or tries == TRIES or self._clock() + pause > deadline:
-                    raise explained(error, self._settings) from None
+                if not _is_passing(error) or tries == TRIES or self._clock() + pause > deadline:
+                    raise _explained(error, self._settings) from None
                 time.sleep(pause)
 
     def _valid_token(self, deadline: float) -> _Token:
@@ -184,16 +184,16 @@ class VaultClient:
                 f"the vault does not let this service account in as role '{settings.role}'",
                 hint="the role names this account and its namespace, and the vault must reach Kubernetes: docs/vault.md",
             ) from None
-        auth = object_of(said, "auth")
+        auth = _object_of(said, "auth")
         value = auth.get("client_token")
         if not isinstance(value, str) or not value:
-            raise NonsenseError
+            raise _NonsenseError
         return _Token(value, self._clock() + _half(auth.get("lease_duration")))
 
     def _looked_up(self, value: str, deadline: float) -> _Token:
         """The token with its time. A policy may keep it from asking: then nobody prolongs it."""
         try:
-            data = object_of(self._client(value, deadline).auth.token.lookup_self(), "data")
+            data = _object_of(self._client(value, deadline).auth.token.lookup_self(), "data")
         except hvac.exceptions.Forbidden:
             return _Token(value, self._clock() + LONGEST_LEASE_S)
         return _Token(value, self._clock() + _half(data.get("ttl")), data.get("renewable") is True)
@@ -201,7 +201,7 @@ class VaultClient:
     def _renewed(self, token: _Token, deadline: float) -> _Token | None:
         """The token for longer; None where it is over, so that its file is read again."""
         try:
-            auth = object_of(self._client(token.value, deadline).auth.token.renew_self(), "auth")
+            auth = _object_of(self._client(token.value, deadline).auth.token.renew_self(), "auth")
         except hvac.exceptions.Forbidden:
             return None
         return _Token(token.value, self._clock() + _half(auth.get("lease_duration")), True)
@@ -237,23 +237,15 @@ class VaultClient:
         client.session.left_s = deadline - self._clock()
         return client
 
-    def _locked(self, deadline: float) -> _Held:
-        return _Held(self._logging_in, deadline - self._clock())
-
-
-class _Held:
-    """A lock that is waited for until a deadline."""
-
-    def __init__(self, lock: threading.Lock, left_s: float) -> None:
-        self._lock = lock
-        self._left_s = left_s
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=max(0.0, self._left_s)):
-            raise late()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    @contextmanager
+    def _locked(self, deadline: float) -> Iterator[None]:
+        """Within this, nobody else logs in."""
+        if not self._logging_in.acquire(timeout=max(0.0, deadline - self._clock())):
+            raise VaultError(_LATE, hint=_LATE_HINT)
+        try:
+            yield
+        finally:
+            self._logging_in.release()
 
 
 class _Session(requests.Session):
@@ -265,7 +257,7 @@ class _Session(requests.Session):
         self.left_s = 0.0
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """As requests does it. Raises besides its errors NonsenseError for an answer that is too long."""
+        """As requests does it. Raises besides its errors _NonsenseError for an answer that is too long."""
         if self.left_s <= 0:
             raise requests.exceptions.Timeout
         until = time.monotonic() + self.left_s
@@ -275,7 +267,7 @@ class _Session(requests.Session):
             for piece in response.iter_content(64 * 1024):
                 body += piece
                 if len(body) > MAX_ANSWER:
-                    raise NonsenseError
+                    raise _NonsenseError
                 if time.monotonic() > until:
                     raise requests.exceptions.ReadTimeout
         response._content = bytes(body)
@@ -313,3 +305,63 @@ def _half(lease_s: Any) -> float:
     """Half of a token's seconds; 0 of one that never ends, or of which it is not known, are many."""
     lease_s = lease_s if isinstance(lease_s, int) and lease_s > 0 else LONGEST_LEASE_S * 2
     return float(max(SHORTEST_LEASE_S, min(lease_s, LONGEST_LEASE_S * 2)) / 2)
+
+
+class _NonsenseError(Exception):
+    """An answer that is not of the API's form."""
+
+
+def _object_of(said: Any, name: str) -> dict[str, Any]:
+    """A part of an answer. Raises _NonsenseError."""
+    found = said.get(name) if isinstance(said, dict) else None
+    if not isinstance(found, dict):
+        raise _NonsenseError
+    return found
+
+
+_PASSING: Final = (
+    hvac.exceptions.RateLimitExceeded,
+    hvac.exceptions.InternalServerError,
+    hvac.exceptions.BadGateway,
+    hvac.exceptions.VaultDown,
+    requests.exceptions.ConnectionError,
+    requests.exceptions.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+)
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether saying the same again may help."""
+    return isinstance(error, _PASSING) and not isinstance(error, requests.exceptions.SSLError)
+
+
+_LATE: Final = "the vault does not answer in time"
+_LATE_HINT: Final = "does it run? timeout_s of [vault] in daemon.toml gives it longer"
+# What came of a request, in a sentence with a way out; the first that fits. Nothing that the vault said is repeated: it may name a token.
+_SENTENCES: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...]] = (
+    (requests.exceptions.SSLError, "the vault's certificate is not trusted", "ca_file of [vault] in daemon.toml names its CA's"),
+    (requests.exceptions.Timeout, _LATE, _LATE_HINT),
+    (requests.exceptions.RequestException, "the vault cannot be reached", "does it run, and is url of [vault] in daemon.toml right?"),
+    (OSError, "ca_file of [vault] cannot be used", "it names a file of PEM certificates"),
+    (hvac.exceptions.VaultDown, "the vault is sealed, or has no active node", "its operator unseals it: bao operator unseal"),
+    (hvac.exceptions.VaultNotInitialized, "the vault is not initialized", "its operator does that: bao operator init"),
+    (hvac.exceptions.RateLimitExceeded, "the vault takes no more requests now", "try again in a moment, or raise its rate limit"),
+    (hvac.exceptions.InvalidPath, "the vault has no KV v2 engine at '{mount}'",
+     "bao secrets enable -version=2 -path={mount} kv, or set mount of [vault] in daemon.toml"),
+    ((hvac.exceptions.InternalServerError, hvac.exceptions.BadGateway), "the vault failed over a request",
+     "its log says why; it is tried again"),
+    (hvac.exceptions.VaultError, "the vault refuses a request", "is there a KV v2 engine at '{mount}'? docs/vault.md"),
+    # The last two come from hvac, where the JSON of an error is of another form than Vault's.
+    ((_NonsenseError, ValueError, TypeError, AttributeError), "what answers is no vault with a KV v2 engine",
+     "are url and mount of [vault] in daemon.toml right?"),
+)  # fmt: skip
+
+
+def _explained(error: Exception, settings: VaultConfig) -> VaultError:
+    """The sentence for whatever came; what is a mistake of ours goes on as it is."""
+    if isinstance(error, VaultError):
+        return error
+    for kinds, sentence, hint in _SENTENCES:
+        if isinstance(error, kinds):
+            return VaultError(sentence.format(mount=settings.mount), hint=hint.format(mount=settings.mount))
+    raise error

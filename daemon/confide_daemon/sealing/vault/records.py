@@ -15,23 +15,22 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.errors import RecordError
-from confide_crypto.sealing.records import Record
+from confide_crypto.sealing.record import Record
 from confide_daemon.errors import VaultError
-from confide_daemon.sealing.records import SealedRecords, parsed, without_vault
-from confide_daemon.sealing.vault import KEPT_DAYS, THREADS, LostError, Vault, changed, place_for
-from confide_daemon.store import SealedEntry, SealedPlace, SealedRow, Store
-from confide_daemon.store.health import record_in
-from confide_daemon.threads import StoreThreads
+from confide_daemon.sealing.records import Follow, MoveResult, SealedRecords, parsed
+from confide_daemon.sealing.vault.vault import KEPT_DAYS, THREADS, LostError, Vault, changed, place_for
+from confide_daemon.store.rows import SealedEntry, SealedPlace, SealedRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_daemon.store.upkeep.integrity import record_in
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Follow = Callable[[int, int], None]
 
 # So much of what is on its way is asked for at once; the vault's threads take it from there.
 SLICE: Final = 16
@@ -43,22 +42,6 @@ STRAYS: Final = 256
 ALL: Final = 2**62
 # A record that gets a new place whenever it is looked for is replaced all the time.
 LOOKS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class MoveResult:
-    """What came of moving records.
-
-    Attributes:
-        moved: how many were.
-        lost: how many could not be brought back, since the vault has them no more.
-        in_vault, in_database: how many are there now, the lost ones among those in the vault.
-    """
-
-    moved: int
-    lost: int
-    in_vault: int
-    in_database: int
 
 
 class VaultRecords(SealedRecords):
@@ -92,7 +75,7 @@ class VaultRecords(SealedRecords):
         """
 
         def newer(store: Store) -> list[Record]:
-            epochs = ((one, store.sealed_epoch(one.secret_id)) for one in wanted.values())
+            epochs = ((one, store.sealed_records.epoch(one.secret_id)) for one in wanted.values())
             return [one for one, epoch in epochs if epoch is None or epoch < one.epoch]
 
         wanted: dict[bytes, Record] = {}
@@ -132,21 +115,15 @@ class VaultRecords(SealedRecords):
         raise VaultError("a sealed record is being replaced", hint="try again in a moment")
 
     async def move(self, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:
-        """Brings all records into the vault, or `back` into the database.
-
-        Args:
-            follow: told how many are there, and of how many.
-
-        Raises:
-            VaultError: the vault cannot be used now; what was moved stays moved.
-            StorageError.
-        """
+        """As `SealedRecords.move`; what was moved before an error stays moved."""
         after = moved = lost = 0
-        total = await self._threads.read(lambda store: store.sealed_count_at(is_placed=back))
+        total = await self._threads.read(lambda store: store.sealed_records.count_at(is_placed=back))
         while not is_cancelled():
             follow(moved, total)
             start = after
-            entries = await self._threads.read(lambda store: store.sealed_after(start, is_placed=back, limit=SLICE))  # noqa: B023
+            entries = await self._threads.read(
+                lambda store: store.sealed_records.after(start, is_placed=back, limit=SLICE)  # noqa: B023 - awaited here
+            )
             if not entries:
                 break
             after = entries[-1].number
@@ -169,24 +146,24 @@ class VaultRecords(SealedRecords):
         stored = 0
         with store.writing():
             for row, place in rows:
-                before = store.sealed(row.id)
-                if store.put_sealed(row, place):
+                before = store.sealed_records.find(row.id)
+                if store.sealed_records.put(row, place):
                     stored += 1
                     if isinstance(before, SealedPlace):
-                        store.add_strays([(before, row.id)], due_at=self._clock() + REPLACED_AFTER_S)
+                        store.sealed_records.add_strays([(before, row.id)], due_at=self._clock() + REPLACED_AFTER_S)
         return stored
 
     def _hasten(self, store: Store) -> None:
         """What was replaced is due now; what may be about to become a record's place is not, even if the clock was an hour ahead."""
         now = self._clock()
         with store.writing():
-            soon = {place for place, _ in store.strays(now=now + 2 * STRAY_AFTER_S, limit=ALL)}
-            later = [stray for stray in store.strays(now=math.inf, limit=ALL) if stray[0] not in soon]
-            store.add_strays(later, due_at=now)
+            soon = {place for place, _ in store.sealed_records.strays(now=now + 2 * STRAY_AFTER_S, limit=ALL)}
+            later = [stray for stray in store.sealed_records.strays(now=math.inf, limit=ALL) if stray[0] not in soon]
+            store.sealed_records.add_strays(later, due_at=now)
 
     def _move(self, store: Store, moves: Sequence[tuple[SealedEntry, bytes | SealedPlace]]) -> int:
         with store.writing():
-            return sum(store.move_sealed(entry, where, now=self._clock()) for entry, where in moves)
+            return sum(store.sealed_records.move(entry, where, now=self._clock()) for entry, where in moves)
 
     async def _fetch(self, secret_id: bytes, place: SealedPlace) -> Record:
         try:
@@ -200,7 +177,7 @@ class VaultRecords(SealedRecords):
     async def _keep_entries(
         self, entries: Sequence[SealedEntry]
     ) -> tuple[list[SealedPlace | None], ConfideError | None]:
-        """As `_keep`; what is damaged stays where `store.mending` sees it."""
+        """As `_keep`; what is damaged stays where `store.upkeep.repair` sees it."""
         sound = [entry for entry in entries if isinstance(entry.record, bytes) and record_in(entry.record)]
         kept, failure = await self._keep([(entry.id, entry.record) for entry in sound])  # type: ignore[misc]
         places = dict(zip([entry.id for entry in sound], kept, strict=True))
@@ -215,7 +192,7 @@ class VaultRecords(SealedRecords):
         def note(store: Store) -> None:
             with store.writing():
                 names = [(place, secret_id) for place, (secret_id, _) in zip(places, records, strict=True)]
-                store.add_strays(names, due_at=self._clock() + STRAY_AFTER_S)
+                store.sealed_records.add_strays(names, due_at=self._clock() + STRAY_AFTER_S)
 
         await self._threads.write(note)
         outcomes = await _together(
@@ -241,7 +218,9 @@ class VaultRecords(SealedRecords):
 
     async def _sweep(self) -> None:
         """Empties the stray places that are due. Raises VaultError, StorageError."""
-        while due := await self._threads.read(lambda store: store.strays(now=self._clock(), limit=STRAYS)):
+        while due := await self._threads.read(
+            lambda store: store.sealed_records.strays(now=self._clock(), limit=STRAYS)
+        ):
             for start in range(0, len(due), SLICE):
                 places = due[start : start + SLICE]
                 outcomes = await _together(
@@ -270,12 +249,12 @@ class VaultRecords(SealedRecords):
 def _left(store: Store, entries: Sequence[SealedEntry], found: Sequence[object]) -> int:
     """How many records are still said to be where nothing was found."""
     missing = [entry for entry, one in zip(entries, found, strict=True) if one is None]
-    return sum(store.sealed(entry.id) == entry.record for entry in missing)
+    return sum(store.sealed_records.find(entry.id) == entry.record for entry in missing)
 
 
 def _forget(store: Store, places: Sequence[SealedPlace]) -> None:
     with store.writing():
-        store.forget_strays(places)
+        store.sealed_records.forget_strays(places)
 
 
 async def _together(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | ConfideError]:
@@ -301,13 +280,3 @@ async def _together(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> li
 
 def _failure(outcomes: Sequence[object]) -> ConfideError | None:
     return next((one for one in outcomes if isinstance(one, ConfideError)), None)
-
-
-async def move(records: SealedRecords, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:
-    """As `VaultRecords.move`. Raises VaultError where there is no vault, unless there is nothing in it to bring back."""
-    if isinstance(records, VaultRecords):
-        return await records.move(back=back, follow=follow, is_cancelled=is_cancelled)
-    in_vault, in_database = await records.places()
-    if in_vault or not back:
-        raise without_vault()
-    return MoveResult(0, 0, in_vault, in_database)

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from confide_crypto.sealing.records import MAX_RECORD
+from confide_crypto.sealing.record import MAX_RECORD
+from confide_daemon.config import VaultConfig
 from confide_daemon.errors import VaultError
-from confide_daemon.sealing.vault_settings import VaultConfig
 
 if TYPE_CHECKING:
-    from confide_daemon.sealing.vault_client import VaultClient
+    from confide_daemon.sealing.vault.client import VaultClient
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Vault:
             VaultError: the library for it is not installed.
         """
         try:
-            from confide_daemon.sealing.vault_client import VaultClient
+            from confide_daemon.sealing.vault.client import VaultClient
         except ImportError:
             raise VaultError(
                 "a vault is configured, and hvac, which talks to it, is not installed",

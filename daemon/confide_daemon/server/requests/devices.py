@@ -10,10 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from confide_crypto.enroll import INVITE_ID_LENGTH
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_crypto.keys import KEY_LENGTH
-from confide_crypto.sealing.entries import CARD_LENGTH, MAX_ENTRY_BYTES, Card, Change, Entry
+from confide_crypto.handshake.invite import INVITE_ID_LENGTH
 from confide_crypto.sealing.errors import (
     ForeignEntryError,
     ForkedRosterError,
@@ -21,26 +19,26 @@ from confide_crypto.sealing.errors import (
     RosterError,
     WrapError,
 )
-from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
-from confide_crypto.sealing.roster import MAX_ENTRIES, Roster
-from confide_crypto.sealing.wraps import check_wrap_key
-from confide_daemon.enrolled import Caller
-from confide_daemon.errors import BadNameError, GrantError, NotFoundError, TakenError
-from confide_daemon.exchange import Operation, as_request_error, text_of
-from confide_daemon.grants import SCOPES
-from confide_daemon.names import LONGEST_TTL_S, check_name
-from confide_daemon.sealing.desk import RosterDesk
-from confide_daemon.sealing.fields import count_of, decoded, encoded, encoded_or_none, hex_of
+from confide_crypto.sealing.key_wrap import check_wrap_key
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Change, Entry
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.grants import Scope
+from confide_daemon.access.names import check_name
+from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.sealing.pairings import Waiting
-from confide_daemon.searching.hits import iso
+from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.requests.router import Operation
 from confide_daemon.tools.context import SealingFacts
+from confide_memory.timestamps import iso
+from confide_memory.wire.fields import encoded, encoded_or_none
+from confide_memory.wire.requests import sized
 
 log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """Of entries in one answer."""
 NEWS_DEADLINE_S: Final = 10.0
-_PSK_LENGTH: Final = 32
 _FIRST_CARD_BYTE: Final = 1 + INVITE_ID_LENGTH
 
 Ask = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
@@ -66,21 +64,6 @@ class RosterRequests:
             "pair-answer": self._pair_answer,
             "invite": self._invite,
         }
-
-    async def handle(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Answer one of the requests.
-
-        Raises:
-            RequestError: it cannot be done; the code says why.
-        """
-        try:
-            return await self.operations[op](body)
-        except TakenError as error:
-            raise RequestError("conflict", error.message, error.hint) from error
-        except BadNameError as error:
-            raise RequestError("invalid", error.message, error.hint) from error
-        except ConfideError as error:
-            raise as_request_error(error) from error
 
     async def summary(self) -> dict[str, Any]:
         """What the answer to `attach` says of it.
@@ -137,8 +120,7 @@ class RosterRequests:
 
     # Requests
 
-    async def _roster(self, body: dict[str, Any]) -> dict[str, Any]:
-        since = count_of(body, "from", most=MAX_ENTRIES)
+    async def _roster(self, from_: int) -> dict[str, Any]:
         caller = self._caller()
         roster = await self._current(caller.space_id)
         waiting = await self._waiting(caller, roster)
@@ -146,7 +128,7 @@ class RosterRequests:
         custody = self._desk.custody
         return {
             "space": caller.space_id,  # a machine that a lock kept from attaching has not heard it
-            "entries": _page(roster, since) if roster else [],
+            "entries": _page(roster, from_) if roster else [],
             "number": _number(roster),
             "head": roster.head.hex() if roster else "",
             "custody": custody.custody(caller.space_id),
@@ -163,18 +145,17 @@ class RosterRequests:
             ],
         }
 
-    async def _extend(self, body: dict[str, Any]) -> dict[str, Any]:
-        data = decoded(body.get("entry"), "entry", MAX_ENTRY_BYTES)
+    async def _extend(self, entry: bytes) -> dict[str, Any]:
         try:
-            entry = Entry.parse(data)
-            await self._check_right(entry)
+            parsed = Entry.parse(entry)
+            await self._check_right(parsed)
             caller = self._caller()
             rosters = self._desk.rosters
-            roster, is_new = await asyncio.to_thread(rosters.extend, caller.space_id, data, by=caller.alias)
+            roster, is_new = await asyncio.to_thread(rosters.extend, caller.space_id, entry, by=caller.alias)
         except RosterError as error:
             is_late = isinstance(error, ForkedRosterError | MissingEntryError)
             # Of two that begin a space, each makes one of its own.
-            is_late |= isinstance(error, ForeignEntryError) and entry.change is Change.GENESIS
+            is_late |= isinstance(error, ForeignEntryError) and parsed.change is Change.GENESIS
             if is_late:
                 hint = "look at the list again, and make the change anew"
                 raise RequestError("conflict", "the list of devices has changed meanwhile", hint) from error
@@ -203,10 +184,10 @@ class RosterRequests:
         if not is_own:
             self._caller().grants.require_scope()
 
-    async def _pair(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _pair(self, request: bytes | None, body: dict[str, Any]) -> dict[str, Any]:
         caller = self._caller()
-        request = _sized(body, "request", REQUEST_LENGTH) if body.get("request") is not None else None
-        shown = request[_FIRST_CARD_BYTE:][:CARD_LENGTH] if request is not None else _sized(body, "card", CARD_LENGTH)
+        own = sized(CARD_LENGTH)
+        shown = request[_FIRST_CARD_BYTE:][:CARD_LENGTH] if request is not None else own(body, "card")
         _check_card(Card.parse(shown), caller.public_key)
         roster = await self._current(caller.space_id)
         pairings = self._desk.pairings
@@ -221,8 +202,7 @@ class RosterRequests:
             self._desk.announce(caller.space_id, self)
         return {"answer": encoded_or_none(answer)}
 
-    async def _pair_answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        key, answer = hex_of(body, "key", KEY_LENGTH), _sized(body, "answer", ANSWER_LENGTH)
+    async def _pair_answer(self, key: bytes, answer: bytes) -> dict[str, Any]:
         caller = self._caller()
         roster = await self._require_device(caller)
         is_known = key in roster.devices and await asyncio.to_thread(
@@ -233,14 +213,8 @@ class RosterRequests:
         self._desk.announce(caller.space_id, self)
         return {}
 
-    async def _invite(self, body: dict[str, Any]) -> dict[str, Any]:
-        invite_id, psk = hex_of(body, "inviteId", INVITE_ID_LENGTH), hex_of(body, "psk", _PSK_LENGTH)
-        name = check_name(text_of(body, "name"), "machine")
-        ttl_s = count_of(body, "ttlS", least=1, most=LONGEST_TTL_S)
-        wanted = text_of(body, "scope")
-        scope = next((scope for scope in SCOPES if scope == wanted), None)
-        if scope is None:
-            raise RequestError("invalid", f"'scope' must be one of {', '.join(SCOPES)}")
+    async def _invite(self, invite_id: bytes, psk: bytes, name: str, ttl_s: int, scope: Scope) -> dict[str, Any]:
+        check_name(name, "machine")
         caller = self._caller()
         await self._require_device(caller)
         invites = self._desk.invites
@@ -283,13 +257,6 @@ def _page(roster: Roster, since: int) -> list[str]:
             break
         found.append(encoded(data))
     return found
-
-
-def _sized(body: dict[str, Any], name: str, size: int) -> bytes:
-    data = decoded(body.get(name), name, size)
-    if len(data) != size:
-        raise RequestError("invalid", f"'{name}' must have {size} bytes")
-    return data
 
 
 def _check_card(card: Card, key: bytes) -> None:

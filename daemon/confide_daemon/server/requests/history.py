@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from confide_crypto.errors import RequestError
-from confide_daemon.copies import Change
-from confide_daemon.documents import check_path
-from confide_daemon.exchange import Operation, project_of, text_of
-from confide_daemon.grants import Grants
-from confide_daemon.search import iso
-from confide_daemon.space import Space
-
-MAX_REVISIONS = 100
-_USUAL_REVISIONS = 20
+from confide_daemon.access.grants import Grants
+from confide_daemon.server.replicas import Change
+from confide_daemon.server.requests.router import Operation
+from confide_daemon.spaces.space import Space
+from confide_memory.documents import check_stored_path
+from confide_memory.timestamps import iso
 
 
 class HistoryRequests:
@@ -31,9 +27,7 @@ class HistoryRequests:
             "restore": self._restore,
         }
 
-    async def _history(self, body: dict[str, Any]) -> dict[str, Any]:
-        project, path = project_of(body), text_of(body, "path")
-        limit = _number(body, "limit", most=MAX_REVISIONS) or _USUAL_REVISIONS
+    async def _history(self, project: str, path: str, limit: int) -> dict[str, Any]:
         self._grants().require_read(project, path)
         found = await self._space.history.revisions(project, path, limit=limit)
         self._grants().require_read(project, path)
@@ -51,8 +45,7 @@ class HistoryRequests:
             ]
         }
 
-    async def _deleted(self, body: dict[str, Any]) -> dict[str, Any]:
-        project = project_of(body)
+    async def _deleted(self, project: str) -> dict[str, Any]:
         self._grants().require_project(project)
         found = await self._space.history.deleted(project)
         grants = self._grants()
@@ -71,12 +64,12 @@ class HistoryRequests:
             ]
         }
 
-    async def _restore(self, body: dict[str, Any]) -> dict[str, Any]:
-        project, path = project_of(body), text_of(body, "path")
-        revision = _number(body, "revision", most=2**53)
+    async def _restore(self, project: str, path: str, revision: int | None) -> dict[str, Any]:
         grants = self._grants()
         grants.require_write(project, path)
-        result = await self._space.history.restore(project, check_path(path), revision=revision, author=grants.alias)
+        result = await self._space.history.restore(
+            project, check_stored_path(path), revision=revision, author=grants.alias
+        )
         if result.changed:
             self._publish(Change.of(project, path, result, result.previous_hash))
         return {
@@ -86,12 +79,3 @@ class HistoryRequests:
             "indexed": True,
             "queued": result.queued,
         }
-
-
-def _number(body: dict[str, Any], key: str, *, most: int) -> int | None:
-    value = body.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise RequestError("invalid", f"'{key}' must be a number between 1 and {most:,}")
-    return value

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from confide_daemon.exchange import Operation, project_of
-from confide_daemon.grants import Grants
-from confide_daemon.projects import MAX_LISTED
-from confide_daemon.search import iso
-from confide_daemon.space import Space
+from confide_daemon.access.grants import Grants
+from confide_daemon.documents.projects import MAX_LISTED
+from confide_daemon.server.requests.router import Operation
+from confide_daemon.spaces.space import Space
+from confide_memory.timestamps import iso
 
 
 class ProjectRequests:
@@ -26,8 +26,7 @@ class ProjectRequests:
             "unlink": self._unlink,
         }
 
-    async def _projects(self, body: dict[str, Any]) -> dict[str, Any]:
-        project = project_of(body)
+    async def _projects(self, project: str) -> dict[str, Any]:
         grants = self._grants()
         found = await self._space.projects.listed(grants.projects, grants.sources)
         linked = self._space.projects.linked(project)
@@ -46,31 +45,27 @@ class ProjectRequests:
             "complete": len(found) < MAX_LISTED,
         }
 
-    async def _links(self, body: dict[str, Any]) -> dict[str, Any]:
-        project = project_of(body)
-        grants = self._grants()
-        grants.require_project(project)
+    async def _links(self, project: str) -> dict[str, Any]:
+        self._grants().require_project(project)
         return self._linked(project)
 
-    async def _link(self, body: dict[str, Any]) -> dict[str, Any]:
-        project, other = self._pair(body)
+    async def _link(self, project: str, other: str) -> dict[str, Any]:
+        self._require_both(project, other)
         known = await self._space.status(self._grants().projects)
-        self._pair(body)
+        self._require_both(project, other)
         await self._space.projects.link(project, other, known=known.projects)
         return self._linked(project)
 
-    async def _unlink(self, body: dict[str, Any]) -> dict[str, Any]:
-        project, other = self._pair(body)
+    async def _unlink(self, project: str, other: str) -> dict[str, Any]:
+        self._require_both(project, other)
         await self._space.projects.unlink(project, other)
         return self._linked(project)
 
-    def _pair(self, body: dict[str, Any]) -> tuple[str, str]:
-        project, other = project_of(body), project_of({"project": body.get("other")})
+    def _require_both(self, project: str, other: str) -> None:
         grants = self._grants()
         grants.require_scope()
         grants.require_project(project)
         grants.require_project(other)
-        return project, other
 
     def _linked(self, project: str) -> dict[str, Any]:
         grants = self._grants()

@@ -7,23 +7,20 @@ from typing import Any, Final
 
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.errors import RecordError
-from confide_crypto.sealing.records import MAX_RECORD, Record
-from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
-from confide_daemon.enrolled import Caller
+from confide_crypto.sealing.record import MAX_RECORD, Record
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.grants import SOURCES
 from confide_daemon.errors import GrantError
-from confide_daemon.exchange import Operation
-from confide_daemon.grants import SOURCES
-from confide_daemon.sealing.fields import count_of, decoded, encoded, hex_of
 from confide_daemon.sealing.records import unknown
-from confide_daemon.searching.hits import iso
-from confide_daemon.space import Space
+from confide_daemon.server.requests.router import Operation
+from confide_daemon.spaces.space import Space
+from confide_memory.timestamps import iso
+from confide_memory.wire.fields import decoded, encoded
 
 MAX_RECORDS: Final = 256
 """Of one request: they are written in one transaction, and the space's other writes wait for it."""
 MAX_BYTES: Final = 8 * 1024 * 1024
 """Of all of them together; one has 4 MiB at most."""
-MAX_LISTED: Final = 1000
-_MOST_EPOCHS: Final = 2**32 - 1
 
 
 class RecordRequests:
@@ -42,31 +39,30 @@ class RecordRequests:
             "record-list": self._list,
         }
 
-    async def _records(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _records(self, records: Any) -> dict[str, Any]:
         caller = self._caller()
         caller.grants.require_scope()
-        records = _read(body)
+        found = _read(records)  # megabytes, so not before it is known that they may come
         epoch = await self._epoch_for(caller.public_key)
         if epoch is None:
             hint = "look at the list of devices again; a device of the space approves this machine"
             raise RequestError("conflict", "this machine is not among the devices of its space", hint)
-        if any(record.epoch != epoch for record in records):
+        if any(record.epoch != epoch for record in found):
             hint = "look at the list of devices again, and seal anew"
             raise RequestError("conflict", f"a record is not of the newest epoch, which is {epoch}", hint)
         self._caller().grants.require_scope()
-        await self._space.records.put(records)
+        await self._space.records.put(found)
         # Not how many are new: a device that reaches one project alone would learn by it whether a guess is a secret of another.
-        return {"stored": len(records)}
+        return {"stored": len(found)}
 
-    async def _record(self, body: dict[str, Any]) -> dict[str, Any]:
-        secret_id = hex_of(body, "id", SECRET_ID_LENGTH)
+    async def _record(self, id: bytes) -> dict[str, Any]:
         grants = self._caller().grants
         # Who knows the name of a secret has it from a text, or has guessed the secret: a guess must not be confirmed to one who could
         # not read that text.
         is_limited = grants.projects is not None or grants.sources is not None
-        if is_limited and not await self._space.has_word(secret_id.hex(), grants.projects, grants.sources):
+        if is_limited and not await self._space.documents.has_word(id.hex(), grants.projects, grants.sources):
             raise unknown()
-        record = await self._space.records.get(secret_id)
+        record = await self._space.records.get(id)
         self._check_still(grants.projects, grants.sources)
         return {"record": encoded(record.encode())}
 
@@ -76,10 +72,7 @@ class RecordRequests:
         if (grants.projects, grants.sources) != (projects, sources):
             raise GrantError("this machine's grants were just changed", hint="ask again")
 
-    async def _list(self, body: dict[str, Any]) -> dict[str, Any]:
-        after = b"" if body.get("after") == "" else hex_of(body, "after", SECRET_ID_LENGTH)
-        limit = count_of(body, "limit", least=1, most=MAX_LISTED)
-        below = count_of(body, "below", most=_MOST_EPOCHS) if body.get("below") is not None else None
+    async def _list(self, after: bytes, limit: int, below: int | None) -> dict[str, Any]:
         self._require_all()
         found = await self._space.records.listed(after, limit=limit + 1, below=below)
         self._require_all()
@@ -98,13 +91,12 @@ class RecordRequests:
             grants.require_source(source)
 
 
-def _read(body: dict[str, Any]) -> list[Record]:
+def _read(given: Any) -> list[Record]:
     """The records of a request, whose forms are good.
 
     Raises:
         RequestError: there are too many, they are too large together, or one of them is none.
     """
-    given = body.get("records")
     if not isinstance(given, list):
         raise RequestError("invalid", "'records' must be a list")
     if len(given) > MAX_RECORDS:

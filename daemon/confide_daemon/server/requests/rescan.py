@@ -12,20 +12,18 @@ import binascii
 import time
 import zlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 from confide_crypto.errors import RequestError
-from confide_crypto.texts import MAX_TEXT_BYTES
-from confide_daemon.documents import SOURCES, check_text
-from confide_daemon.enrolled import Caller
-from confide_daemon.exchange import HASH_CHARS, Operation
-from confide_daemon.sealing.unsealed import Unsealed, UnsealedCounts
-from confide_daemon.search import iso
-from confide_daemon.space import Space
+from confide_daemon.access.callers import Caller
+from confide_daemon.sealing.rescan import Unsealed, UnsealedCounts
+from confide_daemon.server.requests.router import Operation
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
-
-MAX_CHANGES: Final = 256
-_MOST: Final = 2**53
+from confide_memory.documents import SOURCES, check_text
+from confide_memory.timestamps import iso
+from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_memory.wire.requests import HASH_CHARS
 
 
 class RescanRequests:
@@ -67,9 +65,9 @@ class RescanRequests:
                 "a device of the space approves this machine",
             )
 
-    async def _stored_texts(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _stored_texts(self, after: int) -> dict[str, Any]:
         self._require_all()
-        page = await self._space.stored_texts.page(_number(body, "after"))
+        page = await self._space.stored_texts.page(after)
         self._require_all()
         texts = page.texts
         return {
@@ -79,29 +77,26 @@ class RescanRequests:
             "isClean": page.is_clean,
         }
 
-    async def _rewrite(self, body: dict[str, Any]) -> dict[str, Any]:
-        items = body.get("changes")
-        if not isinstance(items, list) or len(items) > MAX_CHANGES:
-            raise RequestError("invalid", f"'changes' must be a list of at most {MAX_CHANGES}")
-        changes = [_change(item) for item in items]
+    async def _rewrite(self, changes: list[Any]) -> dict[str, Any]:
+        read = [_change(item) for item in changes]
         await self._require_device()
         results: list[str] = []
-        for change in changes:
+        for change in read:
             self._require_all()
             results += await self._space.stored_texts.rewrite([change])
         return {"results": results}
 
-    async def _erase(self, _body: dict[str, Any]) -> dict[str, Any]:
+    async def _erase(self) -> dict[str, Any]:
         await self._require_device()
         erased = await self._space.stored_texts.erase()
         return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
 
-    async def _unsealed(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _unsealed(self, findings: int | None) -> dict[str, Any]:
         self._caller().grants.require_every_project("the count of what is not sealed")
         space_id = self._space.space_id
-        if body.get("findings") is not None:
+        if findings is not None:
             self._require_all()
-            counted = Unsealed(_number(body, "findings"), time.time())
+            counted = Unsealed(findings, time.time())
             await asyncio.to_thread(self._counts.keep, space_id, counted)
         found = await asyncio.to_thread(self._counts.of, space_id)
         is_due = found is None and await self._space.stored_texts.is_older_than_sealing()
@@ -141,10 +136,3 @@ def _unpacked(packed: str) -> str:
         return data.decode()
     except (binascii.Error, zlib.error, ValueError):
         raise RequestError("invalid", "a packed text is not the zlib of UTF-8, in base64, or too large") from None
-
-
-def _number(body: dict[str, Any], key: str) -> int:
-    value = body.get(key, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
-        raise RequestError("invalid", f"'{key}' must be a whole number from 0 on")
-    return value

@@ -1,4 +1,5 @@
-"""The request by which a machine hands over memories of other systems: import (PROTOCOL.md 9)."""
+"""The requests by which a machine hands over memories of other systems (import, PROTOCOL.md 9), and by which a space is written out and
+filled again from that (export, refill; 9.6)."""
 
 from __future__ import annotations
 
@@ -7,35 +8,42 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confide_crypto.errors import RequestError
-from confide_daemon.copies import Change
+from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.limits import MAX_MESSAGE
+from confide_daemon.access.grants import Grants
 from confide_daemon.errors import ToolError
-from confide_daemon.exchange import Operation, project_of
-from confide_daemon.grants import Grants
-from confide_daemon.notes import naming
+from confide_daemon.notes.bulk_import import Intake, Taken
 from confide_daemon.notes.draft import Draft
-from confide_daemon.notes.intake import Intake, Taken
-from confide_daemon.notes.note import (
+from confide_daemon.server.replicas import Change
+from confide_daemon.server.requests.router import Operation
+from confide_daemon.spaces.space import Space
+from confide_daemon.store.rows import DocumentRow
+from confide_daemon.tools.note_fields import importance, one_line
+from confide_memory import note, note_names
+from confide_memory.documents import check_path, check_text
+from confide_memory.note import (
     MAX_KEYWORDS,
     MAX_METADATA_BYTES,
     MAX_RELATIONS,
     MAX_TAGS,
-    MAX_TITLE,
     MAX_WORD,
     RELATIONS,
     Relation,
     moment_of,
 )
-from confide_daemon.space import Space
-from confide_daemon.tools.note_form import importance, one_line
+from confide_memory.timestamps import iso
 
-MAX_RECORDS = 200
-"""Of one request: they are written in one transaction, and the space's other writes wait for it."""
 MAX_CHARACTERS = 4 * 1024 * 1024
 """Of the texts of one request; one alone may be as long as a document."""
+# Of one answer: a document may be larger, and comes alone then.
+PAGE_BYTES = 1024 * 1024
+PAGE_DOCUMENTS = 500
+# JSON writes some letters in six bytes, and a note's text comes twice.
+SURELY_FITS = MAX_MESSAGE // 16
+MAX_DOCUMENT_BYTES = MAX_MESSAGE - 64 * 1024
 SOURCE = "import"
 _WORDS = {
-    "title": MAX_TITLE,
+    "title": note_names.MAX_TITLE,
     "type": MAX_WORD,
     "category": MAX_WORD,
     "entity": MAX_WORD,
@@ -69,26 +77,17 @@ class ImportRequests:
         self._publish = publish
         self.operations: dict[str, Operation] = {"import": self._import}
 
-    async def _import(self, body: dict[str, Any]) -> dict[str, Any]:
-        project, is_dry, again = project_of(body), _flag(body, "dryRun"), _flag(body, "again")
-        records = body.get("records")
-        if not isinstance(records, list):
-            raise RequestError("invalid", "'records' must be a list")
-        if len(records) > MAX_RECORDS:
-            raise RequestError("too_large", f"'records' has {len(records)} entries", f"the limit is {MAX_RECORDS}")
-        if (
-            sum(len(str(record.get("content", ""))) for record in records if isinstance(record, Mapping))
-            > MAX_CHARACTERS
-        ):
-            raise RequestError(
-                "too_large", "the records have too much text together", f"the limit is {MAX_CHARACTERS:,}"
-            )
+    async def _import(self, project: str, dry_run: bool, again: bool, records: list[Any]) -> dict[str, Any]:
+        size = sum(len(str(record.get("content", ""))) for record in records if isinstance(record, Mapping))
+        if size > MAX_CHARACTERS:
+            hint = f"the limit is {MAX_CHARACTERS:,}"
+            raise RequestError("too_large", "the records have too much text together", hint)
         grants = self._grants()
-        grants.require_write(project, naming.FOLDER)
+        grants.require_write(project, note_names.FOLDER)
         read = [_read(record) for record in records]
         drafts = [draft for draft in read if isinstance(draft, Draft)]
         intake = Intake(project, grants.alias, grants.projects_among(None), again)
-        taken = iter(await self._space.notes.take(drafts, intake, is_dry=is_dry))
+        taken = iter(await self._space.notes.take(drafts, intake, is_dry=dry_run))
         results = [next(taken) if isinstance(draft, Draft) else draft for draft in read]
         for one in results:
             if one.result is not None:
@@ -102,8 +101,8 @@ def _read(record: Any) -> Draft | Taken:
     try:
         return _draft(record)
     except ToolError as error:
-        known = identity if isinstance(identity, str) and naming.ID.fullmatch(identity) else None
-        return Taken("refused", known, f"{error}; {error.hint}" if error.hint else str(error))
+        known = identity if isinstance(identity, str) and note_names.ID.fullmatch(identity) else None
+        return Taken("refused", known, error.in_one_line)
 
 
 def _draft(record: Any) -> Draft:
@@ -112,12 +111,12 @@ def _draft(record: Any) -> Draft:
     if unknown := sorted(str(name)[:40] for name in record.keys() - _FIELDS):
         raise ToolError(f"unknown field '{unknown[0]}'", hint="do the versions of confide and confided fit?")
     identity, content = record.get("id"), record.get("content")
-    if not isinstance(identity, str) or not naming.ID.fullmatch(identity):
+    if not isinstance(identity, str) or not note_names.ID.fullmatch(identity):
         raise ToolError("'id' is not that of a note", hint="mem_<name>_<time>_<hash>")
     if not isinstance(content, str) or not content.strip():
         raise ToolError("'content' is empty")
     task_id = record.get("taskId")
-    if task_id is not None and not (isinstance(task_id, str) and naming.TASK_ID.fullmatch(task_id)):
+    if task_id is not None and not (isinstance(task_id, str) and note_names.TASK_ID.fullmatch(task_id)):
         raise ToolError("'taskId' is not usable as a folder's name", hint="letters, digits, '.', '_' and '-'")
     updated = _moment(record, "updated")
     created = _moment(record, "created")
@@ -178,7 +177,7 @@ def _relations(value: Any) -> tuple[Relation, ...]:
     found = []
     for item in items:
         match item:
-            case {"relation": str(kind), "id": str(other)} if kind in RELATIONS and naming.ID.fullmatch(other):
+            case {"relation": str(kind), "id": str(other)} if kind in RELATIONS and note_names.ID.fullmatch(other):
                 found.append(Relation(kind, other))
             case _:
                 raise ToolError("'relations' holds an entry that is not {relation, id}")
@@ -199,13 +198,96 @@ def _metadata(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _flag(body: dict[str, Any], key: str) -> bool:
-    value = body.get(key, False)
-    if not isinstance(value, bool):
-        raise RequestError("invalid", f"'{key}' must be true or false")
-    return value
-
-
 def _answer(taken: Taken) -> dict[str, Any]:
     said = {"state": taken.state, "id": taken.id, "why": taken.why, "project": taken.project}
     return {name: value for name, value in said.items() if value is not None}
+
+
+class ExportRequests:
+    """One connection's exports."""
+
+    def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
+        """`grants` is asked at each step; `publish` tells the machines of the space of a new document."""
+        self._space = space
+        self._grants = grants
+        self._publish = publish
+        self.operations: dict[str, Operation] = {"export": self._export, "refill": self._refill}
+
+    async def _export(self, project: str, after: str) -> dict[str, Any]:
+        grants = self._grants()
+        grants.require_project(project)
+        following = await self._space.documents.following(
+            frozenset((project,)), (project, after), sources=grants.sources, limit=PAGE_DOCUMENTS + 1
+        )
+        found: list[dict[str, Any]] = []
+        size = 0
+        for row in following[:PAGE_DOCUMENTS]:
+            document = await self._document(row)
+            size += len(document.get("text", "").encode())
+            if found and size > PAGE_BYTES:
+                break
+            found.append(document)
+        self._grants().require_project(project)
+        return {"documents": found, "complete": len(found) == len(following)}
+
+    async def _document(self, row: DocumentRow) -> dict[str, Any]:
+        try:
+            text = (await self._space.documents.read(row.project, row.path)).text
+        except ConfideError as error:
+            # Deleted just now, or its text is lost: the others are written out all the same.
+            return {"path": row.path, "problem": str(error)}
+        found: dict[str, Any] = {"path": row.path, "text": text}
+        if note_names.is_note(row.path):
+            found["note"] = fields(note.read(row.project, row.path, text))
+        if len(text) > SURELY_FITS and _size(found) > MAX_DOCUMENT_BYTES:
+            found.pop("note", None)
+            if _size(found) > MAX_DOCUMENT_BYTES:
+                return {"path": row.path, "problem": "is too large for one message"}
+        return found
+
+    async def _refill(self, project: str, dry_run: bool, documents: list[Any]) -> dict[str, Any]:
+        return {"results": [await self._put_back(project, item, dry_run) for item in documents]}
+
+    async def _put_back(self, project: str, item: Any, is_dry: bool) -> dict[str, str]:
+        path, text = (item.get("path"), item.get("text")) if isinstance(item, Mapping) else (None, None)
+        if not isinstance(path, str) or not isinstance(text, str):
+            raise RequestError("invalid", "a document has 'path' and 'text'")
+        grants = self._grants()
+        try:
+            grants.require_write(project, check_path(path))
+            check_text(text)
+            state, result = await self._space.documents.refill(project, path, text, author=grants.alias, is_dry=is_dry)
+        except ConfideError as error:
+            return {"state": "refused", "why": str(error)}
+        if result is not None:
+            self._publish(Change.of(project, path, result, result.previous_hash))
+        return {"state": state}
+
+
+def _size(found: dict[str, Any]) -> int:
+    return len(json.dumps(found, ensure_ascii=False).encode())
+
+
+def fields(found: note.Note) -> dict[str, Any]:
+    """A note as a record of JSON: what its document says, and nothing that only this space knows."""
+    said: dict[str, Any] = {
+        "id": found.id,
+        "title": found.title,
+        "content": found.body,
+        "scope": found.scope,
+        "taskId": found.task_id,
+        "type": found.type,
+        "category": found.category,
+        "entity": found.entity,
+        "tags": list(found.tags),
+        "keywords": list(found.keywords),
+        "importance": found.importance,
+        "status": found.status,
+        "source": found.source,
+        "sensitive": found.sensitive,
+        "relations": [relation.as_field() for relation in found.relations],
+        "metadata": dict(found.metadata),
+        "created": None if found.created is None else iso(found.created),
+        "updated": None if found.updated is None else iso(found.updated),
+    }
+    return {name: value for name, value in said.items() if value not in (None, [], {}, False)}

@@ -1,24 +1,20 @@
-"""The part of the SQLite store that keeps sealed records (PROTOCOL.md 10.3), or where they are."""
+"""Sealed records (PROTOCOL.md 10.3), or where they are, as SQL."""
 
 # ruff: noqa: S608 - only words of our own are put into SQL; every value is a parameter
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
+from confide_daemon.store.database import Table
 from confide_daemon.store.rows import SealedEntry, SealedPlace, SealedRow
 
 
-class SqliteSealedRecords:
-    """Part of `sqlite.SqliteStore`, which has the connection; see `Store`."""
+class SealedRecordTable(Table):
+    """Sealed records by name. A place that a record has is no stray one any more, and one that it had is from then on."""
 
-    if TYPE_CHECKING:
-
-        def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]: ...
-
-    def put_sealed(self, row: SealedRow, record: bytes | SealedPlace) -> bool:
-        """Stores a record, or where it is, in place of one of an older epoch."""
+    def put(self, row: SealedRow, record: bytes | SealedPlace) -> bool:
+        """Stores a record, or where it is, in place of one of an older epoch; False where one is there that is not older."""
         before = self._rows("SELECT place FROM sealed_record WHERE id = ? AND epoch < ?", (row.id, row.epoch))
         sql = """INSERT INTO sealed_record (id, kind, epoch, stored_at, place, record) VALUES (?, ?, ?, ?, ?, ?)
                  ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, epoch = excluded.epoch, stored_at = excluded.stored_at,
@@ -29,37 +25,37 @@ class SqliteSealedRecords:
             self._moved(row.id, before[0][0] if before else None, record, row.stored_at)
         return is_stored
 
-    def sealed(self, identity: bytes) -> bytes | SealedPlace | None:
+    def find(self, identity: bytes) -> bytes | SealedPlace | None:
         """The record of that name, or where it is."""
         found = self._rows("SELECT place, record FROM sealed_record WHERE id = ?", (identity,))
         return _record(*found[0]) if found else None
 
-    def sealed_epoch(self, identity: bytes) -> int | None:
+    def epoch(self, identity: bytes) -> int | None:
         """The epoch of the record of that name."""
         found = self._rows("SELECT epoch FROM sealed_record WHERE id = ?", (identity,))
         return int(found[0][0]) if found else None
 
-    def sealed_list(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
-        """What is known of the records, by name."""
+    def listed(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
+        """What is known of the records, by their names' bytes, behind `after`; of older epochs than `below`."""
         sql = """SELECT id, kind, epoch, stored_at FROM sealed_record INDEXED BY sealed_record_listed
                  WHERE id > ?1 AND (?2 IS NULL OR epoch < ?2) ORDER BY id LIMIT ?3"""
         return [SealedRow(*row) for row in self._rows(sql, (after, below, limit))]
 
-    def sealed_count(self) -> int:
+    def count(self) -> int:
         """How many there are."""
         return int(self._rows("SELECT count(*) FROM sealed_record")[0][0])
 
-    # Records that are elsewhere
+    # ---------------------------------------------------------------- records that are elsewhere
 
-    def sealed_after(self, number: int, *, is_placed: bool, limit: int) -> list[SealedEntry]:
-        """The records that are elsewhere, or those that are here, by number."""
+    def after(self, number: int, *, is_placed: bool, limit: int) -> list[SealedEntry]:
+        """The records that are elsewhere, or those that are here, by number behind `number`."""
         sql = f"""SELECT number, id, epoch, place, record FROM sealed_record
                   WHERE place IS {"NOT " if is_placed else ""}NULL AND number > ? ORDER BY number LIMIT ?"""
         found = self._rows(sql, (number, limit))
         return [SealedEntry(number, bytes(name), epoch, _record(*where)) for number, name, epoch, *where in found]
 
-    def move_sealed(self, entry: SealedEntry, record: bytes | SealedPlace, *, now: float) -> bool:
-        """Has the record somewhere else than `entry` says, if it is there still."""
+    def move(self, entry: SealedEntry, record: bytes | SealedPlace, *, now: float) -> bool:
+        """Has the record somewhere else than `entry` says; False where that is not so any more."""
         place = entry.record.value if isinstance(entry.record, SealedPlace) else None
         sql = """UPDATE sealed_record SET place = ?, record = ? WHERE number = ? AND epoch = ? AND place IS ?
                  RETURNING number"""
@@ -68,18 +64,18 @@ class SqliteSealedRecords:
             self._moved(entry.id, place, record, now)
         return is_moved
 
-    def sealed_count_at(self, *, is_placed: bool) -> int:
+    def count_at(self, *, is_placed: bool) -> int:
         """How many records are elsewhere, or here."""
         sql = f"SELECT count(*) FROM sealed_record WHERE place IS {'NOT ' if is_placed else ''}NULL"
         return int(self._rows(sql)[0][0])
 
     def add_strays(self, places: Sequence[tuple[SealedPlace, bytes]], *, due_at: float) -> None:
-        """Notes places that no record has."""
+        """Notes places that no record has, with the names of those that they are for."""
         for place, identity in places:
             self._rows("INSERT OR REPLACE INTO sealed_stray VALUES (?, ?, ?)", (place.value, identity, due_at))
 
     def strays(self, *, now: float, limit: int) -> list[tuple[SealedPlace, bytes]]:
-        """Those that are due."""
+        """Those that are due, with the names of their records."""
         found = self._rows("SELECT place, id FROM sealed_stray WHERE due_at <= ? LIMIT ?", (now, limit))
         return [(SealedPlace(bytes(place)), bytes(identity)) for place, identity in found]
 

@@ -2,7 +2,7 @@
 
 Documents, their revisions and sealed records are the truth; pieces, keyword rows and vectors are derived from them. `glance` compares the
 derived with what they are derived from, by their ids; `examine` reads everything, slice by slice. A breach is named by one of the words
-below, and `store.mending` puts it right.
+below, and `repair` puts it right.
 """
 
 # ruff: noqa: S608 - only names and numbers of our own are put into SQL; every value is a parameter
@@ -15,20 +15,17 @@ import random
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from confide_crypto.sealing.errors import RecordError
-from confide_crypto.sealing.records import Record
-from confide_daemon.documents import text_hash
+from confide_crypto.sealing.record import Record
 from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.store import keyword
-from confide_daemon.store.pieces import piece_hash
+from confide_daemon.store.database import Rows, Table
 from confide_daemon.store.rows import Breach
-
-Rows = Callable[[str, Sequence[Any]], list[Any]]
+from confide_daemon.store.tables.pieces import piece_hash
+from confide_memory.wire.digest import text_hash
 
 # Nothing of this tells what a space holds, so it may stand in logs, in a status and in the table `breach`.
 KEYWORD_MISSING: Final = "pieces without keyword rows"
@@ -70,41 +67,43 @@ _VECTOR_TABLE: Final = re.compile(r"vector_(\d+)")
 _INDEX_WORDS: Final = ("missing from index", "wrong # of entries in index", "non-unique entry in index")
 
 
-@dataclass(frozen=True, slots=True)
-class Mirror:
-    """A derived table with a row for each piece, its row id the piece's.
-
-    Attributes:
-        ids: SQL that gives the pieces it has rows of.
-        background: SQL that counts the rows it must have besides, and how many.
-        add: makes the row of (piece, path, heading, text, words).
-    """
-
-    table: str
-    ids: str
-    background: tuple[str, int]
-    add: Callable[[Rows, int, str, str, str, str], None]
-    remove: Callable[[Rows, Sequence[int]], None]
+# The full text has a row for each piece, its row id the piece's. Negative row ids are the background rows, which belong to no piece.
+KEYWORD_TABLE: Final = "keyword"
+_KEYWORD_IDS: Final = "SELECT id FROM keyword_docsize WHERE id > 0"
+_BACKGROUND: Final = "SELECT count(*) FROM keyword_docsize WHERE id < 0"
+_BACKGROUND_ROWS: Final = 256
 
 
-# A second full-text table has an entry here, and all that follows holds for it as well.
-MIRRORS: tuple[Mirror, ...] = (
-    Mirror(
-        "keyword",
-        # Negative row ids are the background rows, which belong to no piece.
-        "SELECT id FROM keyword_docsize WHERE id > 0",
-        ("SELECT count(*) FROM keyword_docsize WHERE id < 0", 256),
-        keyword.add,
-        keyword.remove,
-    ),
-)
+class Integrity(Table):
+    """Looks for breaches, and changes nothing."""
+
+    def glance(self) -> list[Breach]:
+        """What the ids tell, and a sample of the vectors, in one view: a generation may go between two looks.
+
+        At 100,000 pieces it takes 0.1 s.
+        """
+        with self._database.reading():
+            return glance(self._rows)
+
+    def examine(self) -> Iterator[list[Breach]]:
+        """Reads every page and every text, and says after each bounded slice, in a view of its own, what it has found wrong there.
+
+        A page that cannot be read is a breach and not an error.
+        """
+        slices = _examine(self._rows)
+        while True:
+            with self._database.reading():
+                found = next(slices, None)
+            if found is None:
+                return
+            yield found
 
 
 def glance(rows: Rows) -> list[Breach]:
-    """What the ids tell, and a sample of the vectors. At 100,000 pieces it takes 0.1 s."""
+    """As `Integrity.glance`, in the view or transaction of the caller."""
     counts = {what: _count(rows, sql) for what, sql in selects(rows).items()}
     counts[VECTOR_TABLES] = len(stray_tables(rows)) + len(tableless(rows))
-    counts[KEYWORD_BROKEN] = sum(not has_background(rows, mirror) for mirror in MIRRORS)
+    counts[KEYWORD_BROKEN] = int(not has_background(rows))
     counts[VECTOR_UNUSABLE] = sum(_sampled(rows, *one) for one in with_tables(rows).items())
     return [Breach(what, count) for what, count in counts.items() if count]
 
@@ -121,16 +120,11 @@ def _sampled(rows: Rows, generation: int, dimensions: int) -> int:
 
 def selects(rows: Rows) -> dict[str, str]:
     """For each breach that ids tell: SQL that selects the ids of what is wrong."""
-    present = [mirror for mirror in MIRRORS if has_background(rows, mirror)]
     # Each by itself, since all of a query fails over one table that cannot be read.
-    found = {
-        KEYWORD_MISSING: " UNION ".join(f"SELECT id FROM (SELECT id FROM chunk EXCEPT {one.ids})" for one in present)
-    }
-    found[KEYWORD_SURPLUS] = " UNION ".join(
-        f"SELECT id FROM ({one.ids} EXCEPT SELECT id FROM chunk)" for one in present
-    )
-    if not present:
-        found.clear()
+    found: dict[str, str] = {}
+    if has_background(rows):
+        found[KEYWORD_MISSING] = f"SELECT id FROM chunk EXCEPT {_KEYWORD_IDS}"
+        found[KEYWORD_SURPLUS] = f"{_KEYWORD_IDS} EXCEPT SELECT id FROM chunk"
     vectors = [
         f"SELECT chunk AS id FROM vector_{one} INDEXED BY vector_{one}_chunk WHERE chunk NOT IN (SELECT id FROM chunk)"
         for one in with_tables(rows)
@@ -169,12 +163,11 @@ def _count(rows: Rows, select: str) -> int:
     return int(rows(f"SELECT count(*) FROM ({select})", ())[0][0])
 
 
-def has_background(rows: Rows, mirror: Mirror) -> bool:
-    """Whether the table is there and whole, as far as its ids tell."""
-    if not rows("SELECT 1 FROM sqlite_schema WHERE name = ?", (mirror.table,)):
+def has_background(rows: Rows) -> bool:
+    """Whether the full text is there and whole, as far as its ids tell."""
+    if not rows("SELECT 1 FROM sqlite_schema WHERE name = ?", (KEYWORD_TABLE,)):
         return False
-    sql, count = mirror.background
-    return int(rows(sql, ())[0][0]) == count
+    return int(rows(_BACKGROUND, ())[0][0]) == _BACKGROUND_ROWS
 
 
 def with_tables(rows: Rows) -> dict[int, int]:
@@ -200,8 +193,7 @@ def tableless(rows: Rows) -> list[int]:
     return [one for one in identities if not {f"vector_{one}", f"vector_{one}_chunk"} <= names]
 
 
-def examine(rows: Rows) -> Iterator[list[Breach]]:
-    """Reads every page and every text. Each slice is bounded; a page that cannot be read is a breach and not an error."""
+def _examine(rows: Rows) -> Iterator[list[Breach]]:
     yield _guarded(lambda: glance(rows))
     for (table,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", ()):
         yield _guarded(lambda table=table: check_table(rows, table))  # type: ignore[misc]
@@ -224,7 +216,7 @@ def _guarded(look: Callable[[], list[Breach]]) -> list[Breach]:
 
 def check_table(rows: Rows, table: str) -> list[Breach]:
     """SQLite's own check of a table and its indexes; of a full-text table FTS5's."""
-    if any(mirror.table == table for mirror in MIRRORS):
+    if table == KEYWORD_TABLE:
         # Twice, since somebody may write between the two questions of one look.
         is_broken = all(_check_words(rows, table) for _ in range(2))
         return [Breach(KEYWORD_BROKEN, 1)] if is_broken else []

@@ -9,20 +9,19 @@ database, under the old key or the new one.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from confide_daemon.errors import StorageError
-from confide_daemon.store import salvage
 from confide_daemon.store.connection import create_private, give_key, storage_errors
+from confide_daemon.store.upkeep import copies
 
 COPY: Final = ".rekeying"
 STEP_PAGES: Final = 256
 """Copied in one go: 1 MiB, 10 ms of the writer."""
-_DOING: Final = "change the key of the database"
+DOING: Final = "change the key of the database"
 
 
 class Rekeying:
@@ -42,17 +41,14 @@ class Rekeying:
         self.key = key
         self._source = source
         self._path = path
-        self._copy = path.with_name(path.name + COPY)
+        self._copy = copy_of(path)
         sweep(path)
         pages, page_bytes = (int(source.pragma(name)) for name in ("page_count", "page_size"))
-        if shutil.disk_usage(path.parent).free < pages * page_bytes:
-            raise StorageError(
-                f"cannot {_DOING}: the disk has no room for a second copy of it",
-                hint=f"free {pages * page_bytes / 1e6:.0f} MB; it is tried again by itself",
-            )
+        problem = f"cannot {DOING}: the disk has no room for a second copy of it"
+        copies.check_room(path, pages * page_bytes, problem, "; it is tried again by itself")
         create_private(self._copy)
         try:
-            with storage_errors(_DOING):
+            with storage_errors(DOING):
                 self._target = _opened(self._copy, key)
                 self._backup = self._target.backup("main", source, "main")
         except BaseException:
@@ -70,7 +66,7 @@ class Rekeying:
         Raises:
             StorageError: they cannot be read or written; call `abandon` then.
         """
-        with storage_errors(_DOING):
+        with storage_errors(DOING):
             if (some := min(STEP_PAGES, self._left()[0] - leave)) > 0:
                 self._backup.step(some)
             return self._left()
@@ -86,7 +82,7 @@ class Rekeying:
         Raises:
             StorageError: it cannot be written.
         """
-        with storage_errors(_DOING):
+        with storage_errors(DOING):
             while not self._backup.done:
                 self._backup.step(STEP_PAGES)
             self._backup.finish()
@@ -96,9 +92,9 @@ class Rekeying:
     def sync(self) -> None:
         """Brings what is copied so far to the disk; any thread may call it."""
         try:
-            salvage.sync(self._copy)
+            copies.sync(self._copy)
         except OSError as error:
-            raise StorageError(f"cannot {_DOING}: {error.strerror}", hint="is the disk full?") from None
+            raise StorageError(f"cannot {DOING}: {error.strerror}", hint="is the disk full?") from None
 
     def abandon(self) -> None:
         """The old key stays; the copy is removed."""
@@ -113,12 +109,11 @@ class Rekeying:
             StorageError: another process has it open, or the folder cannot be written to.
         """
         try:
-            salvage.empty_log(self._path, key, _DOING)
-            self._copy.replace(self._path)
-            salvage.sync(self._path.parent)
+            copies.empty_log(self._path, key, DOING)
+            copies.put_in_place(self._copy, self._path)
         except OSError as error:
             hint = "check the disk, and the permissions of the data folder"
-            raise StorageError(f"cannot {_DOING}: {error.strerror}", hint=hint) from None
+            raise StorageError(f"cannot {DOING}: {error.strerror}", hint=hint) from None
 
     @property
     def is_swapped(self) -> bool:
@@ -126,11 +121,16 @@ class Rekeying:
         return not self._copy.exists()
 
 
+def copy_of(path: Path) -> Path:
+    """Where a copy of this database is written."""
+    return path.with_name(path.name + COPY)
+
+
 def sweep(path: Path) -> None:
     """Removes what a change that was interrupted has left beside this database."""
     # Where nothing can be removed, nothing could be left either; whatever opens the database says what is wrong.
     with contextlib.suppress(OSError):
-        path.with_name(path.name + COPY).unlink(missing_ok=True)
+        copy_of(path).unlink(missing_ok=True)
 
 
 def _opened(copy: Path, key: bytes) -> apsw.Connection:

@@ -2,7 +2,7 @@
 
 Pages are authenticated, so one wrong bit makes a page unreadable, and SQLite can then neither drop nor rewrite the table it belongs to.
 So every row that can be read goes into a new file, indexes are made anew, and the new file takes the place of the old one, which stays
-beside it. The rest is what `store.mending` does: what is missing now is a breach like any other.
+beside it. The rest is what `repair` does: what is missing now is a breach like any other.
 
 A reading that has met a damaged page fails until its transaction ends, so rows are read in transactions of their own.
 """
@@ -14,17 +14,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
-from confide_daemon.errors import StorageError
 from confide_daemon.store.connection import connect, storage_errors, transaction
-from confide_daemon.store.health import MIRRORS
+from confide_daemon.store.upkeep.copies import check_room, empty_log, put_in_place, sync
+from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE
 
+DOING: Final = "rebuild the damaged database"
 NEW: Final = ".new"
 DAMAGED: Final = ".damaged"
 _DERIVED: Final = re.compile(r"chunk|vector_\w+|note\w*|document_use|breach|mark")
@@ -52,12 +52,8 @@ def copy(path: Path, key: bytes) -> int:
     """
     new = path.with_name(path.name + NEW)
     _remove(new)
-    size = path.stat().st_size
-    if shutil.disk_usage(path.parent).free < size:
-        raise StorageError(
-            "cannot rebuild the damaged database: the disk has no room for it beside the old one",
-            hint=f"free {size / 1e6:.0f} MB; it is tried again by itself",
-        )
+    problem = f"cannot {DOING}: the disk has no room for it beside the old one"
+    check_room(path, path.stat().st_size, problem, "; it is tried again by itself")
     return _copy(path, key, new)
 
 
@@ -69,14 +65,13 @@ def swap(path: Path, key: bytes) -> None:
     Raises:
         StorageError: another process has it open.
     """
-    empty_log(path, key, "rebuild the damaged database")
+    empty_log(path, key, DOING)
     places = _damaged(path)
     # The first one has what was lost then; where a disk goes on failing, the last one makes way.
     kept = next((place for place in places if not place.exists()), places[-1])
     kept.unlink(missing_ok=True)
     os.link(path, kept)
-    path.with_name(path.name + NEW).replace(path)
-    sync(path.parent)
+    put_in_place(path.with_name(path.name + NEW), path)
 
 
 def sweep(path: Path) -> None:
@@ -109,7 +104,7 @@ def _copy(path: Path, key: bytes, new: Path) -> int:
     try:
         target = connect(new, key, writer=True)
         try:
-            with storage_errors("rebuild the damaged database"):
+            with storage_errors(DOING):
                 # Without a log: what a full disk kept from being folded out of it would stay behind, and nobody would be told.
                 target.execute("PRAGMA journal_mode = MEMORY").fetchall()
                 target.execute("PRAGMA synchronous = OFF")
@@ -127,10 +122,11 @@ def _copy(path: Path, key: bytes, new: Path) -> int:
 
 
 def _fill(source: apsw.Connection, target: apsw.Connection) -> int:
-    shadows = tuple(f"{mirror.table}_" for mirror in MIRRORS)
     found: list[Any] = source.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     tables = [
-        (name, sql) for kind, name, sql in found if kind == "table" and not name.startswith(("sqlite_", *shadows))
+        (name, sql)
+        for kind, name, sql in found
+        if kind == "table" and not name.startswith(("sqlite_", f"{KEYWORD_TABLE}_"))
     ]
     lost = 0
     for name, sql in tables:
@@ -240,38 +236,6 @@ def _continue_ids(source: apsw.Connection, target: apsw.Connection) -> None:
         target.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, highest))
 
 
-def empty_log(path: Path, key: bytes, doing: str) -> None:
-    """Folds and removes the log of a file that is about to be replaced: one that outlived it would be taken for the new one's.
-
-    Args:
-        doing: what that is for, for the error.
-
-    Raises:
-        StorageError: another process holds it.
-    """
-    connection = connect(path, key, writer=True, damaged=True)
-    with storage_errors(doing):
-        connection.set_busy_timeout(0)  # everybody waits for this
-        busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
-        connection.close()
-    if busy:
-        raise StorageError(
-            f"cannot {doing}: another process reads it",
-            hint="end confided doctor, and others like it; it is tried again",
-        )
-    for beside in ("-wal", "-shm"):
-        path.with_name(path.name + beside).unlink(missing_ok=True)
-
-
 def _remove(new: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         new.with_name(new.name + suffix).unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Has a file, or the names in a folder, on the disk on return."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

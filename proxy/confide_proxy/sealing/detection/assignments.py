@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Final
 
-from confide_proxy.secrets.finding import Finding
-from confide_proxy.secrets.names import promise_of
-from confide_proxy.secrets.plausibility import Place, judged
-
-MARKS: Final = (
-    *("pass", "pwd", "token", "secret", "key", "credential", "pw", "jwt", "_pat", "psk"),
-    *("contrase", "kennwort", "senha", "wachtwoord", "motdepasse"),
-)
-"""Of names, in lower case."""
+from confide_proxy.sealing.detection.finding import Finding, compiled
+from confide_proxy.sealing.detection.key_names import promise_of
+from confide_proxy.sealing.detection.plausibility import Context, judged
+from confide_proxy.sealing.detection.prefilter import NAME_MARKS
 
 _MAX_NAME_CHARS: Final = 48
 _REST_OF_NAME: Final = r"[\w-]{0,40}+"
@@ -68,31 +62,21 @@ _NESTED: Final = r"--[a-z-]{2,20}[ =][\w.,=-]{0,30}$"
 _COMPARED: Final = ("==", "===", "!=", "!==", "->")
 
 
-@cache
-def _compiled(expression: str) -> re.Pattern[str]:
-    return re.compile(expression)
-
-
-@cache
-def _insensitive(expression: str) -> re.Pattern[str]:
-    return re.compile(expression, re.IGNORECASE)
-
-
 def find(text: str, lowered: str) -> Iterator[Finding]:
     """Every value that its name and its looks make a credential. `lowered` is the text in lower case, character by character."""
     behind = 0
     for at in _marks(lowered):
         if at < behind:
             continue
-        rest = _compiled(_REST_OF_NAME).match(lowered, at)
+        rest = compiled(_REST_OF_NAME).match(lowered, at)
         behind = name_end = rest.end() if rest else at
-        told = _compiled(_OPERATOR).match(lowered, name_end)
+        operator = compiled(_OPERATOR).match(lowered, name_end)
         begin = _begin(text, lowered, at)
         # Behind "::" it is the name of a type.
         promise = None if text.startswith("::", max(0, begin - 2)) else promise_of(text[begin:name_end])
         if promise is None:
             continue
-        for found in (_value(text, begin, told) if told else None, _reversed(text, begin)):
+        for found in (_value(text, begin, operator) if operator else None, _reversed(text, begin)):
             sure = judged(text[found[0] : found[1]], text[begin:name_end], promise, found[2]) if found else None
             if found and sure:
                 behind = max(behind, found[1])
@@ -103,7 +87,7 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
 def _marks(lowered: str) -> list[int]:
     """Where a name may stand, in order. Searches for single strings are ten times as fast as one for all of them."""
     found = []
-    for mark in MARKS:
+    for mark in NAME_MARKS:
         at = lowered.find(mark)
         while at >= 0:
             found.append(at)
@@ -117,36 +101,36 @@ def _begin(text: str, lowered: str, at: int) -> int:
         at -= 1
     if at and text[at - 1] == "\\" and text[at : at + 1] in ("n", "t", "r"):
         return at + 1  # an escape is no letter of the name: `\npassword=`
-    if at and text[at - 1] in " ." and (word := _compiled(_BEFORE).search(lowered[max(0, at - 12) : at])):
+    if at and text[at - 1] in " ." and (word := compiled(_BEFORE).search(lowered[max(0, at - 12) : at])):
         return at - len(word[0])
     return at + 2 if text.startswith("-D", at) else at
 
 
-def _reversed(text: str, begin: int) -> tuple[int, int, Place] | None:
+def _reversed(text: str, begin: int) -> tuple[int, int, Context] | None:
     """ "Use … as the password": the value before the name."""
     near = max(0, begin - 200)
     if " as " not in text[max(0, begin - 60) : begin]:
         return None
-    match = _insensitive(_REVERSED).search(text[near:begin])
+    match = compiled(_REVERSED, re.IGNORECASE).search(text[near:begin])
     if match is None:
         return None
-    return near + match.start("value"), near + match.end("value"), Place("said", bool(match["quote"]), is_line=False)
+    return near + match.start("value"), near + match.end("value"), Context("said", bool(match["quote"]), is_line=False)
 
 
-def _value(text: str, begin: int, told: re.Match[str]) -> tuple[int, int, Place] | None:
+def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Context] | None:
     """Where the value is, and how it was put there; None where there is none, or it is an expression."""
-    how, sign, at = _how(text, begin, told), told["sign"] or "", told.end()
+    how, sign, at = _how(text, begin, operator), operator["sign"] or "", operator.end()
     if how is None:
         return None
-    if (sign == ":" or how == "pair") and (line_end := _compiled(_NEXT_LINE).match(text, at)):
+    if (sign == ":" or how == "pair") and (line_end := compiled(_NEXT_LINE).match(text, at)):
         at = line_end.end()
         how = "pair"
-    if wrapper := _compiled(_WRAPPER).match(text, at):
+    if wrapper := compiled(_WRAPPER).match(text, at):
         at = wrapper.end()
-    if quoted := _insensitive(_QUOTED).match(text, at):
+    if quoted := compiled(_QUOTED, re.IGNORECASE).match(text, at):
         group = "value" if quoted["value"] is not None else "escaped"
-        return *quoted.span(group), Place(how, is_quoted=True, is_line=False)
-    bare = _compiled(_BARE).match(text, at)
+        return *quoted.span(group), Context(how, is_quoted=True, is_line=False)
+    bare = compiled(_BARE).match(text, at)
     if bare is None or how in ("call", "attribute") or (how == "sign" and sign in _COMPARED):
         return None
     stop = bare.end()
@@ -156,28 +140,30 @@ def _value(text: str, begin: int, told: re.Match[str]) -> tuple[int, int, Place]
             return None
         is_line = True
     else:
-        is_line = is_whole and sign in (":", "=") and not told["close"].strip("*") and _begins_line(text, begin, sign)
-    if how not in ("spoken", "said") and (not is_line or _compiled(_CODE).search(bare[0])):
-        cut = _compiled(_CUT).match(text, at)
+        is_line = (
+            is_whole and sign in (":", "=") and not operator["close"].strip("*") and _begins_line(text, begin, sign)
+        )
+    if how not in ("spoken", "said") and (not is_line or compiled(_CODE).search(bare[0])):
+        cut = compiled(_CUT).match(text, at)
         if cut is None or text[cut.end() : cut.end() + 1] in ("(", "[", "{"):
             return None  # a call, a subscript
         stop = cut.end()
     while stop > at and text[stop - 1] in (",;.:!?)" if how in ("spoken", "said") else ",;.*"):
         stop -= 1
-    return (at, stop, Place(how, is_quoted=False, is_line=is_line)) if stop > at else None
+    return (at, stop, Context(how, is_quoted=False, is_line=is_line)) if stop > at else None
 
 
-def _how(text: str, begin: int, told: re.Match[str]) -> str | None:
+def _how(text: str, begin: int, operator: re.Match[str]) -> str | None:
     """The kind of operator, by what stands before the name as well; None where that does not fit."""
-    how = next(each for each in _HOWS if told[each] is not None)
+    how = next(each for each in _HOWS if operator[each] is not None)
     if how == "option":
         return _joined(text, begin)
-    if told["sign"] == "=" and _is_parameter(text, begin):
+    if operator["sign"] == "=" and _is_parameter(text, begin):
         return "option"
-    if told["sign"] == "->" and not told["close"] and told[0].startswith((" ", "\t")):
+    if operator["sign"] == "->" and not operator["close"] and operator[0].startswith((" ", "\t")):
         return "spoken"
     is_unfit = (how == "xml" and "<" not in text[max(0, begin - 40) : begin]) or (
-        told["call"] == "," and not told["close"]
+        operator["call"] == "," and not operator["close"]
     )
     return None if is_unfit else how
 
@@ -185,7 +171,9 @@ def _how(text: str, begin: int, told: re.Match[str]) -> str | None:
 def _begins_line(text: str, begin: int, sign: str) -> bool:
     before = text[max(0, begin - 100) : begin]
     line = before[before.rfind("\n") + 1 :]
-    return _insensitive(_LINE).search(line) is not None or (sign == ":" and _compiled(_WORDS).search(line) is not None)
+    return compiled(_LINE, re.IGNORECASE).search(line) is not None or (
+        sign == ":" and compiled(_WORDS).search(line) is not None
+    )
 
 
 def _is_parameter(text: str, begin: int) -> bool:
@@ -193,7 +181,7 @@ def _is_parameter(text: str, begin: int) -> bool:
     if text.startswith("--", begin) or text[max(0, begin - 1) : begin] in (";", "&", "?"):
         return True
     before = text[max(0, begin - 60) : begin]
-    if _compiled(_NESTED).search(before):
+    if compiled(_NESTED).search(before):
         return True
     is_capital = text[begin : begin + 4].isupper() and not before.endswith(("(", ", "))
     return is_capital or "user=" in before or "host=" in before or "dbname=" in before

@@ -1,11 +1,18 @@
-"""Whether a string looks as if a machine had made it by chance, or a person of words. Nothing is cached: it would be values."""
+"""Whether a string looks as if a machine had made it by chance, or a person of words; and such strings that nothing says what for.
+
+These are the least sure findings of all, to be looked at, never acted upon by default. Nothing is cached: it would be values.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
+
+from confide_proxy.sealing.detection.false_positives import is_sample
+from confide_proxy.sealing.detection.finding import Finding, compiled
 
 _PAIRS: Final = """
 se in re er th el on te de en or le at st he et es lf me al ar ti nt ne co an no nd ro tr li ur it ed ta ng ra am ec is na io fi
@@ -23,6 +30,12 @@ _WORDY: Final = 0.5
 _FEWEST_PAIRS: Final = 3
 _CHANGING: Final = 0.4
 """By chance 6 in 10 characters are of another class (upper case, lower case, digit) than the one before; in `newPassword2` 3 in 12."""
+CONFIDENCE: Final = 0.4
+_STRING: Final = (
+    r"(?<![A-Za-z0-9+/=_.%-])(?=[A-Za-z0-9+/_-]{0,127}[0-9])[A-Za-z0-9+/_-]{24,128}+={0,2}(?![A-Za-z0-9+/=_-])"
+)
+_LEAST_BITS: Final = 4.0
+"""A character of base64 carries up to 6, of 32 random ones about 4.6 are seen; hex digits, of hashes and ids, at most 4."""
 
 
 def entropy(value: str) -> float:
@@ -74,3 +87,26 @@ def is_random(value: str, least: int = 16) -> bool:
     if not digits:
         return letters >= 24 and entropy(value) >= 3.5
     return letters > 0 and digits + letters >= 0.7 * size and entropy(value) >= min(3.0, 0.75 * math.log2(size))
+
+
+def find(text: str) -> Iterator[Finding]:
+    """Every such string, but for checksums, ids, paths, and data in base64."""
+    for match in compiled(_STRING).finditer(text):
+        value = match[0].rstrip("=")
+        is_checksum = (
+            text[max(0, match.start() - 7) : match.start()]
+            .lower()
+            .endswith(("sha256-", "sha384-", "sha512-", "sha1-", "base64,"))
+        )
+        if "/" in value and sum(c in "/-_" for c in value) * 6 > len(value):
+            continue  # a path
+        is_mixed = not value.islower() and not value.isupper()
+        if (
+            is_mixed
+            and not is_checksum
+            and not value.startswith("sha")
+            and is_random(value, 24)
+            and entropy(value) >= _LEAST_BITS
+            and not is_sample(value)
+        ):
+            yield Finding("high-entropy", match.start(), match.end(), CONFIDENCE, "entropy")

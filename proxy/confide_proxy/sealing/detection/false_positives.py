@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Final
+
+from confide_proxy.sealing.detection.finding import compiled
 
 _PUBLISHED: Final = """
 admin administrator changeme changeit change_me default demo dummy empty example fake false foo foobar guest hidden letmein
@@ -27,26 +28,14 @@ _TEMPLATE: Final = (
     r"|process\.env|os\.environ|getenv|\benv[.\[:(]|import\.meta|secrets?\.|vault[:.]|^arn:|^op://|^ref\+|^sops|^ENC\[|^sm://|^ssm:"
 )
 _SEQUENCES: Final = (
-    "0123456789",
-    "1234567890",
-    "123456789",
-    "12345678",
-    "abcdefgh",
-    "zyxwvut",
-    "qwertyui",
-    "deadbeef",
-    "987654321",
+    *("0123456789", "1234567890", "123456789", "12345678", "987654321"),
+    *("abcdefgh", "zyxwvut", "qwertyui", "deadbeef"),
 )
-
-
-@cache
-def _compiled(expression: str) -> re.Pattern[str]:
-    return re.compile(expression, re.IGNORECASE)
 
 
 def is_template(value: str) -> bool:
     """Whether something else is put in its place later: `${VAR}`, `<your token>`, `{{ name }}`, `%s`, `$VAR`."""
-    return _compiled(_TEMPLATE).search(value) is not None
+    return compiled(_TEMPLATE, re.IGNORECASE).search(value) is not None
 
 
 def is_placeholder(value: str) -> bool:
@@ -56,14 +45,14 @@ def is_placeholder(value: str) -> bool:
         lowered.strip("!.?") in _DEFAULTS
         or _is_monotonous(lowered)
         or is_template(value)
-        or _compiled(_MARKERS).search(lowered) is not None
+        or compiled(_MARKERS, re.IGNORECASE).search(lowered) is not None
     )
 
 
 def is_sample(value: str) -> bool:
     """The same of a token whose form alone says what it is: only what chance does not write makes it a sample."""
     lowered = value.lower()
-    return _is_monotonous(lowered) or _compiled(_STRICT).search(lowered) is not None
+    return _is_monotonous(lowered) or compiled(_STRICT, re.IGNORECASE).search(lowered) is not None
 
 
 def _is_monotonous(lowered: str) -> bool:

@@ -1,8 +1,20 @@
-"""A credential in a text: where, of what kind, and how sure that is."""
+"""A credential in a text: where, of what kind, and how sure that is; and what every detector needs to find one."""
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+
+from confide_crypto.sealing.placeholder import STANDIN
+
+
+@cache
+def compiled(expression: str, flags: int = 0) -> re.Pattern[str]:
+    """An expression, compiled when a text gives the first reason to."""
+    return re.compile(expression, flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +44,21 @@ class Finding:
 
 def resolved(findings: list[Finding]) -> list[Finding]:
     """Of those that overlap the surest, and of equally sure ones the longest; in the order of the text."""
-    from bisect import bisect_left
-
-    kept: list[Finding] = []
+    chosen: list[Finding] = []
     starts: list[int] = []
     for finding in sorted(findings, key=lambda each: (-each.confidence, -each.length, each.start, each.kind)):
         at = bisect_left(starts, finding.end)  # whatever begins behind its end is none of its business
-        if at == 0 or kept[at - 1].end <= finding.start:
-            kept.insert(at, finding)
+        if at == 0 or chosen[at - 1].end <= finding.start:
+            chosen.insert(at, finding)
             starts.insert(at, finding.start)
-    return kept
+    return chosen
+
+
+def outside(text: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Those that touch nothing that is sealed or redacted already, as in `password=(sealed:…)` (PROTOCOL.md 10.4)."""
+    sealed = [found.span() for found in STANDIN.finditer(text)]
+    ends = [stop for _, stop in sealed]
+    for finding in findings:
+        behind = bisect_right(ends, finding.start)
+        if behind == len(sealed) or sealed[behind][0] >= finding.end:
+            yield finding

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
+
+from confide_proxy.sealing.detection.finding import compiled
 
 
 class Demand(Enum):
@@ -40,60 +41,25 @@ smtppassword mysqlpwd contraseña contrasena passwort kennwort motdepasse senha 
 PASSWORDS: Final = frozenset(_CALLED.split())
 _SHORT: Final = frozenset({"pass", "pw"})
 """Passwords too, but only as a word of a longer name or in front of `=`: "pass: 3 of 4"."""
-_TOKENS: Final = frozenset(
-    {"token", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "apitoken", "accessToken", "pat", "jwt"}
-)
-_API_KEYS: Final = frozenset(
-    {"apikey", "apikeys", "appkey", "authkey", "accesskey", "accountkey", "licensekey", "servicekey", "subscriptionkey"}
-)
-_SECRET_KEYS: Final = frozenset(
-    {
-        "secretkey",
-        "clientsecret",
-        "appsecret",
-        "apisecret",
-        "secretaccesskey",
-        "privatekey",
-        "encryptionkey",
-        "masterkey",
-    }
-)
-_VENDORS: Final = (
-    "openai",
-    "anthropic",
-    "stripe",
-    "github",
-    "gitlab",
-    "sendgrid",
-    "twilio",
-    "slack",
-    "datadog",
-    "mailgun",
-    "gemini",
-    "mistral",
-)
-_OF_KEYS: Final = {
-    **dict.fromkeys(
-        (
-            "api",
-            "auth",
-            "access",
-            "account",
-            "app",
-            "application",
-            "subscription",
-            "license",
-            "service",
-            "ingest",
-            "write",
-        ),
-        _API_KEY,
-    ),
-    **dict.fromkeys(_VENDORS, _API_KEY),
-    **dict.fromkeys(
-        ("secret", "private", "encryption", "master", "signing", "storage", "deploy", "preshared"), _CLIENT_SECRET
-    ),
+
+
+def _each(words: str, promise: Promise) -> dict[str, Promise]:
+    return dict.fromkeys(words.split(), promise)
+
+
+_OF_WORDS: Final = {
+    **_each("apikey apikeys appkey authkey accesskey accountkey licensekey servicekey subscriptionkey", _API_KEY),
+    **_each("secretkey clientsecret appsecret apisecret secretaccesskey", _CLIENT_SECRET),
+    **_each("privatekey encryptionkey masterkey psk", _CLIENT_SECRET),
+    **_each("token authtoken accesstoken refreshtoken bearertoken apitoken pat jwt", _TOKEN),
+    **_each("credential credentials", _SECRET),
 }
+_OF_KEYS: Final = {
+    **_each("api auth access account app application subscription license service ingest write", _API_KEY),
+    **_each("openai anthropic stripe github gitlab sendgrid twilio slack datadog mailgun gemini mistral", _API_KEY),
+    **_each("secret private encryption master signing storage deploy preshared", _CLIENT_SECRET),
+}
+"""By the word before "key"."""
 _OWNERS: Final = """
 client app api consumer signing webhook oauth shared jwt session cookie token auth hmac application bot encryption
 """
@@ -116,15 +82,10 @@ _NEUTRAL: Final = frozenset(_HARMLESS.split())
 _PARTS: Final = r"[A-Z]+(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+"
 
 
-@cache
-def _compiled(expression: str) -> re.Pattern[str]:
-    return re.compile(expression)
-
-
 @lru_cache(maxsize=1024)
 def promise_of(name: str) -> Promise | None:
     """What a name promises of its value; None where it promises no credential."""
-    parts = [part.lower() for part in _compiled(_PARTS).findall(name)]
+    parts = [part.lower() for part in compiled(_PARTS).findall(name)]
     if parts and parts[-1].isdigit():
         parts.pop()
     found = _of_parts(parts)
@@ -145,24 +106,16 @@ def _of_parts(parts: list[str]) -> tuple[Promise, tuple[int, int] | None] | None
             return _PASSWORD, span
         if part == "word" and before == "pass":
             return _PASSWORD, wide
-        if part == "psk":
-            return _CLIENT_SECRET, span
         if part in _SHORT and at == len(parts) - 1:
             return _PASSWORD, span
-        if part in _API_KEYS:
-            return _API_KEY, span
-        if part in _SECRET_KEYS:
-            return _CLIENT_SECRET, span
+        if part in _OF_WORDS:
+            return _OF_WORDS[part], span
         if part in ("key", "keys") and before in _OF_KEYS:
             # `secret_access_key`, `aws_secret_key`: the word before belongs to it as well.
             is_secret = "secret" in parts[:at]
             return (_CLIENT_SECRET if is_secret else _OF_KEYS[before]), wide
-        if part in _TOKENS:
-            return _TOKEN, span
         if part in ("secret", "secrets"):
             return (_CLIENT_SECRET, wide) if before in _OF_SECRETS else (_SECRET, span)
-        if part in ("credential", "credentials"):
-            return _SECRET, span
         if part == "key":
             return _KEY, span
     return None

@@ -1,16 +1,17 @@
-"""Passwords beside a user's name, with nothing that calls them so: `curl -u shop:…`, `Credentials("shop", "…")`, "login: shop / …"."""
+"""Passwords beside a user's name, with nothing that calls them so: `curl -u shop:…`, `Credentials("shop", "…")`, "login: shop / …"; and
+inside of addresses: `postgres://shop:…@db/shop`, and any other URL with a user and a password (RFC 3986, 3.2.1)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Final
 
-from confide_proxy.secrets.finding import Finding
-from confide_proxy.secrets.names import promise_of
-from confide_proxy.secrets.placeholders import is_placeholder
-from confide_proxy.secrets.plausibility import Place, judged
+from confide_proxy.sealing.detection.entropy import is_random
+from confide_proxy.sealing.detection.false_positives import is_placeholder
+from confide_proxy.sealing.detection.finding import Finding, compiled
+from confide_proxy.sealing.detection.key_names import promise_of
+from confide_proxy.sealing.detection.plausibility import Context, judged
 
 _VALUE: Final = r"(?P<quote>[\"']?)(?P<value>[^\s\"']{4,200})(?P=quote)(?=\s|$|\))"
 _PAIR: Final = r"(?P<user>[^\s:\"']{1,80}):(?P<value>[^\s\"']{4,200})"
@@ -34,10 +35,18 @@ _SAID: Final = r"s?(?:[ \t]{0,4}:|[ \t]is)[ \t]{0,4}[\"'`]?[\w.@+-]{1,60}+[\"'`]
 _SAYINGS: Final = ("creds", "credential", "login", "/password", "/pass", "/pw")
 _PGPASS: Final = r"^[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:(?P<value>\S{6,100})$"
 
-
-@cache
-def _compiled(expression: str) -> re.Pattern[str]:
-    return re.compile(expression, re.MULTILINE)
+_URL_MARK: Final = "://"
+_SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]{1,30}$"
+_AUTHORITY: Final = (
+    # The password may hold a bare "@" or "#", as people write it: what stands behind the last "@" before the path is the host.
+    r"([^\s:/?#@\"'`<>\\|]{0,100}+):([^\s/\"'`<>\\|]{3,200})@(\[[0-9a-fA-F:]{2,45}\]|[A-Za-z0-9_.*-]{1,200}+)(?=[:/?#,\s\"'`)\]};<>\\|]|$|\.\s|\.$)"
+)
+_LONE_USER: Final = r"([A-Za-z0-9_-]{20,255}+)@[A-Za-z0-9.-]{4,200}"
+"""In place of the user, as GitHub and others take it."""
+_HEX: Final = r"[0-9a-f]+$"
+_WEB: Final = frozenset({"http", "https", "ftp", "git", "svn", "ws", "wss", "git+https", "ftps", "ssh", "sftp"})
+_EXAMPLES: Final = ("example.com", "example.org", "example.net", ".example", "foo.com", "bar.com")
+"""Reserved for documents (RFC 2606, 3), or used as if they were."""
 
 
 def find(text: str, lowered: str) -> Iterator[Finding]:
@@ -54,7 +63,7 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
     for saying in _SAYINGS:
         yield from _plausible(_behind(text, saying, _SAID, lowered), "spoken")
     if ":5432:" in text or ":*:" in text:
-        yield from _plausible(_compiled(_PGPASS).finditer(text), "sign")
+        yield from _plausible(compiled(_PGPASS, re.MULTILINE).finditer(text), "sign")
 
 
 def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -> Iterator[re.Match[str]]:
@@ -63,7 +72,7 @@ def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -
     at = searched.find(mark)
     while at >= 0:
         begin = at + len(mark)
-        if match := _compiled(expression).match(text, begin):
+        if match := compiled(expression, re.MULTILINE).match(text, begin):
             yield match
         at = searched.find(mark, begin)
 
@@ -71,5 +80,58 @@ def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -
 def _plausible(matches: Iterator[re.Match[str]], how: str) -> Iterator[Finding]:
     promise = promise_of("password")
     for match in matches:
-        if promise and judged(match["value"], "password", promise, Place(how, is_quoted=how == "call", is_line=False)):
+        if promise and judged(
+            match["value"], "password", promise, Context(how, is_quoted=how == "call", is_line=False)
+        ):
             yield Finding("password", *match.span("value"), 0.75, "login")
+
+
+def find_in_urls(text: str) -> Iterator[Finding]:
+    """Every password in an address."""
+    at = text.find(_URL_MARK)
+    while at >= 0:
+        begin = at + len(_URL_MARK)
+        # Most addresses have no "@" in reach: a search for it costs less than the expression.
+        if text.find("@", begin, begin + 400) >= 0 and (found := _url_password(text, at, begin)):
+            yield found
+        at = text.find(_URL_MARK, begin)
+
+
+def _url_password(text: str, at: int, begin: int) -> Finding | None:
+    lone = compiled(_LONE_USER).match(text, begin)
+    # Of other schemes the user is a name, and hex digits are an id.
+    if (
+        lone
+        and text.startswith("http", max(0, at - 5))
+        and is_random(lone[1], 20)
+        and not compiled(_HEX).match(lone[1])
+    ):
+        return Finding("url-password", lone.start(1), lone.end(1), 0.85, "address")
+    match = compiled(_AUTHORITY).match(text, begin)
+    scheme = compiled(_SCHEME).search(text[max(0, at - 32) : at])
+    if not match or not scheme:
+        return None
+    user, password, host = match.groups()
+    name = scheme[0].lower()
+    is_numbered = password.split("@")[0].isdigit() and len(password) < 6  # rather a port
+    # `cvs://:pserver:…`, `github://org:repo@…`: other things that are written with colons.
+    is_name = (not user and ":" in password) or (len(password) < 5 and password.isalpha() and password.islower())
+    if (
+        is_numbered
+        or is_name
+        or password.lower() in (user.lower(), name)
+        or is_placeholder(password)
+        or "://" in password
+    ):
+        return None
+    if (
+        host.lower().endswith(_EXAMPLES)
+        or ("{" in password and "}" in password)
+        or "%(" in password
+        or "$" in password[:1]
+    ):
+        return None
+    confidence = 0.85 if name in _WEB else 0.9
+    return Finding(
+        "url-password" if name in _WEB else "connection-string", match.start(2), match.end(2), confidence, "address"
+    )

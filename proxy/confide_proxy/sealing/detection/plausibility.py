@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from typing import Final, NamedTuple
 
-from confide_proxy.secrets.names import PASSWORDS, Demand, Promise
-from confide_proxy.secrets.placeholders import is_placeholder
-from confide_proxy.secrets.randomness import is_random, is_wordy
+from confide_proxy.sealing.detection.entropy import is_random, is_wordy
+from confide_proxy.sealing.detection.false_positives import is_placeholder
+from confide_proxy.sealing.detection.finding import compiled
+from confide_proxy.sealing.detection.key_names import PASSWORDS, Demand, Promise
 
 _IDENTIFIER: Final = r"^[A-Za-z_$@][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[?!]?$"
 _NUMBERED_VARIABLE: Final = (
@@ -35,7 +34,7 @@ _JOINTS: Final = frozenset("_-./:|")
 MAX_PASSWORD_CHARS: Final = 128
 
 
-class Place(NamedTuple):
+class Context(NamedTuple):
     """How a value was put there.
 
     Attributes:
@@ -50,38 +49,33 @@ class Place(NamedTuple):
     is_line: bool
 
 
-@cache
-def _compiled(expression: str) -> re.Pattern[str]:
-    return re.compile(expression)
-
-
-def judged(value: str, name: str, promise: Promise, place: Place) -> tuple[str, float] | None:
+def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[str, float] | None:
     """Its kind and how sure that is; None where it is no credential."""
     if len(value) < 5 or any(c.isspace() for c in value) or is_placeholder(value) or _is_name(value, name):
         return None
-    if place.how in ("said", "spoken", "pair") and _is_talk(value, name):
+    if context.how in ("said", "spoken", "pair") and _is_talk(value, name):
         return None
-    if name in ("PASS", "Pass") and place.how != "option":
+    if name in ("PASS", "Pass") and context.how != "option":
         return None  # "--- PASS: TestUpload/big#01"
-    if _compiled(_ADDRESS).search(value) or (_compiled(_PATH).search(value) and not is_random(value, 24)):
+    if compiled(_ADDRESS).search(value) or (compiled(_PATH).search(value) and not is_random(value, 24)):
         return None
-    if not place.is_quoted and _compiled(_IDENTIFIER).search(value) and not _is_chosen(value, promise, place):
+    if not context.is_quoted and compiled(_IDENTIFIER).search(value) and not _is_chosen(value, promise, context):
         return None
     if promise.kind == "secret-key" and _is_aws(value, name):
         return "aws-secret-key", 0.95
-    if _compiled(_UUID).search(value):
+    if compiled(_UUID).search(value):
         return None if promise.demand is Demand.PASSWORD else (promise.kind, 0.6)
     if promise.demand is Demand.LONG:
         return (promise.kind, promise.confidence) if is_random(value.rstrip("="), 32) else None
     # Sixteen hex digits are a short hash more often than a key.
-    is_machine_made = is_random(value.rstrip("="), 20 if _compiled(_HEX).search(value) else 16)
+    is_machine_made = is_random(value.rstrip("="), 20 if compiled(_HEX).search(value) else 16)
     if promise.demand is Demand.RANDOM:
-        return _random(value, promise, place, is_machine_made=is_machine_made)
-    if not is_machine_made and not _is_password(value, place):
+        return _random(value, promise, context, is_machine_made=is_machine_made)
+    if not is_machine_made and not _is_password(value, context):
         return None
     if promise.kind == "secret":
         return "secret", promise.confidence if is_machine_made else 0.6
-    return promise.kind, 0.8 if place.is_quoted or place.is_line else 0.75
+    return promise.kind, 0.8 if context.is_quoted or context.is_line else 0.75
 
 
 def is_unmistakable(value: str) -> bool:
@@ -91,52 +85,52 @@ def is_unmistakable(value: str) -> bool:
 
 def _is_talk(value: str, name: str) -> bool:
     """Whether a sentence goes on: "pass `mode=2`", "the password \\r\\n" of a protocol."""
-    return name.lower() == "pass" or "\\" in value or _compiled(_CONTINUED).search(value) is not None
+    return name.lower() == "pass" or "\\" in value or compiled(_CONTINUED).search(value) is not None
 
 
 def _is_name(value: str, name: str) -> bool:
     """Whether it only says again what it is: `password: "Passwort2"`."""
     lowered = value.lower()
-    is_identifier = _compiled(_IDENTIFIER).search(value) is not None
+    is_identifier = compiled(_IDENTIFIER).search(value) is not None
     if is_identifier and any(word in lowered for word in _NAMING):
         return True
     return lowered == name.lower() or lowered.rstrip("0123456789!?") in PASSWORDS
 
 
-def _random(value: str, promise: Promise, place: Place, *, is_machine_made: bool) -> tuple[str, float] | None:
+def _random(value: str, promise: Promise, context: Context, *, is_machine_made: bool) -> tuple[str, float] | None:
     if is_machine_made:
-        is_sure = place.how not in ("call", "spoken", "said") and len(value) >= 20
+        is_sure = context.how not in ("call", "spoken", "said") and len(value) >= 20
         return promise.kind, 0.8 if is_sure else 0.75
     # The keys of web frameworks are often typed, or begin with a word: `django-insecure-…`.
-    is_typed = promise.kind == "secret-key" and len(value) >= 12 and _signs(value) and _is_password(value, place)
+    is_typed = promise.kind == "secret-key" and len(value) >= 12 and _signs(value) and _is_password(value, context)
     return (promise.kind, 0.75) if is_typed else None
 
 
 def _is_aws(value: str, name: str) -> bool:
-    told = name.lower().replace("_", "").replace("-", "")
-    is_named = "aws" in told or "secretaccesskey" in told
-    return is_named and _compiled(_FORTY_CHARS).search(value) is not None and not _compiled(_HEX).search(value)
+    squeezed = name.lower().replace("_", "").replace("-", "")
+    is_named = "aws" in squeezed or "secretaccesskey" in squeezed
+    return is_named and compiled(_FORTY_CHARS).search(value) is not None and not compiled(_HEX).search(value)
 
 
-def _is_chosen(value: str, promise: Promise, place: Place) -> bool:
+def _is_chosen(value: str, promise: Promise, context: Context) -> bool:
     """Whether what could be a variable's name is rather a credential."""
     has_digit = any(c.isdigit() for c in value)
     if is_random(value, 16):
         return has_digit  # of random names of 24 characters one in a hundred has none; names of code have none mostly
     if promise.demand is not Demand.PASSWORD:
         return False
-    is_told = place.is_line or place.how in ("option", "xml", "spoken", "pair", "said")
-    if promise.kind == "password" and (is_told or has_digit) and _is_mixed(value):
+    is_stated = context.is_line or context.how in ("option", "xml", "spoken", "pair", "said")
+    if promise.kind == "password" and (is_stated or has_digit) and _is_mixed(value):
         return True
-    if place.how == "said":
+    if context.how == "said":
         return False
-    is_variable = not has_digit or "_" in value or "." in value or _compiled(_NUMBERED_VARIABLE).search(value.lower())
-    return is_told and not is_variable
+    is_variable = not has_digit or "_" in value or "." in value or compiled(_NUMBERED_VARIABLE).search(value.lower())
+    return is_stated and not is_variable
 
 
-def _is_password(value: str, place: Place) -> bool:
+def _is_password(value: str, context: Context) -> bool:
     """Whether a person may have thought it out: letters with digits or signs among them, and no name of a thing."""
-    if len(value) > MAX_PASSWORD_CHARS or _compiled(_TECHNICAL).search(value.lower()):
+    if len(value) > MAX_PASSWORD_CHARS or compiled(_TECHNICAL).search(value.lower()):
         return False
     if not any(c.isalpha() for c in value):
         return False
@@ -144,17 +138,17 @@ def _is_password(value: str, place: Place) -> bool:
     inside = _MARKS & set(value[1:-1])
     is_cased = not value.islower() and not value.isupper()
     is_odd = has_digit or (inside and is_cased) or _is_mixed(value)
-    if place.how in ("call", "spoken", "said") and (len(value) < 8 or not is_odd):
+    if context.how in ("call", "spoken", "said") and (len(value) < 8 or not is_odd):
         return False
     if (
-        place.how == "said"
-        and not place.is_quoted
+        context.how == "said"
+        and not context.is_quoted
         and not ((has_digit and _is_mixed(value)) or (has_digit and _signs(value) and is_cased and len(value) >= 8))
     ):
         return False
     if has_digit:
         # `user_password_1`, `oauth2-token`, `v1/secrets`: words that are joined name a thing.
-        is_name = _JOINTS & set(value) and is_wordy(value) and not _compiled(_WORDS_AND_NUMBER).search(value)
+        is_name = _JOINTS & set(value) and is_wordy(value) and not compiled(_WORDS_AND_NUMBER).search(value)
         return bool(_signs(value)) or not is_name
     # A word with a mark behind it is said, not chosen: "Required!".
     return (bool(inside) and len(value) >= 7 and (is_cased or len(_signs(value)) > 1)) or _is_mixed(value)

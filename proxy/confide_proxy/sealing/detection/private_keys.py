@@ -6,12 +6,10 @@ where its lines stop looking like one. Lines alone, as code has them that reads 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Final
 
-from confide_proxy.secrets.finding import Finding
+from confide_proxy.sealing.detection.finding import Finding, compiled
 
 MAX_BLOCK_CHARS: Final = 64 * 1024
 """An RSA key of 16,384 bits has 12 KiB; a PGP key with its signatures a few times that."""
@@ -29,23 +27,18 @@ _PUTTY: Final = "PuTTY-User-Key-File-"
 _PUTTY_END: Final = r"[0-9a-f]{40,64}"
 
 
-@cache
-def _compiled(expression: str) -> re.Pattern[str]:
-    return re.compile(expression)
-
-
 def find(text: str) -> Iterator[Finding]:
     """Every private key in the text."""
     if "PRIVATE KEY" in text:
-        for match in _compiled(_BEGIN).finditer(text):
+        for match in compiled(_BEGIN).finditer(text):
             end = _end(text, match.end(), f"-----END {match[1]}-----")
-            body = _compiled(_NOT_BODY).sub("", text[match.end() : end])
+            body = compiled(_NOT_BODY).sub("", text[match.end() : end])
             if len(body) >= _FEWEST_BODY_CHARS and len(set(body)) >= 12 and "..." not in text[match.end() : end]:
                 yield Finding("private-key", match.start(), end, 0.95, "private-key", match[0])
     at = text.find(_PUTTY)
     while at >= 0:
         last = text.find("Private-MAC: ", at, at + MAX_BLOCK_CHARS)
-        code = _compiled(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
+        code = compiled(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
         if code and text.count(_PUTTY, at, last) == 1 and "Private-Lines: " in text[at:last]:
             yield Finding("private-key", at, code.end(), 0.95, "private-key", _PUTTY)
         at = text.find(_PUTTY, at + 1)
@@ -55,5 +48,5 @@ def _end(text: str, begin: int, last: str) -> int:
     at = text.find(last, begin, begin + MAX_BLOCK_CHARS)
     if at >= 0 and "-----BEGIN" not in text[begin:at]:
         return at + len(last)
-    cut = _compiled(_BODY).match(text, begin, begin + MAX_BLOCK_CHARS)
+    cut = compiled(_BODY).match(text, begin, begin + MAX_BLOCK_CHARS)
     return cut.end() if cut else begin

@@ -1,19 +1,25 @@
 """Tokens that say by their own form what they are: a prefix, or a mark inside, that their issuer gave them.
 
-This is a table and no more: an expression is compiled when its mark is found in a text for the first time, so that a text without any costs
-some substring searches and no `re` at all. What an issuer documents is taken; lengths are those documented, with room upwards where they
-have grown before. No expression can run over the bounds that it names.
+They are found by their mark, checked by their expression, and random enough to be real. An expression is compiled when its mark is found
+for the first time, so that a text without any costs some substring searches and no `re` at all. What an issuer documents is taken; lengths
+are those documented, with room upwards where they have grown before. No expression can run over the bounds that it names.
 """
 
 # ruff: noqa: E501 - one row for one token
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from confide_proxy.sealing.detection.entropy import is_wordy
+from confide_proxy.sealing.detection.false_positives import is_sample
+from confide_proxy.sealing.detection.finding import Finding, compiled
+from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN
 
 _W = r"[A-Za-z0-9]"
 _U = r"[A-Za-z0-9_-]"
-_HEX = r"[0-9a-f]"
+_H = r"[0-9a-f]"
 
 
 class Prefixed(NamedTuple):
@@ -61,18 +67,18 @@ PREFIXED: Final[tuple[Prefixed, ...]] = (
     Prefixed("google-oauth-secret", ("GOCSPX-",), rf"{_U}{{28}}"),
     Prefixed("npm-token", ("npm_",), rf"{_W}{{36}}"),
     Prefixed("pypi-token", ("pypi-AgEIcHlwaS5vcmc", "pypi-AgENdGVzdC5weXBpLm9yZw"), rf"{_U}{{50,500}}"),
-    Prefixed("rubygems-token", ("rubygems_",), rf"{_HEX}{{48}}"),
+    Prefixed("rubygems-token", ("rubygems_",), rf"{_H}{{48}}"),
     Prefixed("crates-token", ("cio",), rf"{_W}{{32}}"),
     Prefixed("nuget-key", ("oy2",), r"[a-z0-9]{43}"),
     Prefixed("docker-token", ("dckr_pat_", "dckr_oat_"), rf"{_U}{{27,64}}"),
-    Prefixed("twilio-key", ("SK",), rf"{_HEX}{{32}}"),
+    Prefixed("twilio-key", ("SK",), rf"{_H}{{32}}"),
     Prefixed("sendgrid-key", ("SG.",), rf"{_U}{{20,24}}\.{_U}{{39,50}}"),
-    Prefixed("mailgun-key", ("key-",), rf"{_HEX}{{32}}"),
-    Prefixed("brevo-key", ("xkeysib-", "xsmtpsib-"), rf"{_HEX}{{64}}-{_W}{{16}}"),
+    Prefixed("mailgun-key", ("key-",), rf"{_H}{{32}}"),
+    Prefixed("brevo-key", ("xkeysib-", "xsmtpsib-"), rf"{_H}{{64}}-{_W}{{16}}"),
     Prefixed("anthropic-key", ("sk-ant-",), rf"(?:[a-z]{{2,8}}\d{{2}}-)?{_U}{{60,160}}"),
     Prefixed("openai-key", ("sk-proj-", "sk-svcacct-", "sk-admin-", "sk-None-"), rf"{_U}{{40,220}}"),
-    Prefixed("openrouter-key", ("sk-or-v1-",), rf"{_HEX}{{64}}"),
-    Prefixed("openai-key", ("sk-",), rf"(?:{_W}{{20}}T3BlbkFJ{_W}{{20}}|{_W}{{48}}|{_HEX}{{32}})"),
+    Prefixed("openrouter-key", ("sk-or-v1-",), rf"{_H}{{64}}"),
+    Prefixed("openai-key", ("sk-",), rf"(?:{_W}{{20}}T3BlbkFJ{_W}{{20}}|{_W}{{48}}|{_H}{{32}})"),
     Prefixed("huggingface-token", ("hf_",), r"[A-Za-z0-9]{30,40}"),
     Prefixed("huggingface-token", ("api_org_",), r"[A-Za-z]{34}"),
     Prefixed("groq-key", ("gsk_",), rf"{_W}{{48,56}}"),
@@ -80,10 +86,10 @@ PREFIXED: Final[tuple[Prefixed, ...]] = (
     Prefixed("perplexity-key", ("pplx-",), rf"{_W}{{40,56}}"),
     Prefixed("xai-key", ("xai-",), rf"{_W}{{70,90}}"),
     Prefixed("nvidia-key", ("nvapi-",), rf"{_U}{{60,70}}"),
-    Prefixed("langsmith-key", ("lsv2_pt_", "lsv2_sk_"), rf"{_HEX}{{32}}_{_HEX}{{10}}"),
+    Prefixed("langsmith-key", ("lsv2_pt_", "lsv2_sk_"), rf"{_H}{{32}}_{_H}{{10}}"),
     Prefixed("pinecone-key", ("pcsk_",), r"[A-Za-z0-9_]{50,90}"),
     Prefixed("tavily-key", ("tvly-",), r"[A-Za-z0-9-]{28,60}"),
-    Prefixed("digitalocean-token", ("dop_v1_", "doo_v1_", "dor_v1_"), rf"{_HEX}{{64}}"),
+    Prefixed("digitalocean-token", ("dop_v1_", "doo_v1_", "dor_v1_"), rf"{_H}{{64}}"),
     Prefixed("shopify-token", ("shpat_", "shpca_", "shppa_", "shpss_"), r"[0-9a-fA-F]{32}"),
     Prefixed("square-token", ("sq0atp-", "sq0csp-"), rf"{_U}{{22,50}}"),
     Prefixed("square-token", ("EAAA",), rf"{_U}{{60}}"),
@@ -93,38 +99,38 @@ PREFIXED: Final[tuple[Prefixed, ...]] = (
     Prefixed("linear-key", ("lin_api_", "lin_oauth_"), rf"{_W}{{40,64}}"),
     Prefixed("notion-token", ("ntn_",), rf"{_W}{{40,50}}"),
     Prefixed("figma-token", ("figd_",), rf"{_U}{{40,44}}"),
-    Prefixed("postman-key", ("PMAK-",), rf"{_HEX}{{24}}-{_HEX}{{34}}"),
+    Prefixed("postman-key", ("PMAK-",), rf"{_H}{{24}}-{_H}{{34}}"),
     Prefixed("new-relic-key", ("NRAK-", "NRIQ-", "NRII-"), r"[A-Za-z0-9_-]{27,32}"),
     Prefixed("sentry-token", ("sntrys_",), r"eyJ[A-Za-z0-9+/=_-]{60,400}"),
-    Prefixed("sentry-token", ("sntryu_",), rf"{_HEX}{{64}}"),
+    Prefixed("sentry-token", ("sntryu_",), rf"{_H}{{64}}"),
     Prefixed("grafana-token", ("glsa_",), rf"{_W}{{32}}_[0-9A-Fa-f]{{8}}"),
     Prefixed("grafana-token", ("glc_",), r"[A-Za-z0-9+/]{32,400}={0,3}"),
     Prefixed("doppler-token", ("dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."), r"(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
-    Prefixed("databricks-token", ("dapi",), rf"{_HEX}{{32}}(?:-\d)?"),
+    Prefixed("databricks-token", ("dapi",), rf"{_H}{{32}}(?:-\d)?"),
     Prefixed("planetscale-token", ("pscale_tkn_", "pscale_pw_", "pscale_oauth_"), r"[A-Za-z0-9_.=-]{32,64}"),
-    Prefixed("supabase-token", ("sbp_",), rf"{_HEX}{{40}}"),
+    Prefixed("supabase-token", ("sbp_",), rf"{_H}{{40}}"),
     Prefixed("supabase-token", ("sb_secret_",), rf"{_U}{{20,64}}"),
     Prefixed("fly-token", ("fo1_",), rf"{_U}{{43}}"),
     Prefixed("fly-token", ("fm1_", "fm2_", "fm1a_", "fm1r_"), r"[A-Za-z0-9+/]{100,900}={0,3}"),
     Prefixed("netlify-token", ("nfp_", "nfc_"), rf"{_W}{{36,60}}"),
     Prefixed("heroku-key", ("HRKU-AA",), rf"{_U}{{58}}"),
-    Prefixed("airtable-token", ("pat",), rf"{_W}{{14}}\.{_HEX}{{64}}"),
+    Prefixed("airtable-token", ("pat",), rf"{_W}{{14}}\.{_H}{{64}}"),
     Prefixed("dropbox-token", ("sl.",), rf"{_U}{{130,400}}"),
     Prefixed("easypost-key", ("EZAK", "EZTK"), rf"{_W}{{54}}"),
     Prefixed("alibaba-key-id", ("LTAI",), rf"{_W}{{17,21}}"),
     Prefixed("tailscale-key", ("tskey-",), r"(?:auth|api|client|scim|webhook)-[A-Za-z0-9]{8,32}-[A-Za-z0-9]{16,64}"),
-    Prefixed("pulumi-token", ("pul-",), rf"{_HEX}{{40}}"),
+    Prefixed("pulumi-token", ("pul-",), rf"{_H}{{40}}"),
     Prefixed("1password-token", ("ops_eyJ",), r"[A-Za-z0-9+/_-]{200,1500}={0,3}"),
-    Prefixed("plaid-token", ("access-production-", "access-sandbox-", "access-development-"), rf"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"),
+    Prefixed("plaid-token", ("access-production-", "access-sandbox-", "access-development-"), rf"{_H}{{8}}(?:-{_H}{{4}}){{3}}-{_H}{{12}}"),
     Prefixed("typeform-token", ("tfp_",), r"[A-Za-z0-9_.=-]{40,70}"),
     Prefixed("contentful-token", ("CFPAT-",), rf"{_U}{{43}}"),
     Prefixed("artifactory-key", ("AKCp",), rf"{_W}{{60,75}}"),
-    Prefixed("sonar-token", ("sqp_", "squ_", "sqa_"), rf"{_HEX}{{40}}"),
-    Prefixed("buildkite-token", ("bkua_",), rf"{_HEX}{{40}}"),
+    Prefixed("sonar-token", ("sqp_", "squ_", "sqa_"), rf"{_H}{{40}}"),
+    Prefixed("buildkite-token", ("bkua_",), rf"{_H}{{40}}"),
     Prefixed("circleci-token", ("CCIPAT_", "CCIPRJ_"), r"[A-Za-z0-9]{16,32}_[0-9a-f]{40}"),
     Prefixed("clojars-token", ("CLOJARS_",), r"[a-f0-9]{60}"),
     Prefixed("prefect-key", ("pnu_", "pnb_"), r"[A-Za-z0-9]{36}"),
-    Prefixed("shippo-token", ("shippo_live_", "shippo_test_"), rf"{_HEX}{{40}}"),
+    Prefixed("shippo-token", ("shippo_live_", "shippo_test_"), rf"{_H}{{40}}"),
     Prefixed("adobe-secret", ("p8e-", "p8e_"), rf"{_U}{{32}}"),
     Prefixed("mapbox-token", ("sk.eyJ1",), r"[A-Za-z0-9_-]{40,200}\.[A-Za-z0-9_-]{22}"),
     Prefixed("infracost-key", ("ico-",), rf"{_W}{{32}}"),
@@ -151,3 +157,72 @@ MARKED: Final[tuple[Marked, ...]] = (
     Marked("password-hash", "$6$", (0,), r"\$6\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{86}", 0.8),
     Marked("password-hash", "$y$", (0,), r"\$y\$[./A-Za-z0-9]{1,10}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", 0.8),
 )  # fmt: skip
+
+
+_ESCAPED: Final = frozenset("nrtb")
+_HEX: Final = frozenset("0123456789abcdefABCDEF")
+_DISCORD: Final = r"(?<![\w.-])[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,38}(?![\w.-])"
+
+
+def find(text: str) -> Iterator[Finding]:
+    """Every token in the text; they may overlap."""
+    # A search for each mark in the whole text would cost more than all else: the words that are long enough are a small part of most texts.
+    words = "\n".join([word for word in text.split() if len(word) >= SHORTEST_TOKEN])
+    if not words:
+        return
+    for pattern in PREFIXED:
+        for mark in pattern.marks:
+            if mark in words:
+                yield from _prefixed(text, pattern, mark, text.find(mark))
+    for marked in MARKED:
+        if marked.mark in words:
+            yield from _marked(text, marked)
+    if "iscord" in text or "DISCORD" in text:
+        # No part of its tokens is the same in all of them: only beside the name are they looked for.
+        for match in compiled(_DISCORD).finditer(text):
+            if not is_wordy(match[0]):
+                yield Finding("discord-token", match.start(), match.end(), 0.95, "token")
+
+
+def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Finding]:
+    expression = compiled(rf"{pattern.rest}(?![A-Za-z0-9])")
+    while at >= 0:
+        begin = at + len(mark)
+        match = expression.match(text, begin) if starts_word(text, at) else None
+        if match is None:
+            at = text.find(mark, at + 1)
+            continue
+        if match.re.groups:
+            start, end, prefix = match.start(1), match.end(1), ""
+        else:
+            start, end, prefix = at, match.end(), mark
+        rest = text[begin:end]
+        # Digits enough are no words; where a form has few or none, names that begin alike (`npm_package_config`) are told by their letters.
+        is_name = not rest.isupper() and sum(c.isdigit() for c in rest) * 10 < len(rest) and is_wordy(rest)
+        if not is_sample(rest) and not is_name:
+            yield Finding(pattern.kind, start, end, pattern.confidence, "token", prefix)
+        at = text.find(mark, match.end())
+
+
+def _marked(text: str, pattern: Marked) -> Iterator[Finding]:
+    expression = compiled(rf"{pattern.expression}(?![A-Za-z0-9])")
+    at = text.find(pattern.mark)
+    while at >= 0:
+        matches = (expression.match(text, at - before) for before in pattern.before if before <= at)
+        match = next((each for each in matches if each and starts_word(text, each.start())), None)
+        if match is None:
+            at = text.find(pattern.mark, at + 1)
+            continue
+        start, end = match.span(match.re.groups)
+        if not is_sample(text[start:end]):
+            yield Finding(pattern.kind, start, end, pattern.confidence, "token")
+        at = text.find(pattern.mark, match.end())
+
+
+def starts_word(text: str, at: int) -> bool:
+    """Whether a word may begin here: behind something else than a letter, digit or `_`, or behind an escape such as `\\n` and `%3D`."""
+    if at == 0 or not ((before := text[at - 1]).isalnum() or before == "_"):
+        return True
+    if at > 1 and before in _ESCAPED and text[at - 2] == "\\":
+        return True
+    return at > 2 and text[at - 3] == "%" and {before, text[at - 2]} <= _HEX

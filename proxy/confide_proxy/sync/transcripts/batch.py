@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_proxy.errors import BlockedError
-from confide_proxy.transcripts.parsers import Parser, UnknownLineError
-from confide_proxy.transcripts.progress import printable
-from confide_proxy.transcripts.reading import whole_lines
+from confide_proxy.sync.transcripts.files import whole_lines
+from confide_proxy.sync.transcripts.offsets import printable
+from confide_proxy.sync.transcripts.parsers import Parser, UnknownLineError
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealer, Secret
@@ -23,7 +23,7 @@ SCAN_BYTES: Final = 1024 * 1024
 """Of a transcript's bytes most are outputs of tools. So much is read for one batch, however little comes of it."""
 MAX_TEXT_CHARS: Final = 64 * 1024
 """A longer message is a pasted file: its beginning says what it is."""
-_LONGEST_STANDIN: Final = 128
+_LONGEST_PLACEHOLDER: Final = 128
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str,
     return batch
 
 
-def place_of(fd: int, parser: Parser) -> tuple[str, str] | None:
+def origin_of(fd: int, parser: Parser) -> tuple[str, str] | None:
     """(the session's working folder, the branch), "" where its first lines do not name them; None while these are not written yet."""
     cwd = branch = ""
     end = 0
@@ -125,11 +125,11 @@ def _sealed(text: str, sealer: Sealer, batch: Batch) -> str | None:
 def _shortened(text: str) -> str:
     if len(text) <= MAX_TEXT_CHARS:
         return text
-    from confide_crypto.sealing.placeholders import STANDIN
+    from confide_crypto.sealing.placeholder import STANDIN
 
     end = MAX_TEXT_CHARS
-    # A part of a stand-in stands for nothing, and no search finds it.
-    for found in STANDIN.finditer(text, max(0, end - _LONGEST_STANDIN)):
+    # A part of a placeholder stands for nothing, and no search finds it.
+    for found in STANDIN.finditer(text, max(0, end - _LONGEST_PLACEHOLDER)):
         if found.start() < end < found.end():
             end = found.start()
     return f"{text[:end]}\n\n[… {len(text) - end} more characters]"

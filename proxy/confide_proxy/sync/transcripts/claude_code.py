@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from confide_proxy.transcripts.parsers import (
+from confide_proxy.sync.transcripts.parsers import (
     Entry,
     UnknownLineError,
     cleaned,

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from confide_proxy.transcripts.parsers import (
+from confide_proxy.sync.transcripts.parsers import (
     Entry,
     UnknownLineError,
     cleaned,

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from confide_proxy.transcripts.parsers import Parser
+from confide_proxy.sync.transcripts.parsers import Parser
+from confide_proxy.sync.walk import descended, listed
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """A line with a pasted image has a few MiB; what is longer says nothing that a search could find."""
@@ -64,19 +65,14 @@ def looked_at(file: Found) -> Found | None:
     return replace(file, inode=status.st_ino, size=status.st_size, mtime_ns=status.st_mtime_ns)
 
 
-def _entries(folder: Path, depth: int, folders: list[Path]) -> Iterator[tuple[Path, os.DirEntry[str]]]:
-    folders.append(folder)
-    try:
-        with os.scandir(folder) as listed:
-            entries = sorted(listed, key=lambda entry: entry.name)
-    except OSError:
-        return  # it vanished, or may not be looked into
-    for entry in entries:
+def _entries(root: Path, depth: int, folders: list[Path], folder: str = "") -> Iterator[tuple[Path, os.DirEntry[str]]]:
+    folders.append(root / folder)
+    for path, entry in listed(root, folder):
         if entry.is_dir(follow_symlinks=False):
             if depth:
-                yield from _entries(folder / entry.name, depth - 1, folders)
+                yield from _entries(root, depth - 1, folders, path)
         elif not entry.is_symlink():
-            yield folder / entry.name, entry
+            yield root / path, entry
 
 
 @contextmanager
@@ -87,15 +83,8 @@ def opened(root: Path, path: Path) -> Iterator[int]:
         OSError: it is gone, behind a symlink, no regular file, or may not be read.
     """
     *folders, name = path.relative_to(root).parts
-    parent = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for folder in folders:
-            inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-            os.close(parent)
-            parent = inner
+    with descended(root, folders) as parent:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-    finally:
-        os.close(parent)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(None, "not a regular file")

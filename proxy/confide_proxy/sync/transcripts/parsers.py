@@ -1,4 +1,4 @@
-"""The formats that are understood: one line of a transcript in, at most one message out.
+"""What a parser of transcripts is, and what all of them need: one line in, at most one message out.
 
 A parser keeps no state, so that reading can begin at any line. What it must not pass on: outputs of tools (a call is one line), thinking,
 what the client or Confide itself put into the conversation, and the conversations that an agent has with agents of its own.
@@ -80,15 +80,6 @@ class Parser(Protocol):
         ...
 
 
-def parser_of(agent: str) -> Parser:
-    """The parser of a configured source (`config.TRANSCRIPT_SOURCES`)."""
-    from confide_proxy.transcripts.claude_code import ClaudeCode
-    from confide_proxy.transcripts.codex import Codex
-
-    registry: dict[str, Parser] = {parser.agent: parser for parser in (ClaudeCode(), Codex())}
-    return registry[agent]
-
-
 def home_folder(variable: str, default: str, *inner: str) -> Path:
     """The client's folder: what its environment variable names, else `default` below the home folder; then `inner`."""
     said = os.environ.get(variable)
@@ -151,15 +142,15 @@ def mention(tool: str, arguments: Any) -> str:
 
 def _line(said: str) -> str:
     """One short line. It ends before a credential that would not be known for one in it any more: half of it, or what had several lines."""
-    from confide_proxy.secrets import detector
+    from confide_proxy.sealing.detection import scanner
 
     line = " ".join(said.split())
     if len(line) > MAX_MENTION_CHARS:
         line = line[: MAX_MENTION_CHARS - 1] + "…"
     if line == said:
         return line
-    known = {(found.start, found.end): found.confidence for found in detector.scan(line)}
-    for found in detector.scan(said):
+    known = {(found.start, found.end): found.confidence for found in scanner.scan(line)}
+    for found in scanner.scan(said):
         begin = len(" ".join(f"{said[: found.start]}.".split())) - 1
         if begin >= MAX_MENTION_CHARS - 1:
             break

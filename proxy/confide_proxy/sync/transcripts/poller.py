@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from confide_proxy.transcripts.reading import Found, looked_at
-from confide_proxy.transcripts.source import Source
+from confide_proxy.sync.transcripts.files import Found, looked_at
+from confide_proxy.sync.transcripts.source import Source
 
 WALK_S: Final = 120.0
 """An old session that is taken up again is noticed so late; 2,000 files cost 30 ms."""

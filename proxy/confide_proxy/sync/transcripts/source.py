@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_crypto.texts import INLINE_BYTES, Asks
-from confide_proxy import projects
+from confide_memory.wire.document_body import INLINE_BYTES, Asks
 from confide_proxy.errors import UnfitAnswerError
-from confide_proxy.patience import Patient
-from confide_proxy.project_file import Narrowing
-from confide_proxy.projects import Project
-from confide_proxy.transcripts.batches import Batch, collect, place_of
-from confide_proxy.transcripts.parsers import Parser, sendable
-from confide_proxy.transcripts.progress import Known, Progress
-from confide_proxy.transcripts.reading import Found, found_below, head_of, mark_of, opened
+from confide_proxy.link.link import Patient
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project import Narrowing, Project
+from confide_proxy.sync.transcripts.batch import Batch, collect, origin_of
+from confide_proxy.sync.transcripts.claude_code import ClaudeCode
+from confide_proxy.sync.transcripts.codex import Codex
+from confide_proxy.sync.transcripts.files import Found, found_below, head_of, mark_of, opened
+from confide_proxy.sync.transcripts.offsets import Known, Progress
+from confide_proxy.sync.transcripts.parsers import Parser, sendable
 
 if TYPE_CHECKING:
-    from confide_proxy.sealing.file_sealer import Seals
+    from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)
 
@@ -69,17 +70,26 @@ class _Step:
     is_doubtful: bool = False  # the file is not the one that the cache speaks of
 
 
-class Source:
-    """One client's folder, in one space."""
+PARSERS: Final[dict[str, Parser]] = {parser.agent: parser for parser in (ClaudeCode(), Codex())}
+"""By the names of `config.TRANSCRIPT_SOURCES`."""
 
-    def __init__(self, parser: Parser, root: Path, progress: Progress, sealing: Seals | None = None) -> None:
+
+class Source:
+    """One client's folder, in one space.
+
+    Attributes:
+        progress: how far its sessions are, as far as this machine knows.
+        sent: what was sent through this object.
+    """
+
+    def __init__(self, parser: Parser, root: Path, progress: Progress, sealing: Sealing | None = None) -> None:
         """`sealing` seals what is sent: nothing is without it."""
         self.parser = parser
         self.root = root
         self.sent = Sent()
-        self._progress = progress
+        self.progress = progress
         self._sealing = sealing
-        self._places: dict[str, tuple[str, str]] = {}
+        self._origins: dict[str, tuple[str, str]] = {}
         self._projects: dict[Path, tuple[Project, Narrowing]] = {}
         self._asked: set[str] = set()
         self._aside: set[str] = set()
@@ -89,28 +99,20 @@ class Source:
         self._asked.clear()
         self._aside.clear()
 
-    def doubt(self) -> None:
-        """Remember nothing of how far the sessions are."""
-        self._progress.clear()
-
-    def known(self, session: str) -> Known:
-        """How far a session is, as far as this machine knows."""
-        return self._progress.get(session)
-
     def found(self) -> tuple[list[Found], list[Path]]:
         """The transcripts that are there, and the folders that they are in. Blocks."""
         return found_below(self.root, self.parser)
 
     def is_settled(self, file: Found) -> bool:
         """Whether there is nothing to send of it."""
-        known = self._progress.get(file.session)
+        known = self.progress.get(file.session)
         stat = (known.inode, known.size, known.mtime_ns)
         return file.session in self._aside or known.is_forgotten or stat == (file.inode, file.size, file.mtime_ns)
 
     def pending_bytes(self, files: list[Found]) -> int:
         """How many bytes of these have not been gone through."""
         waiting = (file for file in files if not self.is_settled(file))
-        return sum(max(0, file.size - self._progress.get(file.session).offset) for file in waiting)
+        return sum(max(0, file.size - self.progress.get(file.session).offset) for file in waiting)
 
     async def advance(
         self, link: Asks, file: Found, *, to_the_end: bool, progress: Callable[[int], None] | None = None
@@ -139,7 +141,7 @@ class Source:
         self.sent.sessions += self.sent.messages > messages
 
     async def _advance(self, link: Asks, file: Found, to_the_end: bool, progress: Callable[[int], None] | None) -> None:
-        placed = await self._placed(file, self._progress.get(file.session))
+        placed = await self._placed(file, self.progress.get(file.session))
         if placed is None:
             return
         known = placed
@@ -172,11 +174,11 @@ class Source:
 
     async def _placed(self, file: Found, known: Known) -> Known | None:
         """With the project that the session's working folder belongs to; None where it is not known yet, or keeps its sessions back."""
-        place = self._places.get(file.session) or await asyncio.to_thread(self._place, file.path)
-        if place is None:
+        origin = self._origins.get(file.session) or await asyncio.to_thread(self._origin, file.path)
+        if origin is None:
             return None
-        self._places[file.session] = place
-        cwd, branch = place
+        self._origins[file.session] = origin
+        cwd, branch = origin
         # Without a working folder that is one, the client's own name for it is better than nothing.
         folder = Path(sendable(cwd)) if cwd.startswith("/") else Path("/", file.path.parent.name.strip("-"))
         if folder not in self._projects:
@@ -188,9 +190,9 @@ class Source:
         # A project that was renamed since keeps the session under its old name: it is there already.
         return known if known.project else replace(known, project=project.name, branch=branch)
 
-    def _place(self, path: Path) -> tuple[str, str] | None:
+    def _origin(self, path: Path) -> tuple[str, str] | None:
         with opened(self.root, path) as fd:
-            return place_of(fd, self.parser)
+            return origin_of(fd, self.parser)
 
     def _next(self, file: Found, known: Known, to_the_end: bool) -> _Step:
         with opened(self.root, file.path) as fd:
@@ -218,7 +220,7 @@ class Source:
     async def _ask(self, link: Asks, session: str, known: Known) -> Known:
         answer = await link.request("transcript", self._named(session, known), timeout_s=_DEADLINE_S, bulk=True)
         self._asked.add(session)
-        return _told(known, answer)
+        return _answered(known, answer)
 
     async def _send(self, link: Asks, session: str, known: Known, step: _Step) -> tuple[Known, bool]:
         batch = step.batch
@@ -241,17 +243,17 @@ class Source:
             whole = {**params, "messages": batch.messages}
             answer = await link.request("transcript", whole, timeout_s=deadline_s, bulk=True)
         self._asked.add(session)
-        return _told(known.on(batch.branch), answer), answer.get("taken") is True
+        return _answered(known.on(batch.branch), answer), answer.get("taken") is True
 
     def _named(self, session: str, known: Known) -> dict[str, Any]:
         return {"project": known.project, "agent": self.parser.agent, "session": session}
 
     def _remember(self, session: str, known: Known) -> None:
         with suppress(OSError):  # a full disk: the daemon is asked again another time
-            self._progress.set(session, known)
+            self.progress.set(session, known)
 
 
-def _told(known: Known, answer: dict[str, Any]) -> Known:
+def _answered(known: Known, answer: dict[str, Any]) -> Known:
     """What is known after an answer of the daemon's.
 
     Raises:

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
-from confide_crypto.texts import Asks
+from confide_memory.wire.document_body import Asks
 from confide_proxy.config import ProxyConfig
+from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.paths import Paths
-from confide_proxy.seat import LOOK_AGAIN_S, Seat
-from confide_proxy.transcripts.lookout import Lookout
-from confide_proxy.transcripts.parsers import Parser, parser_of
-from confide_proxy.transcripts.progress import Progress
-from confide_proxy.transcripts.source import Source
+from confide_proxy.sync.transcripts.offsets import Progress
+from confide_proxy.sync.transcripts.parsers import Parser
+from confide_proxy.sync.transcripts.poller import Lookout
+from confide_proxy.sync.transcripts.source import PARSERS, Source
 
 if TYPE_CHECKING:
-    from confide_proxy.link import Link
-    from confide_proxy.sealing.file_sealer import Seals
+    from confide_proxy.link.link import Link
+    from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ TROUBLE_S: Final = 30.0
 """After the daemon could not take something (a full disk): everything is tried again, so much later."""
 
 
-def sources(paths: Paths, config: ProxyConfig, space: str, sealing: Seals | None = None) -> list[Source]:
+def sources(paths: Paths, config: ProxyConfig, space: str, sealing: Sealing | None = None) -> list[Source]:
     """What the user's configuration names, as far as it has been sent to this space. Blocks briefly."""
     return [source_of(agent, paths, config, space, sealing) for agent in dict.fromkeys(config.transcripts)]
 
 
-def source_of(agent: str, paths: Paths, config: ProxyConfig, space: str, sealing: Seals | None = None) -> Source:
+def source_of(agent: str, paths: Paths, config: ProxyConfig, space: str, sealing: Sealing | None = None) -> Source:
     """One of them; without `sealing` it can be looked at, and nothing of it is sent."""
-    parser = parser_of(agent)
+    parser = PARSERS[agent]
     root = folder_of(parser, config)
     return Source(parser, root, Progress(paths.transcripts, space, root), sealing)
 
@@ -56,7 +56,7 @@ async def send_all(
     config: ProxyConfig,
     link: Asks,
     space: str,
-    sealing: Seals,
+    sealing: Sealing,
     *,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -77,7 +77,7 @@ async def send_all(
     listed = [(source, (await asyncio.to_thread(source.found))[0]) for source in every]
     if force:
         for source in every:
-            source.doubt()
+            source.progress.clear()
     total = sum(source.pending_bytes(files) for source, files in listed)
     done = 0
 
@@ -107,7 +107,7 @@ def pending_bytes(paths: Paths, config: ProxyConfig, space: str) -> int:
 class Transcripts:
     """Streams over one link, for as long as the task lives."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, link: Link, sealing: Seals) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, link: Link, sealing: Sealing) -> None:
         self._sealing = sealing
         self._paths = paths
         self._config = config
@@ -133,7 +133,7 @@ class Transcripts:
                     if seat.try_take():
                         await self._follow(source, space)
                     else:
-                        await asyncio.sleep(LOOK_AGAIN_S)
+                        await asyncio.sleep(SEAT_AGAIN_S)
             except ConnectionLost:
                 log.debug("the link went down under a transcript")
             except (ConfideError, TimeoutError, OSError) as error:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from confide_crypto.errors import EXIT_STORAGE
-from confide_proxy.errors import ExportError
+from confide_proxy.errors import ExportError, ExportStorageError
 
 MANIFEST = "confide.json"
 NOTES = "notes.jsonl"
@@ -144,10 +143,8 @@ def put(place: Path, text: str) -> None:
 
 
 def _unwritten(place: Path, error: OSError, hint: str) -> ExportError:
-    problem = ExportError(f"{place} cannot be written: {error.strerror}", hint=hint)
-    if error.errno in _STORAGE:  # rather than the place that was named
-        problem.exit_code = EXIT_STORAGE
-    return problem
+    kind = ExportStorageError if error.errno in _STORAGE else ExportError
+    return kind(f"{place} cannot be written: {error.strerror}", hint=hint)
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:

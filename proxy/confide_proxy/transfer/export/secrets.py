@@ -15,25 +15,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_crypto.sealing import placeholders
+from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.errors import SealingError
-from confide_crypto.sealing.placeholders import Placeholder
-from confide_crypto.sealing.records import MAX_RECORD, Record
+from confide_crypto.sealing.key_wrap import WrapKey
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.wraps import WrapKey
-from confide_proxy import export_manifest as manifest
+from confide_proxy.devices import roster_client
 from confide_proxy.errors import ExportError, UnfitAnswerError, UnsealableError
-from confide_proxy.export_manifest import SECRETS
-from confide_proxy.sealing import requests
 from confide_proxy.sealing.sealer import Secret
+from confide_proxy.transfer.export import manifest
+from confide_proxy.transfer.export.manifest import SECRETS
 
 if TYPE_CHECKING:
-    from confide_crypto.keys import Identity
+    from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_crypto.texts import Asks
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.devices.keyring import Keyring
 
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Of the file: its records are held in memory while they are opened."""
@@ -43,19 +44,6 @@ _PAGE: Final = 1000
 _MAX_NESTED: Final = 16
 _NOT_LISTED: Final = frozenset({"denied", "invalid"})
 """Answers to who may not see all records, and of a daemon that knows none."""
-
-
-class Opens(Protocol):
-    """Which keys this machine has (`keyring.Keyring`)."""
-
-    @property
-    def keys(self) -> SpaceKeys | None:
-        """Those of the space now."""
-        ...
-
-    async def identity(self) -> Identity:
-        """Who this machine is."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +62,7 @@ class Opened:
 
     def renamed(self, text: str) -> str:
         """A text of the export with the new placeholders."""
-        return placeholders.replace(text, lambda old: self.names.get(str(old)))
+        return placeholder.replace(text, lambda old: self.names.get(str(old)))
 
 
 async def write(link: Asks, into: Path, named: set[bytes], *, is_whole: bool) -> int:
@@ -101,12 +89,12 @@ async def write(link: Asks, into: Path, named: set[bytes], *, is_whole: bool) ->
         with suppress(OSError):
             (into / SECRETS).unlink()
         return 0
-    roster = manifest.as_json({"roster": [_text(entry) for entry in (await requests.roster(link, 0)).entries]})
+    roster = manifest.as_json({"roster": [_text(entry) for entry in (await roster_client.roster(link, 0)).entries]})
     manifest.put(into / SECRETS, "".join(f"{line}\n" for line in [roster, *(lines[name] for name in sorted(lines))]))
     return len(lines)
 
 
-async def opened(tree: Path, keyring: Opens) -> Opened:
+async def opened(tree: Path, keyring: Keyring) -> Opened:
     """The records of a tree, as far as this machine opens them.
 
     Raises:
@@ -158,7 +146,7 @@ def _renamed(found: Mapping[str, Secret], keys: SpaceKeys, closed: int) -> Opene
         if secret is None or depth > _MAX_NESTED or old in names:
             return names.get(old)
         text = secret.value.decode("utf-8", "surrogatepass")
-        value = placeholders.replace(text, lambda inner: name(str(inner), depth + 1)).encode("utf-8", "surrogatepass")
+        value = placeholder.replace(text, lambda inner: name(str(inner), depth + 1)).encode("utf-8", "surrogatepass")
         secrets[old] = Secret(secret.kind, value)
         names[old] = str(Placeholder(secret.kind, keys.secret_id(secret.kind, value)))
         return names[old]

@@ -21,20 +21,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import RequestError
-from confide_crypto.sealing import placeholders
-from confide_crypto.texts import Asks
-from confide_proxy import export_manifest as manifest
-from confide_proxy import export_secrets
-from confide_proxy.answers import printable
+from confide_crypto.errors import RequestError, printable
+from confide_crypto.sealing import placeholder as placeholders
+from confide_memory import document_path
+from confide_memory.wire.document_body import Asks
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
-from confide_proxy.export_manifest import MANIFEST, NOTES, Part
-from confide_proxy.folder import Folder
 from confide_proxy.sealing.file_sealer import NAME_TELLS
+from confide_proxy.sync.folder import Folder
+from confide_proxy.transfer.export import manifest
+from confide_proxy.transfer.export import secrets as export_secrets
+from confide_proxy.transfer.export.manifest import MANIFEST, NOTES, Part
 
 if TYPE_CHECKING:
+    from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.sealer import Sealed, Secret
-    from confide_proxy.sealing.space_sealing import Sealing
 
 BATCH_FILES = 200
 BATCH_BYTES = 1024 * 1024
@@ -159,6 +159,9 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool, progre
             report.skip(project, "", "has no folder in the tree")
             continue
         folder = Folder(project, root, ("*.md",), is_tree=True)
+        for path in part.files:
+            if document_path.unsafe(path) is None and (why := document_path.unkept(path)) is not None:
+                report.skip(project, path, f"has a name that is not allowed: {why}")
         batches = _batches(folder, sealed, report)
         while (found := await asyncio.to_thread(next, batches, None)) is not None:
             batch, secrets = found

@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.json_elements import MAX_JSON_BYTES, BrokenJsonError, elements
-from confide_proxy.importing.opening import head, is_folder, open_plain
-from confide_proxy.importing.reader import MAX_FILES, MAX_STORE_BYTES, Losses
+from confide_proxy.transfer.files import head, is_folder, open_plain
+from confide_proxy.transfer.formats.json_stream import MAX_JSON_BYTES, BrokenJsonError, elements
+from confide_proxy.transfer.reader import MAX_FILES, MAX_STORE_BYTES, Losses
 
 CONVERSATIONS = re.compile(r"conversations(?:-\d{1,6})?\.json")
 """Large exports have several files of them."""
@@ -80,6 +80,12 @@ class AccountExport:
     def names(self, wanted: re.Pattern[str]) -> list[str]:
         """The files whose whole names match, sorted."""
         return sorted(name for name in self._openers if wanted.fullmatch(name))
+
+    def has_conversations(self, messages: bytes) -> bool:
+        """Whether the first conversation has its messages under this name, which is another one for each service."""
+        begin = next((self.begin(name) for name in self.names(CONVERSATIONS)), b"")
+        found = re.search(rb'"(mapping|chat_messages)"\s*:', begin)
+        return found is not None and found[1] == messages
 
     def begin(self, name: str) -> bytes:
         """The first bytes of a file; b"" if it is not there or cannot be read."""

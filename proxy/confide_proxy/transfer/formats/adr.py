@@ -9,7 +9,7 @@ import posixpath
 import re
 from dataclasses import dataclass
 
-from confide_proxy.importing.sections import Section, plain
+from confide_proxy.transfer.formats.sections import Section, plain
 
 _FOLDERS = frozenset({"adr", "adrs", "decisions", "decision-records", "architecture-decisions"})
 _NAMED = re.compile(r"adr[-_ ]?\d.*\.md|adr-.+\.md", re.IGNORECASE)

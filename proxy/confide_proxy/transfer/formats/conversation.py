@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from confide_proxy.importing.reader import MAX_CONTENT_BYTES
-from confide_proxy.importing.record import Record
+from confide_proxy.transfer.reader import MAX_CONTENT_BYTES
+from confide_proxy.transfer.record import Record
 
 TITLE_CHARS = 120
 _LOOKED_AT_CHARS = 10_000

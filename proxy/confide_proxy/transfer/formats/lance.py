@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import ReaderMissingError, UnreadableError
-from confide_proxy.importing.opening import head, is_folder
-from confide_proxy.importing.reader import MAX_STORE_BYTES
+from confide_proxy.transfer.files import head, is_folder
+from confide_proxy.transfer.reader import MAX_STORE_BYTES
 
 EXTRA = "lancedb"
 MAX_PARTS = 500_000

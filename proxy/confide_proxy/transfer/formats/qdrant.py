@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.sqlite_file import opened
+from confide_proxy.transfer.formats.sqlite import opened
+from confide_proxy.transfer.reader import Losses
 
 STORAGE = "storage.sqlite"
 COLUMNS = frozenset({"id", "point"})

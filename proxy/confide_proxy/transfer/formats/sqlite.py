@@ -10,14 +10,17 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.opening import head, open_plain
-from confide_proxy.importing.reader import MAX_STORE_BYTES
+from confide_proxy.transfer.files import head, open_plain
+from confide_proxy.transfer.reader import MAX_STORE_BYTES, Losses, Reader
+from confide_proxy.transfer.record import Record
 
 MAGIC = b"SQLite format 3\0"
 MAX_VALUE_BYTES = 2**25
@@ -27,10 +30,44 @@ _LOOKED_AT_BYTES = 2**26
 _TRIES = 3
 _WAL = 2
 """The file format of a database with a write-ahead log, in byte 19 of the header (https://sqlite.org/fileformat.html, 1.3.3)."""
+Tables = Mapping[str, frozenset[str]]
+"""The columns by the tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteReader(Reader):
+    """The reader of a system that keeps its memories in one database, in known tables.
+
+    Attributes:
+        tables: what the database must have to be read.
+        marks: what it must have to be recognised, where that is more.
+        stores: where it usually is, below the home folder.
+        records: its memories.
+    """
+
+    name: str
+    title: str
+    tables: Tables
+    stores: tuple[str, ...]
+    records: Callable[[sqlite3.Connection, Losses], Iterator[Record]]
+    marks: Tables = field(default_factory=dict)
+
+    def recognises(self, path: Path) -> bool:
+        """By the columns of its tables."""
+        return has_tables(path, self.marks or self.tables)
+
+    def places(self, home: Path) -> list[Path]:
+        """Where its settings, which are not asked, do not say otherwise."""
+        return [home / store for store in self.stores]
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """See `Reader.read`."""
+        with opened(path, self.tables) as database:
+            yield from self.records(database, losses)
 
 
 @contextmanager
-def opened(path: Path, tables: Mapping[str, frozenset[str]]) -> Iterator[sqlite3.Connection]:
+def opened(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
     """The database, read-only, once it is known to have these tables with these columns; rows are `sqlite3.Row`.
 
     Text that is not UTF-8 comes as lone surrogates (PEP 383), so that one bad row does not end the reading of all.
@@ -69,6 +106,21 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
             return columns_in(connection)
     except (sqlite3.Error, OSError, UnreadableError, ValueError):
         return {}
+
+
+def has_tables(path: Path, tables: Tables) -> bool:
+    """Whether it is a database with these tables that have these columns; never raises."""
+    found = tables_of(path)
+    return all(table in found and found[table] >= columns for table, columns in tables.items())
+
+
+def telling(row: Mapping[str, Any], usual: Mapping[str, Any], but: Collection[str] = ()) -> dict[str, Any]:
+    """The columns that say something, `but` these: what is empty, binary or, by its name, `usual` says nothing."""
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in but and not isinstance(value, bytes) and value not in (None, "", [], {}, usual.get(name, ""))
+    }
 
 
 @contextmanager

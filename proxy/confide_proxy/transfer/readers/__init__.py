@@ -1,4 +1,4 @@
-"""The readers: each file in this folder is one, with its `READER` (`confide_proxy.importing.reader`).
+"""The readers: each file in this folder is one, with its `READER` (`confide_proxy.transfer.reader`).
 
 Nothing else needs to know of a new one.
 
@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from confide_proxy.importing.reader import Reader
+    from confide_proxy.transfer.reader import Reader
 
 
 @cache

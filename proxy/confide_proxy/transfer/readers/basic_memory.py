@@ -10,18 +10,15 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
+from confide_memory import front_matter
+from confide_memory.timestamps import iso
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing import front_matter
-from confide_proxy.importing.fields import record_of
-from confide_proxy.importing.opening import files_below, head, is_folder, read_text
-from confide_proxy.importing.place import name_of, placed
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.relation_kinds import kind_of
-from confide_proxy.importing.screening import screened
+from confide_proxy.transfer.fields import record_of
+from confide_proxy.transfer.files import files_below, head, is_folder, name_of, placed, read_text
+from confide_proxy.transfer.reader import Losses, Reader, screened
+from confide_proxy.transfer.record import Record, kind_of
 
 _MAX_FILE_BYTES = 2**20
 _LOOKED_AT = 64
@@ -43,7 +40,7 @@ class _Link:
     context: str | None
 
 
-class BasicMemory:
+class BasicMemory(Reader):
     """Notes as markdown files."""
 
     name = "basic-memory"
@@ -96,7 +93,7 @@ def _records(root: Path, losses: Losses) -> Iterator[Record]:
         text = _text(root, file, losses)
         if text is None:
             continue
-        fields, _, _ = front_matter.split(text)
+        fields, _, _ = front_matter.split_fields(text)
         place = file.relative_to(root).with_suffix("").as_posix()
         permalink = fields.get("permalink")
         origin = permalink if isinstance(permalink, str) and permalink else place
@@ -124,7 +121,7 @@ def _text(root: Path, file: Path, losses: Losses) -> str | None:
 
 
 def _record(root: Path, file: Path, origin: str, text: str, names: dict[str, str], losses: Losses) -> Record:
-    fields, body, problem = front_matter.split(text)
+    fields, body, problem = front_matter.split_fields(text)
     name = file.relative_to(root).as_posix()
     if problem:
         losses.add(name, f"{problem}; its text is imported without its fields")
@@ -200,10 +197,9 @@ def _plain(name: str) -> str:
 
 def _changed(file: Path) -> str | None:
     try:
-        changed = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+        return iso(file.stat().st_mtime)
     except (OSError, OverflowError, ValueError):
         return None
-    return changed.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 READER = BasicMemory()

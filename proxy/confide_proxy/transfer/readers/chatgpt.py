@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.account_export import CONVERSATIONS, AccountExport
-from confide_proxy.importing.conversation import dialogue, first_line, parted
-from confide_proxy.importing.fields import as_json, moment
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.screening import screened
+from confide_proxy.transfer.fields import as_json, moment
+from confide_proxy.transfer.formats.account_export import CONVERSATIONS, AccountExport
+from confide_proxy.transfer.formats.conversation import dialogue, first_line, parted
+from confide_proxy.transfer.reader import Losses, Reader, screened
+from confide_proxy.transfer.record import Record
 
 _FEEDBACK = re.compile(r"message_feedback\.json")
 _SHOWN = {"user": "User", "assistant": "Assistant"}
@@ -32,7 +31,7 @@ _MAX_MEMORIES = 20_000
 _MAX_FEEDBACK = 10_000
 
 
-class ChatGpt:
+class ChatGpt(Reader):
     """Conversations, what was remembered, and custom instructions."""
 
     name = "chatgpt"
@@ -42,7 +41,7 @@ class ChatGpt:
         """By the first conversation."""
         try:
             with AccountExport(path) as export:
-                return any(_is_its(export.begin(name)) for name in export.names(CONVERSATIONS)[:1])
+                return export.has_conversations(b"mapping")
         except (UnreadableError, OSError, ValueError):
             return False
 
@@ -52,11 +51,6 @@ class ChatGpt:
             if not export.names(CONVERSATIONS):
                 raise UnreadableError(path, "holds no conversations.json", hint="name the zip that OpenAI sent")
             yield from screened(_records(export, path, losses), losses)
-
-
-def _is_its(begin: bytes) -> bool:
-    found = re.search(rb'"(mapping|chat_messages)"\s*:', begin)
-    return found is not None and found[1] == b"mapping"
 
 
 def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Record]:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.account_export import CONVERSATIONS, AccountExport
-from confide_proxy.importing.conversation import dialogue, first_line, parted
-from confide_proxy.importing.fields import as_json, moment
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.screening import screened
+from confide_proxy.transfer.fields import as_json, moment
+from confide_proxy.transfer.formats.account_export import CONVERSATIONS, AccountExport
+from confide_proxy.transfer.formats.conversation import dialogue, first_line, parted
+from confide_proxy.transfer.reader import Losses, Reader, screened
+from confide_proxy.transfer.record import Record
 
 _MEMORIES = re.compile(r"memories\.json|memories/[^/]+\.json")
 _PROJECTS = re.compile(r"projects\.json|projects/[^/]+\.json")
@@ -30,7 +29,7 @@ _MOST_ATTACHED = 20_000
 """Characters of a text that was attached to a message; a document has its place in a project."""
 
 
-class ClaudeAi:
+class ClaudeAi(Reader):
     """Conversations, memories, and projects with their documents."""
 
     name = "claude-ai"
@@ -40,7 +39,7 @@ class ClaudeAi:
         """By the first conversation, or by the memories where there is none."""
         try:
             with AccountExport(path) as export:
-                if any(_is_its(export.begin(name)) for name in export.names(CONVERSATIONS)[:1]):
+                if export.has_conversations(b"chat_messages"):
                     return True
                 return any(b'"conversations_memory"' in export.begin(name) for name in export.names(_MEMORIES)[:1])
         except (UnreadableError, OSError, ValueError):
@@ -52,11 +51,6 @@ class ClaudeAi:
             if not any(export.names(wanted) for wanted in (CONVERSATIONS, _MEMORIES, _PROJECTS)):
                 raise UnreadableError(path, "holds no conversations.json", hint="name the zip that Anthropic sent")
             yield from screened(_records(export, path, losses), losses)
-
-
-def _is_its(begin: bytes) -> bool:
-    found = re.search(rb'"(mapping|chat_messages)"\s*:', begin)
-    return found is not None and found[1] == b"chat_messages"
 
 
 def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Record]:

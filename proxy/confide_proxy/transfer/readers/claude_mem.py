@@ -6,17 +6,14 @@ of a session become one note, of which its observations and summaries are a part
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from confide_proxy.importing.fields import as_json, moment
-from confide_proxy.importing.reader import MAX_CONTENT_BYTES, Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.screening import screened
-from confide_proxy.importing.sqlite_file import columns_in, opened, tables_of
+from confide_proxy.transfer.fields import as_json, json_value, moment
+from confide_proxy.transfer.formats.sqlite import SqliteReader, columns_in, telling
+from confide_proxy.transfer.reader import MAX_CONTENT_BYTES, screened
+from confide_proxy.transfer.record import Record
 
 # Older names of its columns (before version 6: sdk_session_id, claude_session_id) are not read: its own worker renames them when it starts.
 _TABLES = {
@@ -39,28 +36,8 @@ _USUAL = {
 _TITLE_CHARS = 120
 
 
-class ClaudeMem:
-    """Observations, summaries and prompts of sessions."""
-
-    name = "claude-mem"
-    title = "claude-mem"
-
-    def recognises(self, path: Path) -> bool:
-        """By its tables."""
-        found = tables_of(path)
-        return all(found.get(table, frozenset()) >= columns for table, columns in _TABLES.items())
-
-    def places(self, home: Path) -> list[Path]:
-        """Its data folder, unless CLAUDE_MEM_DATA_DIR says another."""
-        return [home / ".claude-mem" / "claude-mem.db"]
-
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """Sessions with their prompts, then observations, then summaries; each in the order of their numbers."""
-        with opened(path, _TABLES) as database:
-            yield from screened(_records(database), losses)
-
-
 def _records(database: sqlite3.Connection) -> Iterator[Record]:
+    """Sessions with their prompts, then observations, then summaries; each in the order of their numbers."""
     sessions: dict[str, str] = {}
     prompts = columns_in(database).get("user_prompts", frozenset())
     for row in database.execute("SELECT * FROM sdk_sessions ORDER BY id"):
@@ -103,62 +80,46 @@ def _session(row: sqlite3.Row, prompts: list[str]) -> Record | None:
         prompts = [first]
     title = fields.pop("custom_title", None) or _line(prompts[0])
     content = "\n".join(f"{number}. {_indented(text)}" for number, text in enumerate(prompts, 1))
-    fields.pop("id", None)
-    return Record(
-        ClaudeMem.name,
-        f"session:{row['id']}",
-        content,
-        title=as_json(title),
-        project=_project(fields),
-        type="episodic",
-        created=_time(fields, "started_at"),
-        updated=_time(fields, "completed_at"),
-        metadata=fields,
-    )
+    ended = _time(fields, "completed_at")
+    return _record("session", content, fields, "started_at", title=as_json(title), type="episodic", updated=ended)
 
 
 def _observation(row: sqlite3.Row, sessions: dict[str, str]) -> Record:
     fields = _fields(row)
-    number = fields.pop("id")
     facts, concepts = _texts(fields.pop("facts", None)), _texts(fields.pop("concepts", None))
     said = [str(fields.pop(name, None) or "").strip() for name in ("subtitle", "narrative", "text")]
     parts = [*said, "\n".join(f"- {_indented(fact)}" for fact in facts)]
     title = fields.pop("title", None)
     kind = fields.pop("type", None)
-    return Record(
-        ClaudeMem.name,
-        f"observation:{number}",
+    return _record(
+        "observation",
         "\n\n".join(part for part in parts if part) or str(title or ""),
+        fields,
         title=as_json(title),
-        project=_project(fields),
         type=kind,
         category=_CATEGORIES.get(str(kind)),
         tags=tuple(concepts),
-        created=_time(fields, "created_at"),
         relations=_part_of(row, sessions),
-        metadata=fields,
     )
 
 
 def _summary(row: sqlite3.Row, sessions: dict[str, str]) -> Record:
     fields = _fields(row)
-    number = fields.pop("id")
     request = str(fields.pop("request", None) or "").strip()
     parts = [request]
     for name in _SAID:
         if text := str(fields.pop(name, None) or "").strip():
             parts.append(f"## {name.replace('_', ' ').capitalize()}\n\n{text}")
-    return Record(
-        ClaudeMem.name,
-        f"summary:{number}",
-        "\n\n".join(part for part in parts if part),
-        title=_line(request) or None,
-        project=_project(fields),
-        type="episodic",
-        created=_time(fields, "created_at"),
-        relations=_part_of(row, sessions),
-        metadata=fields,
-    )
+    content = "\n\n".join(part for part in parts if part)
+    related = _part_of(row, sessions)
+    return _record("summary", content, fields, title=_line(request) or None, type="episodic", relations=related)
+
+
+def _record(kind: str, content: str, fields: dict[str, Any], begun: str = "created_at", **known: Any) -> Record:
+    """The record with what is left of the fields as its metadata."""
+    origin = f"{kind}:{fields.pop('id')}"
+    project, created = _project(fields), _time(fields, begun)
+    return Record(READER.name, origin, content, project=project, created=created, metadata=fields, **known)
 
 
 def _part_of(row: sqlite3.Row, sessions: dict[str, str]) -> tuple[tuple[str, str], ...]:
@@ -177,22 +138,9 @@ def _project(fields: dict[str, Any]) -> str | None:
 
 def _fields(row: sqlite3.Row) -> dict[str, Any]:
     """The columns that say something; lists are read."""
-    found: dict[str, Any] = {}
-    for name in row.keys():  # noqa: SIM118 - a row is no mapping
-        value = row[name]
-        if name in _LISTS and isinstance(value, str):
-            value = _json(value)
-        if isinstance(value, bytes) or value in (None, "", [], {}, _USUAL.get(name, "")):
-            continue
-        found[name] = value
-    return found
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    columns = dict(row)
+    lists = {name: json_value(columns[name]) for name in _LISTS if isinstance(columns.get(name), str)}
+    return telling(columns | lists, _USUAL)
 
 
 def _texts(value: Any) -> list[str]:
@@ -217,4 +165,10 @@ def _indented(text: str) -> str:
     return "\n   ".join(text.split("\n"))
 
 
-READER = ClaudeMem()
+READER = SqliteReader(
+    name="claude-mem",
+    title="claude-mem",
+    tables=_TABLES,
+    stores=(".claude-mem/claude-mem.db",),  # unless CLAUDE_MEM_DATA_DIR says otherwise
+    records=lambda database, losses: screened(_records(database), losses),
+)

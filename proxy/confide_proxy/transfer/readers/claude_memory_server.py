@@ -11,17 +11,17 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.fields import json_object, record_of
-from confide_proxy.importing.opening import is_folder
-from confide_proxy.importing.reader import MAX_FILES, Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.sqlite_file import opened, tables_of
+from confide_proxy.transfer.fields import json_object, record_of
+from confide_proxy.transfer.files import is_folder
+from confide_proxy.transfer.formats.sqlite import has_tables, opened, tables_of, telling
+from confide_proxy.transfer.reader import MAX_FILES, Losses, Reader
+from confide_proxy.transfer.record import Record
 
 _TABLES: dict[str, frozenset[str]] = {
     "memories": frozenset({"id", "content", "source", "project_id", "created_at", "updated_at", "metadata"}),
@@ -45,7 +45,7 @@ _USUAL: dict[str, Any] = {
 """What a column holds that says nothing."""
 
 
-class ClaudeMemoryServerReader:
+class ClaudeMemoryServerReader(Reader):
     """The data folder of `@claude-memory/server`, or one of its databases."""
 
     name = "claude-memory-server"
@@ -54,8 +54,7 @@ class ClaudeMemoryServerReader:
     def recognises(self, path: Path) -> bool:
         """By the tables of its databases."""
         database = path / "global.db" if is_folder(path) else path
-        found = tables_of(database)
-        return "chunks" in found and all(found.get(table, frozenset()) >= columns for table, columns in _TABLES.items())
+        return has_tables(database, _TABLES | {"chunks": frozenset()})
 
     def places(self, home: Path) -> list[Path]:
         """Where it is unless `DATA_DIR` said otherwise."""
@@ -128,7 +127,7 @@ def _memory(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -
         "project": project,
         "tags": tags,
         "importance": importance,
-        **_telling(row),
+        **telling(row, _USUAL),
     }
     # Its own fields first: what a person put into the metadata is kept there under its own name.
     yield record_of(
@@ -165,20 +164,12 @@ def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> 
         ClaudeMemoryServerReader.name,
         origin,
         "\n\n".join(parts),
-        fields | _telling(row) | {"metadata": {name: value for name, value in metadata.items() if value}},
+        fields | telling(row, _USUAL) | {"metadata": {name: value for name, value in metadata.items() if value}},
         project=project if isinstance(project, str) else None,
         scope="global" if project is None else "project",
         type="task_instruction",
         tags=("task",),
     )
-
-
-def _telling(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in row.items()
-        if not isinstance(value, bytes) and (name not in _USUAL or value != _USUAL[name])
-    }
 
 
 def _text(value: object) -> str | None:

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from confide_memory import note_names
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.fields import as_json, record_of
-from confide_proxy.importing.opening import head, open_plain, read_text
-from confide_proxy.importing.place import name_of
-from confide_proxy.importing.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses
-from confide_proxy.importing.record import NOTE_ID, Record
+from confide_proxy.transfer.fields import as_json, record_of
+from confide_proxy.transfer.files import head, name_of, open_plain, read_text
+from confide_proxy.transfer.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses, Reader
+from confide_proxy.transfer.record import Record
 
 TEXTS = ("content", "text", "memory", "value", "body", "note")
 LISTS = ("memories", "notes", "records", "items", "results", "data")
@@ -32,7 +32,7 @@ _UNIQUE_CHARS = 16
 _FORMS = 'memories are objects with a text in "content", in an array, in {"memories": [...]}, or one a line (.jsonl)'
 
 
-class JsonReader:
+class JsonReader(Reader):
     """`*.json`, `*.jsonl`, `*.ndjson`."""
 
     name = "json"
@@ -127,7 +127,7 @@ def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
         identity = str(as_json(str(item[name])))
         origin = _origin(file, identity)
     fields = {field: value for field, value in item.items() if field not in (key, name)}
-    record = record_of("json", origin, text, fields, id=origin if NOTE_ID.fullmatch(origin) else None)
+    record = record_of("json", origin, text, fields, id=origin if note_names.ID.fullmatch(origin) else None)
     if not origin.startswith(f"{file}#"):
         return record
     # Where its own id is short, so are those of the records that it names.

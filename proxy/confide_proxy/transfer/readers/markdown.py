@@ -11,19 +11,18 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confide_memory import front_matter, note_names
+from confide_memory.timestamps import iso
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing import front_matter
-from confide_proxy.importing.decision import Decision, decision_of, is_decision, is_template
-from confide_proxy.importing.fields import record_of
-from confide_proxy.importing.opening import files_below, is_folder, read_text
-from confide_proxy.importing.place import name_of
-from confide_proxy.importing.reader import MAX_CONTENT_BYTES, Losses
-from confide_proxy.importing.record import NOTE_ID, Record, slug
-from confide_proxy.importing.sections import Section, sections, title_of
+from confide_proxy.transfer.fields import record_of
+from confide_proxy.transfer.files import files_below, is_folder, name_of, read_text
+from confide_proxy.transfer.formats.adr import Decision, decision_of, is_decision, is_template
+from confide_proxy.transfer.formats.sections import Section, sections, title_of
+from confide_proxy.transfer.reader import MAX_CONTENT_BYTES, Losses, Reader
+from confide_proxy.transfer.record import Record, slug
 
 MAX_FILE_BYTES = 2**22
 _WHOLE_CHARS = 4000
@@ -68,7 +67,7 @@ def _nothing(_path: Path) -> bool:
     return False
 
 
-class MarkdownReader:
+class MarkdownReader(Reader):
     """Any `*.md`."""
 
     name = "markdown"
@@ -102,7 +101,7 @@ def _records(path: Path, decisions: dict[str, _Decided], losses: Losses) -> Iter
     """The notes of a file; a decision record goes to `decisions`."""
     text = read_text(path, limit=MAX_FILE_BYTES).replace("\r\n", "\n")
     name = name_of(path)
-    fields, body, problem = front_matter.split(text)
+    fields, body, problem = front_matter.split_fields(text)
     if problem:
         losses.add(path.name, f"{problem}; its text is imported without its fields")
     if is_template(name):
@@ -112,7 +111,7 @@ def _records(path: Path, decisions: dict[str, _Decided], losses: Losses) -> Iter
         found = sections(body)
     except ValueError:
         raise UnreadableError(path, "is too long to be parsed", hint="split it") from None
-    updated = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    updated = iso(path.stat().st_mtime)
     file = _File(name, fields, body, updated)
     if is_decision(name, found):
         decisions[name] = _decided(file, found)
@@ -196,7 +195,7 @@ def _is_one(file: _File) -> bool:
 
 def _note_id(file: _File) -> str | None:
     identity = file.fields.get("id")
-    return identity if isinstance(identity, str) and NOTE_ID.fullmatch(identity) else None
+    return identity if isinstance(identity, str) and note_names.ID.fullmatch(identity) else None
 
 
 def _usual(file: _File, title: str | None) -> dict[str, Any]:

@@ -6,18 +6,14 @@ out. Links are in `memory_graph`, later versions of a memory in `superseded_by`;
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from confide_proxy.importing.fields import as_json, moment
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.relation_kinds import kind_of
-from confide_proxy.importing.screening import screened
-from confide_proxy.importing.sqlite_file import columns_in, opened, tables_of
+from confide_proxy.transfer.fields import as_json, json_value, moment
+from confide_proxy.transfer.formats.sqlite import SqliteReader, columns_in
+from confide_proxy.transfer.reader import Losses, screened
+from confide_proxy.transfer.record import Record, kind_of
 
 _TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
 _LINKS = frozenset({"source_hash", "target_hash", "relationship_type"})
@@ -28,27 +24,6 @@ _MAPPED = frozenset({"id", "content_hash", "content", "tags", "memory_type", "me
 _USUAL = {"store": "default", "version": 1, "confidence": 1.0, "embedding_pending": 0}
 """Columns that say nothing while they have these values."""
 _CATEGORIES = {"decision": "decisions", "preference": "preferences", "project": "projects", "person": "people"}
-
-
-class McpMemoryService:
-    """Memories with tags, types and links."""
-
-    name = "mcp-memory-service"
-    title = "mcp-memory-service"
-
-    def recognises(self, path: Path) -> bool:
-        """By its table of memories."""
-        return tables_of(path).get("memories", frozenset()) >= _TABLES["memories"]
-
-    def places(self, home: Path) -> list[Path]:
-        """The folders of config/base.py, for Linux and macOS."""
-        folders = (home / ".local" / "share", home / "Library" / "Application Support")
-        return [folder / "mcp-memory" / "sqlite_vec.db" for folder in folders]
-
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """In the order in which they were stored."""
-        with opened(path, _TABLES) as database:
-            yield from screened(_records(database, losses), losses)
 
 
 def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
@@ -95,7 +70,7 @@ def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], ke
         metadata["memory_graph"] = kept
     kind = row["memory_type"] if isinstance(row["memory_type"], str) and row["memory_type"] else None
     return Record(
-        McpMemoryService.name,
+        READER.name,
         row["content_hash"],
         content,
         type=kind,
@@ -108,31 +83,27 @@ def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], ke
     )
 
 
-def _set(row: sqlite3.Row, without: frozenset[str] | tuple[str, ...]) -> dict[str, Any]:
+def _set(row: sqlite3.Row, without: Collection[str]) -> dict[str, Any]:
     """The columns that say something, but these; what is a JSON text is read."""
     found = {}
-    for name in row.keys():  # noqa: SIM118
-        value = row[name]
+    for name, value in dict(row).items():
         if name not in without and value is not None and value != _USUAL.get(name, ""):
-            found[name] = _json(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+            found[name] = json_value(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
     return {name: value for name, value in found.items() if not isinstance(value, bytes) and value not in ({}, [])}
 
 
 def _object(text: Any) -> dict[str, Any]:
-    value = _json(text)
+    value = json_value(text)
     if isinstance(value, dict):
         return value
     return {"metadata": value} if value else {}
 
 
-def _json(text: Any) -> Any:
-    """The value of a JSON text; the text itself if it is none."""
-    if not isinstance(text, str):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-READER = McpMemoryService()
+READER = SqliteReader(
+    name="mcp-memory-service",
+    title="mcp-memory-service",
+    tables=_TABLES,
+    # The folders of config/base.py, for Linux and macOS.
+    stores=(".local/share/mcp-memory/sqlite_vec.db", "Library/Application Support/mcp-memory/sqlite_vec.db"),
+    records=lambda database, losses: screened(_records(database, losses), losses),
+)

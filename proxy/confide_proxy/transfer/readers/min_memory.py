@@ -10,21 +10,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from confide_memory.note import MAX_RELATIONS
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.fields import MAX_RELATIONS, record_of
-from confide_proxy.importing.opening import head, is_folder, read_text
-from confide_proxy.importing.qdrant_points import COLUMNS, STORAGE, Point, points
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.relation_kinds import kind_of
-from confide_proxy.importing.sqlite_file import tables_of
+from confide_proxy.transfer.fields import record_of
+from confide_proxy.transfer.files import head, is_folder, read_text
+from confide_proxy.transfer.formats.qdrant import COLUMNS, STORAGE, Point, points
+from confide_proxy.transfer.formats.sqlite import tables_of
+from confide_proxy.transfer.reader import Losses, Reader
+from confide_proxy.transfer.record import Record, kind_of
 
 _COLLECTION = "memories"
 _ORDER = ("created_at", "updated_at", "memory_type", "scope", "entity", "project", "task_id", "tags", "status")
 _TAKEN = frozenset({"text", "related_to", "relation_types", "deleted"})
 
 
-class MinMemoryReader:
+class MinMemoryReader(Reader):
     """The folder that qdrant-client was given, that of the collection, or a scroll as JSON."""
 
     name = "min-memory"

@@ -5,44 +5,28 @@ The text, scope and type of each are those of min-memory's own design for moving
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from confide_proxy.importing.fields import record_of
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.sqlite_file import opened, tables_of
+from confide_proxy.transfer.fields import record_of
+from confide_proxy.transfer.formats.sqlite import SqliteReader
+from confide_proxy.transfer.reader import Losses
+from confide_proxy.transfer.record import Record
 
 _COLUMNS = frozenset({"entity", "attribute", "value", "timestamp"})
 _PROJECTS = frozenset({"clarity"})
 """The entity that the design takes for a project; all others are about the person."""
 
 
-class MinMemoryFactsReader:
-    """`memory.db` of min-memory before it had Qdrant."""
-
-    name = "min-memory-facts"
-    title = "the facts table of min-memory"
-
-    def recognises(self, path: Path) -> bool:
-        """By the columns of its table."""
-        return tables_of(path).get("facts", frozenset()) >= _COLUMNS
-
-    def places(self, home: Path) -> list[Path]:
-        """The one place where it was."""
-        return [home / ".local" / "share" / "mcp-memory" / "memory.db"]
-
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """See `Reader.read`."""
-        seen: Counter[str] = Counter()
-        with opened(path, {"facts": _COLUMNS}) as database:
-            for row in database.execute("SELECT * FROM facts ORDER BY rowid"):
-                yield from _records(dict(row), seen, losses)
+def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
+    seen: Counter[str] = Counter()
+    for row in database.execute("SELECT * FROM facts ORDER BY rowid"):
+        yield from _of_row(dict(row), seen, losses)
 
 
-def _records(row: Mapping[str, Any], seen: Counter[str], losses: Losses) -> Iterator[Record]:
+def _of_row(row: Mapping[str, Any], seen: Counter[str], losses: Losses) -> Iterator[Record]:
     entity, attribute, value, timestamp = (row[name] for name in ("entity", "attribute", "value", "timestamp"))
     origin = f"{entity}.{attribute}@{timestamp or ''}"
     seen[origin] += 1
@@ -57,7 +41,7 @@ def _records(row: Mapping[str, Any], seen: Counter[str], losses: Losses) -> Iter
     fields = {"created": timestamp, "entity": entity, "tags": [attribute] if attribute else []}
     rest = {name: kept for name, kept in row.items() if name not in _COLUMNS | {"id"} and not isinstance(kept, bytes)}
     yield record_of(
-        MinMemoryFactsReader.name,
+        READER.name,
         origin,
         f"{named}: {value}",
         fields | {"metadata": {name: kept for name, kept in rest.items() if kept is not None}},
@@ -68,4 +52,10 @@ def _records(row: Mapping[str, Any], seen: Counter[str], losses: Losses) -> Iter
     )
 
 
-READER = MinMemoryFactsReader()
+READER = SqliteReader(
+    name="min-memory-facts",
+    title="the facts table of min-memory",
+    tables={"facts": _COLUMNS},
+    stores=(".local/share/mcp-memory/memory.db",),
+    records=_records,
+)

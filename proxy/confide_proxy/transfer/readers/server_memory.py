@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.fields import as_json
-from confide_proxy.importing.opening import head, read_text
-from confide_proxy.importing.place import name_of, placed
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.relation_kinds import kind_of
-from confide_proxy.importing.screening import screened
+from confide_proxy.transfer.fields import as_json
+from confide_proxy.transfer.files import head, name_of, placed, read_text
+from confide_proxy.transfer.reader import Losses, Reader, screened
+from confide_proxy.transfer.record import Record, kind_of
 
 _MOST_PLACES = 64
 
@@ -33,7 +30,7 @@ class _Entity:
     relations: list[tuple[str, str]] = field(default_factory=list)
 
 
-class ServerMemory:
+class ServerMemory(Reader):
     """Entities with their observations and relations."""
 
     name = "server-memory"

@@ -12,12 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from confide_proxy.importing import lance_rows
-from confide_proxy.importing.fields import MAX_RELATIONS, json_object, moment, record_of
-from confide_proxy.importing.opening import is_folder
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.sqlite_file import opened, tables_of
+from confide_memory.note import MAX_RELATIONS
+from confide_proxy.transfer.fields import json_object, moment, record_of
+from confide_proxy.transfer.files import is_folder
+from confide_proxy.transfer.formats import lance
+from confide_proxy.transfer.formats.sqlite import has_tables, opened
+from confide_proxy.transfer.reader import Losses, Reader
+from confide_proxy.transfer.record import Record
 
 _DELETED = "DELETED"
 _TABLE = "memories.lance"
@@ -33,7 +34,7 @@ _USUAL = {"usefulness": 0.0, "access_count": 0, "pinned": 0, "archived": 0}
 _Rows = Callable[[], Iterator[Mapping[str, Any]]]
 
 
-class VectorMemoryReader:
+class VectorMemoryReader(Reader):
     """The folder of its LanceDB database, or its SQLite file."""
 
     name = "vector-memory-mcp"
@@ -42,8 +43,8 @@ class VectorMemoryReader:
     def recognises(self, path: Path) -> bool:
         """By the columns of its table."""
         if is_folder(path):
-            return lance_rows.has_columns(_table(path), ("superseded_by", "content", "metadata"))
-        return tables_of(path).get("memories", frozenset()) >= _MARKS
+            return lance.has_columns(_table(path), ("superseded_by", "content", "metadata"))
+        return has_tables(path, {"memories": _MARKS})
 
     def places(self, home: Path) -> list[Path]:
         """The store of the whole machine. That of a project is in the project: `.memory/db`, later `.vector-memory/memories.db`."""
@@ -52,7 +53,7 @@ class VectorMemoryReader:
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """See `Reader.read`."""
         if is_folder(path):
-            yield from _records(lambda: lance_rows.rows(_table(path), self.title, sorted(_NEEDED), _SINCE), losses)
+            yield from _records(lambda: lance.rows(_table(path), self.title, sorted(_NEEDED), _SINCE), losses)
             return
         with opened(path, {"memories": _MARKS}) as database:
             yield from _records(lambda: _sqlite_rows(database), losses)

@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.imported import FIXTURES, ids
-from tests.support.imported import read_placed as read
+from tests.support.documents.imports import FIXTURES, ids
+from tests.support.documents.imports import read_placed as read
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.readers.basic_memory import READER
+from confide_proxy.transfer.readers.basic_memory import READER
 
 TREE = FIXTURES / "basic-memory" / "notes-project"
 

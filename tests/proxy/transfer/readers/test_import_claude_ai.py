@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.imported import FIXTURES, ids, read
+from tests.support.documents.imports import FIXTURES, ids, read
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.readers.chatgpt import READER as CHATGPT
-from confide_proxy.importing.readers.claude_ai import READER
+from confide_proxy.transfer.readers.chatgpt import READER as CHATGPT
+from confide_proxy.transfer.readers.claude_ai import READER
 
 EXPORT = FIXTURES / "claude-ai"
 ACCOUNT, PROJECT = "0b0c0d0e-0000-4000-8000-000000000001", "0b0c0d0e-0000-4000-8000-000000000002"

@@ -6,10 +6,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.support.imported import ids, read, unpacked
+from tests.support.documents.imports import ids, read, unpacked
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.readers.claude_mem import READER
+from confide_proxy.transfer.readers.claude_mem import READER
 
 
 @pytest.fixture

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.readers.claude_memory_mcp import READER
-from confide_proxy.importing.record import Record
-from confide_proxy.importing.screening import screened
+from confide_proxy.transfer.reader import Losses, screened
+from confide_proxy.transfer.readers.claude_memory_mcp import READER
+from confide_proxy.transfer.record import Record
 
-FIXTURE = Path(__file__).parent.parent / "fixtures" / "importing" / "claude-memory-mcp" / "memory.db"
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "importing" / "claude-memory-mcp" / "memory.db"
 
 
 @pytest.fixture

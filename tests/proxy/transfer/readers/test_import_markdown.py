@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.sealers import SEALER
+from tests.support.sealing.sealers import SEALER
 
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing import detection
-from confide_proxy.importing.fitting import MAX_METADATA_BYTES, fitted, project_of
-from confide_proxy.importing.plan import Plan, Store, reader_of, stores_at
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.readers import readers
-from confide_proxy.importing.readers.markdown import READER
-from confide_proxy.importing.record import Record
-from confide_proxy.projects import Project
+from confide_proxy.sync.project import Project
+from confide_proxy.transfer import discovery
+from confide_proxy.transfer.fields import MAX_METADATA_BYTES, fitted, project_of
+from confide_proxy.transfer.plan import Plan, Store, reader_of, stores_at
+from confide_proxy.transfer.reader import Losses
+from confide_proxy.transfer.readers import readers
+from confide_proxy.transfer.readers.markdown import READER
+from confide_proxy.transfer.record import Record
 
 Write = Callable[[str, str], Path]
 
@@ -212,7 +212,7 @@ def test_what_is_there_to_import_is_found(write: Write, tmp_path: Path) -> None:
         write(path, "# A\n\ntext\n")
     (tmp_path / "doc").symlink_to(tmp_path / "docs")
     project = Project("shop", tmp_path, is_git=False)
-    found = [store.path.relative_to(tmp_path).as_posix() for store in detection.in_project(project)]
+    found = [store.path.relative_to(tmp_path).as_posix() for store in discovery.in_project(project)]
     assert found == ["NOTES.md", "CLAUDE.md", ".claude/rules.md", "docs/ADR-7-x.md", "docs/adr"]
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing.qdrant_points import MAX_PARTS, MAX_POINT_BYTES, read_point
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.readers.min_memory import READER
-from confide_proxy.importing.record import Record
+from confide_proxy.transfer.formats.qdrant import MAX_PARTS, MAX_POINT_BYTES, read_point
+from confide_proxy.transfer.reader import Losses
+from confide_proxy.transfer.readers.min_memory import READER
+from confide_proxy.transfer.record import Record
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "importing" / "min-memory"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "importing" / "min-memory"
 STORAGE = Path("collection", "memories", "storage.sqlite")
 PROPOSED, DECIDED = "ad0046a0-3cb8-59b6-8129-ef29df18e639", "38e09a30-e4fe-598d-b559-0e5334f35d99"
 

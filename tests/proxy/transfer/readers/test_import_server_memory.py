@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.imported import FIXTURES, ids
-from tests.support.imported import read_placed as read
+from tests.support.documents.imports import FIXTURES, ids
+from tests.support.documents.imports import read_placed as read
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.importing import opening
-from confide_proxy.importing.readers.server_memory import READER
+from confide_proxy.transfer import files as opening
+from confide_proxy.transfer.readers.server_memory import READER
 
 FILE = FIXTURES / "server-memory" / "memory.jsonl"
 

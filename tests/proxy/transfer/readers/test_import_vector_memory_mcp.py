@@ -8,17 +8,17 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.support.sealers import SEALER
+from tests.support.sealing.sealers import SEALER
 
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ReaderMissingError, UnreadableError
-from confide_proxy.importing.plan import Plan, Store
-from confide_proxy.importing.reader import Losses
-from confide_proxy.importing.readers.vector_memory_mcp import READER
-from confide_proxy.importing.record import Record
-from confide_proxy.projects import identify
+from confide_proxy.sync.project import identify
+from confide_proxy.transfer.plan import Plan, Store
+from confide_proxy.transfer.reader import Losses
+from confide_proxy.transfer.readers.vector_memory_mcp import READER
+from confide_proxy.transfer.record import Record
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "importing" / "vector-memory-mcp"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "importing" / "vector-memory-mcp"
 BUILDS, LAPTOPS, TEXT, THROWN, REPLACED, HANDOFF = (
     f"7c0e4a10-0000-4000-8000-00000000000{n}" for n in (1, 2, 3, 4, 5, 0)
 )

@@ -1,1 +1,1 @@
-"""Makers of the frozen vectors, a module for each file under `tests/vectors/confide`. `tests/support/freeze.py` runs them."""
+"""Makers of the frozen vectors, a module for each file under `tests/vectors/confide`. `tests/support/crypto/freeze.py` runs them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from confide_crypto.keys import Identity
+from confide_crypto.keys.identity import Identity
 
 Case = dict[str, Any]
 """`name`, `section` of PROTOCOL.md, inputs, outputs, and `error`: null, or the class of the exception."""

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.frozen.fixed import Case
-from tests.support.frozen.scripts import Script
+from tests.support.crypto.frozen.fixed import Case
+from tests.support.crypto.frozen.scripts import Script
 
-from confide_crypto.channel import MAX_PAYLOAD, FrameType
+from confide_crypto.channel.protocol import MAX_PAYLOAD, FrameType
 from confide_crypto.limits import CONNECTION_CREDIT, MAX_CREDIT, MAX_REQUESTS, STREAM_CREDIT
 
 OPEN, DATA, END, WINDOW, RESET, REQ, RES, KEEPALIVE, GOAWAY, CLOSE, MSG = FrameType

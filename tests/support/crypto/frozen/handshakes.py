@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.support.frozen.fixed import CLIENT, DAEMON, OTHER, TOKEN, Case
-from tests.support.snapshots import (
+from tests.support.crypto.frozen.fixed import CLIENT, DAEMON, OTHER, TOKEN, Case
+from tests.support.crypto.snapshots import (
     CLIENT_EPHEMERAL,
     DAEMON_EPHEMERAL,
     KEM_ANSWER,
@@ -17,10 +17,10 @@ from tests.support.snapshots import (
     handshake,
 )
 
-from confide_crypto.connection import _DAEMON_LABEL
-from confide_crypto.enroll import Invite
-from confide_crypto.handshake import MAX_HELLO, derive_psk, transcript
-from confide_crypto.keys import Identity
+from confide_crypto.handshake.handshake import MAX_HELLO, derive_psk, transcript
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import _DAEMON_LABEL
 
 _LABEL = b"confide/handshake-id/1"
 INVITE = Invite("notes.example", 443, "/memory", True, DAEMON.static_key, TOKEN)

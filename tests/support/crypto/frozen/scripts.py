@@ -15,12 +15,12 @@ import hashlib
 import struct
 from typing import Any, Final
 
-from tests.support.frozen.fixed import DOWN_KEY, UP_KEY, Case
+from tests.support.crypto.frozen.fixed import DOWN_KEY, UP_KEY, Case
 
-from confide_crypto.channel import BUCKETS, Channel, Event, FrameType
+from confide_crypto.channel.protocol import BUCKETS, Channel, Event, FrameType
 from confide_crypto.errors import ProtocolViolation
-from confide_crypto.handshake import TransportKeys
-from confide_crypto.noise import CipherState
+from confide_crypto.handshake.handshake import TransportKeys
+from confide_crypto.handshake.noise import CipherState
 
 _SHOWN: Final = 600
 

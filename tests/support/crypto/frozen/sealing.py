@@ -9,20 +9,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.support.frozen.fixed import DAEMON, TOKEN, Case
-from tests.support.rosters import DESKTOP, KEYS, LAPTOP, NOW, PHONE, SPACE, STRANGER, device, encoded, resigned, shared
+from tests.support.crypto.frozen.fixed import DAEMON, TOKEN, Case
+from tests.support.sealing.rosters import (
+    DESKTOP,
+    KEYS,
+    LAPTOP,
+    NOW,
+    PHONE,
+    SPACE,
+    STRANGER,
+    device,
+    encoded,
+    resigned,
+    shared,
+)
 
-from confide_crypto.bech32m import encode
-from confide_crypto.enroll import Invite
-from confide_crypto.keys import Identity
-from confide_crypto.sealing.entries import Card, Device
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.bech32m import encode
+from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.key_wrap import WrapKey, seal_wrap
 from confide_crypto.sealing.pairing import DeviceInvite, Pair
-from confide_crypto.sealing.placeholders import Placeholder
-from confide_crypto.sealing.records import Record
-from confide_crypto.sealing.recovery import RecoveryCode
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
+from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.sealing.wraps import WrapKey, seal_wrap
 
 _TWO = SpaceKeys(SPACE, (KEYS.epochs[0], bytes(range(128, 160))))
 _NONCE = bytes(range(24))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.frozen.fixed import CLIENT, DAEMON, DOWN_KEY, OTHER, UP_KEY, Case
-from tests.support.frozen.scripts import channel
+from tests.support.crypto.frozen.fixed import CLIENT, DAEMON, DOWN_KEY, OTHER, UP_KEY, Case
+from tests.support.crypto.frozen.scripts import channel
 
-from confide_crypto.channel import FrameType
-from confide_crypto.rotation import sign_rotation
-from confide_crypto.succession import Succession
+from confide_crypto.channel.protocol import FrameType
+from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.handshake.daemon_rotation import Succession
 
 _NUMBERS = (16382, 16383, 16384, 16385, 32767, 32768)
 SESSION_ID = bytes(range(48, 64)).hex()

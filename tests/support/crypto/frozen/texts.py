@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.support.frozen.fixed import CLIENT, DAEMON, OTHER, TOKEN, Case
+from tests.support.crypto.frozen.fixed import CLIENT, DAEMON, OTHER, TOKEN, Case
 
-from confide_crypto.bech32m import encode
-from confide_crypto.enroll import Invite
-from confide_crypto.keys import fingerprint_words, format_daemon_key, format_public_key
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.bech32m import encode
+from confide_crypto.keys.identity import fingerprint_words, format_daemon_key, format_public_key
 
 _KEY = encode("confide", CLIENT.public_key)
 _PIN = format_daemon_key(DAEMON.static_key)

@@ -1,0 +1,1 @@
+"""The open channel without any I/O: frames, streams with credit, requests (PROTOCOL.md 6 and 7)."""

@@ -1,0 +1,1 @@
+"""Who is there: Noise with ML-KEM, invites, and statements of new keys (PROTOCOL.md 3 to 5)."""

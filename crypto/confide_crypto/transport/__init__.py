@@ -1,0 +1,1 @@
+"""The channel over a websocket: dialing, opening, sessions that live and end."""

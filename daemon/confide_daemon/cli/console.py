@@ -1,0 +1,186 @@
+"""What the commands share: their options, where they run, how one is run and speaks (data to stdout, the rest to stderr)."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from confide_daemon import config
+from confide_daemon.datadir import paths
+
+if TYPE_CHECKING:
+    from confide_daemon.access.bootstrap import State
+    from confide_daemon.access.enrollment import Rights
+
+
+Config = Annotated[
+    Path | None, typer.Option("--config", help="The configuration file (TOML).", show_default="daemon.toml")
+]
+Data = Annotated[Path | None, typer.Option("--data", help="The data folder.", show_default="of this user")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Space = Annotated[str | None, typer.Option("--space", help="An existing space.", show_default="a new one")]
+Scope = Annotated[str | None, typer.Option("--scope", help="read, write or admin.", show_default="write")]
+Projects = Annotated[
+    str | None, typer.Option("--projects", help="What it reaches: app,web or all. global is one of them.")
+]
+Sources = Annotated[str | None, typer.Option("--sources", help="What it reaches: memory,sessions or all.")]
+Expires = Annotated[str | None, typer.Option("--expires", help="When its access ends: 90d from now, or never.")]
+
+
+def say(text: str) -> None:
+    """A line for the person, which is not data."""
+    typer.echo(text, err=True)
+
+
+def show(data: Any) -> None:
+    """Data as JSON."""
+    typer.echo(json.dumps(data, ensure_ascii=False))
+
+
+def clock(moment: float, *, seconds: bool = False) -> str:
+    """A time as a person reads it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M", time.localtime(moment))
+
+
+def can_ask() -> bool:
+    """Whether a person sits at a terminal."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def rights_of(scope: str | None, projects: str | None, sources: str | None, expires: str | None) -> Rights:
+    """What a command line says about a machine's rights."""
+    from confide_daemon.access.enrollment import Rights
+
+    return Rights(scope, projects, sources, expires)
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Where the daemon's files are, as the options of a command say.
+
+    Attributes:
+        must_have_config: the configuration file was named.
+        is_quiet: for programs: no bars, no questions.
+    """
+
+    paths: paths.Paths
+    must_have_config: bool
+    is_quiet: bool
+
+    def config(self) -> config.DaemonConfig:
+        """What is configured. Raises ConfigError."""
+        return config.load(self.paths.config, must_exist=self.must_have_config)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[State]:
+        """The data folder's state, for a command beside the daemon. Raises as `open_state`."""
+        from confide_daemon.access.bootstrap import open_state
+
+        state = open_state(self.paths.data)
+        try:
+            yield state
+        finally:
+            state.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command has done or found.
+
+    Attributes:
+        data: for programs: what `--json` prints.
+        tell: for people: lines for stdout, or what says them.
+        notes: for people, beside the one or the other.
+        exit_code: what the command ends with.
+    """
+
+    data: Any
+    tell: Sequence[str] | Callable[[], None] = ()
+    notes: Sequence[str] = ()
+    exit_code: int = 0
+
+
+def command(work: Callable[..., Output | None]) -> Callable[..., None]:
+    """The command for typer that runs `work`, prints its output as text or, with `--json`, as JSON, and ends with its code.
+
+    `work` is called with a `Here` and the options of its own; None says that it has printed everything itself.
+    """
+    signature = inspect.signature(work, eval_str=True)
+    _, *own = signature.parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shown = [
+        inspect.Parameter("config_file", keyword, default=None, annotation=Config),
+        inspect.Parameter("data", keyword, default=None, annotation=Data),
+        *(each.replace(kind=keyword) for each in own),
+        inspect.Parameter("as_json", keyword, default=False, annotation=Json),
+    ]
+
+    @wraps(work)
+    def run(config_file: Path | None, data: Path | None, as_json: bool, **options: Any) -> None:
+        here = Here(paths.find(config=config_file, data=data), config_file is not None, as_json)
+        output = work(here, **options)
+        if output is None:
+            return
+        if as_json:
+            show(output.data)
+        elif callable(output.tell):
+            output.tell()
+        else:
+            for line in output.tell:
+                typer.echo(line)
+        for note in output.notes:
+            say(note)
+        if output.exit_code:
+            raise typer.Exit(output.exit_code)
+
+    # What typer makes the options from.
+    run.__dict__["__signature__"] = inspect.Signature(shown)
+    run.__annotations__ = {each.name: each.annotation for each in shown}
+    return run
+
+
+class Bar:
+    """How far a long command is, one step after the other; use with `with`. For people at a terminal, nothing anywhere else."""
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        # Imported late: a daemon that is started on demand shows none, and is to be there at once.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True, highlight=False)
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=console, transient=True, disable=is_quiet or not console.is_terminal)
+        self._task = self._bar.add_task("waiting", total=None)
+        self._step = ""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def follow(self, step: str, done: int, total: int) -> None:
+        """So much of a step is done; a total of 0: nobody knows how much there is."""
+        if step != self._step:
+            self._step = step
+            self._bar.reset(self._task, description=step)
+        self._bar.update(self._task, completed=done, total=total or None)

@@ -1,0 +1,90 @@
+"""`confided status`, `doctor` and `reindex`: how the daemon and its spaces are, and what puts them right, also while it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from confide_daemon.cli.console import Bar, Here, Output, command, say
+from confide_daemon.cli.jobs import Space, work
+
+if TYPE_CHECKING:
+    from confide_daemon.cli.health import Check
+
+
+@command
+def status(here: Here) -> Output:
+    """Show whether the daemon runs, and what it holds."""
+    from confide_daemon.cli.health import facts
+    from confide_daemon.cli.space_facts import facts_of
+    from confide_daemon.datadir.identity import clock
+
+    with here.opened() as state:
+        known = facts(state)
+        told = facts_of(state, is_served=known["running"])
+    lines = [f"confided {known['version']}: {'serves at ' + known['url'] if known['running'] else 'is not running'}"]
+    if known["health"] not in ("ok", None):
+        lines.append(f"health: {known['health']}; confided doctor tells more")
+    lines.append(f"data: {known['data']}  ({known['sizeBytes'] / 1e6:.1f} MB)")
+    lines.append(f"machines: {known['callers']}  spaces: {', '.join(known['spaces']) or 'none'}")
+    lines += [f"  {name}: {said}" for name, said in told.items()]
+    if known["oldKeyUntil"]:
+        lines.append(f"key: rotated; the old one answers until {clock(known['oldKeyUntil'])}")
+    return Output(known, lines)
+
+
+@command
+def doctor(
+    here: Here,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Put right what can be; what is lost is told of no longer after it.")
+    ] = False,
+    space: Space = None,
+) -> Output:
+    """Check the configuration, the keys, every database and the model; ends with 1 if something is wrong."""
+    from confide_daemon.cli.health import examine
+
+    if fix:
+        for name, outcome in work(here, "fix", space).items():
+            for what, count in sorted(outcome["found"].items()):
+                say(f"{name}: {count} {what}")
+    with Bar(is_quiet=here.is_quiet) as bar:
+        checks = examine(here.paths, must_have_config=here.must_have_config, space=space, follow=bar.follow)
+
+    def tell() -> None:
+        for check in checks:
+            said = check.problem or check.detail
+            typer.echo(f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{f': {said}' if said else ''}")
+            if check.hint:
+                say(f"hint: {check.hint}")
+
+    is_well = all(check.is_ok for check in checks)
+    return Output([_shown(check) for check in checks], tell, exit_code=0 if is_well else 1)
+
+
+def _shown(check: Check) -> dict[str, Any]:
+    return {
+        "check": check.name,
+        "ok": check.is_ok,
+        "detail": check.detail,
+        "problem": check.problem,
+        "hint": check.hint,
+    }
+
+
+@command
+def reindex(
+    here: Here,
+    space: Space = None,
+    reembed: Annotated[bool, typer.Option("--reembed", help="Compute all vectors anew as well.")] = False,
+) -> Output:
+    """Rebuild the index from the documents, while searches go on; interrupted, it is as whole as before."""
+    done = work(here, "reembed" if reembed else "reindex", space)
+    rows = [{"space": name, **outcome} for name, outcome in done.items()]
+    lines = [
+        f"{row['space']}: {row['chunksAdded']} added, {row['chunksUpdated']} updated, {row['chunksRemoved']} removed"
+        f"{'' if row['indexed'] else '; some pieces still wait for their vectors'}"
+        for row in rows
+    ]
+    return Output(rows, lines)

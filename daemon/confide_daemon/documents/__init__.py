@@ -1,0 +1,1 @@
+"""Documents and their revisions: writing, merging, history, projects, transcripts."""

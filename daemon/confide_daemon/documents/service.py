@@ -1,0 +1,210 @@
+"""The documents and transcripts of a space, for everybody: what is read, and what changes in the thread that writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from confide_daemon.documents import transcripts
+from confide_daemon.documents.history import newest_text, read_document
+from confide_daemon.documents.results import Comparison, DeleteResult, DocumentText, PutResult, RemoveResult
+from confide_daemon.documents.writer import Derive, Operation, Writer, compare_states, states
+from confide_daemon.store.rows import DocumentRow, Filter
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory.documents import check_path, check_stored_path, check_text
+from confide_memory.wire.digest import text_hash
+
+T = TypeVar("T")
+
+
+class Documents:
+    """The documents of one space."""
+
+    def __init__(self, threads: StoreThreads, writer: Writer, wake: Callable[[], None]) -> None:
+        """`wake` tells the index that there is more to do."""
+        self._threads = threads
+        self._writer = writer
+        self._wake = wake
+
+    async def change(self, work: Callable[[], T]) -> T:
+        """Runs a write in the thread that writes; the index hears of it."""
+        try:
+            return await self._threads.write(lambda _store: work())
+        finally:
+            # Also where nobody waits any more, since its connection broke: the thread makes the change all the same.
+            self._wake()
+
+    async def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
+        """Takes a machine's version of a document, merging it when the space has a newer one than `base`.
+
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+        """
+        check_path(path)
+        check_text(text)
+        return await self.change(lambda: self._writer.put(project, path, text, base=base, author=author))
+
+    async def append(
+        self,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        heading: str | None,
+        author: str,
+        operation: Operation | None = None,
+    ) -> PutResult:
+        """Adds text at the end of a document or of a section of it; either is made when missing.
+
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+            OperationError: the operation's id was used for another change.
+        """
+        check_path(path)
+        check_text(text)
+        append = self._writer.append
+        return await self.change(
+            lambda: append(project, path, text, heading=heading, author=author, operation=operation)
+        )
+
+    async def replace(
+        self,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        heading: str | None,
+        author: str,
+        operation: Operation | None = None,
+    ) -> PutResult:
+        """Replaces a document or a section of it. Raises as `append`, and NotFoundError when there is no such section."""
+        check_path(path)
+        check_text(text)
+        replace = self._writer.replace
+        return await self.change(
+            lambda: replace(project, path, text, heading=heading, author=author, operation=operation)
+        )
+
+    async def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
+        """Deletes a document unless it is newer than `base`. Raises NotFoundError when there never was one."""
+        check_stored_path(path)
+        return await self.change(lambda: self._writer.remove(project, path, base=base, author=author))
+
+    async def delete(
+        self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
+    ) -> DeleteResult:
+        """Deletes a document at revision `base` (None: any); it can be restored for a while. Raises as `Writer.delete`."""
+        delete = self._writer.delete
+        return await self.change(lambda: delete(project, path, author=author, base=base, operation=operation))
+
+    async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
+        """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
+        return await self._threads.read(lambda store: read_document(store, project, path, revision))
+
+    async def newest_text(self, project: str, path: str) -> str | None:
+        """The text that a document has now; None where there is none, or it was deleted. Cheaper there than `read`."""
+        return await self._threads.read(lambda store: newest_text(store, project, path))
+
+    async def listed(self, projects: frozenset[str] | None, *, sources: frozenset[str] | None) -> list[DocumentRow]:
+        """The documents of these projects and sources (None: all), by name."""
+
+        def work(store: Store) -> list[DocumentRow]:
+            return [
+                row
+                for row in store.documents.listed(projects)
+                if not row.deleted and (sources is None or row.source in sources)
+            ]
+
+        return await self._threads.read(work)
+
+    async def following(
+        self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
+    ) -> list[DocumentRow]:
+        """The documents of these projects and sources (None: all), by name, from the first above (project, path)."""
+        return await self._threads.read(
+            lambda store: store.documents.following(projects, after, sources=sources, limit=limit)
+        )
+
+    async def has_word(self, word: str, projects: frozenset[str] | None, sources: frozenset[str] | None) -> bool:
+        """Whether a document of these projects and sources (None: all) has this word, of letters and digits, in its text."""
+        allowed = Filter(projects=projects, sources=sources)
+        return bool(await self._threads.read(lambda store: store.keywords.candidates(f'"{word}"', allowed, limit=1)))
+
+    async def refill(
+        self, project: str, path: str, text: str, *, author: str, is_dry: bool = False
+    ) -> tuple[str, PutResult | None]:
+        """Makes a document that is not there: `new`, `same` where it holds just this, `differs` where it holds something else and stays.
+
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+        """
+        digest = text_hash(text)
+
+        def work() -> tuple[str, PutResult | None]:
+            row = self._writer.store.documents.find(project, path)
+            if row is not None and not row.deleted:
+                return ("same" if row.hash == digest else "differs"), None
+            return "new", None if is_dry else self._writer.create(project, path, text, author=author)
+
+        return await self.change(work)
+
+    async def compare(
+        self,
+        project: str,
+        entries: Iterable[tuple[str, str, int]],
+        gone: Iterable[tuple[str, int]],
+        *,
+        buckets: frozenset[int] | None = None,
+        author: str = "",
+    ) -> Comparison:
+        """What a machine has to send, adopt, pull and drop, given its files (of some buckets); deletes here what it deleted."""
+        here = [(path, content, base) for path, content, base in entries]
+        lost = [(path, base) for path, base in gone]
+
+        def work(store: Store) -> Comparison:
+            if lost:
+                self._writer.bury(project, lost, author=author)
+            return compare_states(store, project, here, lost, buckets)
+
+        return await self._threads.write(work)
+
+    async def states(self, project: str) -> list[tuple[str, str, int]]:
+        """(path, hash, revision) of every document that working copies have."""
+        return await self._threads.read(lambda store: states(store, project))
+
+
+class Transcripts:
+    """The transcripts of one space."""
+
+    def __init__(
+        self, threads: StoreThreads, derive: Derive, extend: transcripts.Extend, wake: Callable[[], None]
+    ) -> None:
+        """`derive` and `extend` keep what is derived in step; `wake` as of `Documents`."""
+        self._threads = threads
+        self._derive = derive
+        self._extend = extend
+        self._wake = wake
+
+    async def state(self, name: transcripts.Name) -> transcripts.State:
+        """How far a session's transcript is."""
+        return await self._threads.read(lambda store: transcripts.state(store, name))
+
+    async def take(self, batch: transcripts.Batch, *, author: str) -> tuple[transcripts.State, bool]:
+        """Takes a batch of a transcript if it goes on from where that is: where it is now, and whether it was taken.
+
+        Raises:
+            StorageError.
+        """
+        try:
+            return await self._threads.write(
+                lambda store: transcripts.take(store, batch, author=author, derive=self._derive, extend=self._extend)
+            )
+        finally:
+            self._wake()
+
+    async def forget(self, name: transcripts.Name, *, author: str) -> transcripts.State:
+        """Deletes a session's transcript, texts included, for good."""
+        return await self._threads.write(
+            lambda store: transcripts.forget(store, name, author=author, derive=self._derive)
+        )

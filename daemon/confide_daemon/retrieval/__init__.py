@@ -1,0 +1,1 @@
+"""Finding: documents cut into pieces, pieces indexed, and an index searched."""

@@ -1,0 +1,1 @@
+"""Documents cut into pieces of some sentences."""

@@ -1,0 +1,1 @@
+"""Sealed records in a HashiCorp Vault or an OpenBao."""

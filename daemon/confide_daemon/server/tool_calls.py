@@ -1,0 +1,185 @@
+"""A tool call from its name and arguments to its result, whatever happens in between.
+
+What goes wrong in a tool is a result that the agent reads (`isError`), not a protocol error: it names what was wrong and the way out, and
+carries no stack trace, key, or other caller's data.
+
+A machine gives a call that changes something an id of its own, as `confide/operation` in the call's `_meta`; after a broken link it sends
+the call again under that id (PROTOCOL.md 7.12). What waited on it while the daemon was away comes as `call`, which names its project: the
+agent that said it may have worked in another one than the connection's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import mcp_types
+from mcp.shared.exceptions import MCPError
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_daemon.server.catalogue import Tool, tools
+from confide_daemon.server.requests.router import as_request_error
+from confide_daemon.tools.context import ToolContext, ToolResult
+from confide_memory.tools.arguments import check
+from confide_memory.tools.meta import CODE, OPERATION, SAID
+
+log = logging.getLogger(__name__)
+
+# The proxy answers for the daemon after ten seconds (tools design, last section); an error of ours says more than its guess.
+CALL_DEADLINE_S = 9.5
+LONG_DEADLINE_S = 900.0
+# MCP 2025-11-25, "Resources", "Error Handling".
+RESOURCE_NOT_FOUND = -32002
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_MAX_SAID_CHARS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a machine says of a call.
+
+    Attributes:
+        operation: the id under which it may send it again.
+        said: when it was made, by that machine's clock, with its time zone.
+    """
+
+    operation: str | None = None
+    said: datetime | None = None
+
+    @classmethod
+    def of(cls, operation: Any, said: Any) -> Origin:
+        """Both as they stand in a message, None where they are not given.
+
+        Raises:
+            RequestError: one of them is not of its form.
+        """
+        if operation is not None and not (isinstance(operation, str) and _ID.fullmatch(operation)):
+            raise RequestError("invalid", "the id of an operation is 32 lower-case hex digits")
+        if said is None:
+            return cls(operation)
+        try:
+            if not isinstance(said, str) or len(said) > _MAX_SAID_CHARS:
+                raise ValueError
+            return cls(operation, datetime.fromisoformat(said))
+        except ValueError:
+            raise RequestError("invalid", "the time of a call is not an ISO 8601 time") from None
+
+    @classmethod
+    def of_meta(cls, meta: Mapping[str, Any] | None) -> Origin:
+        """What the `_meta` of a tool call says. Raises as `of`."""
+        return cls.of(meta.get(OPERATION), meta.get(SAID)) if meta else cls()
+
+    def within(self, context: ToolContext) -> ToolContext:
+        """The surroundings of the call, with this."""
+        return replace(context, operation=self.operation, said=self.said)
+
+
+async def run(
+    name: str, arguments: Mapping[str, Any] | None, context: ToolContext, toolsets: Sequence[str]
+) -> mcp_types.CallToolResult:
+    """Call a tool of these toolsets; what goes wrong in it is a result too.
+
+    Raises:
+        MCPError: there is no such tool.
+    """
+    tool = _tool(name, toolsets)
+    try:
+        result = await _call(tool, arguments, context)
+    except ConfideError as error:
+        return refused(error)
+    return mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(text=result.text)], structured_content=result.structured
+    )
+
+
+def refused(error: ConfideError) -> mcp_types.CallToolResult:
+    """The result that says what was wrong and the way out; the code (PROTOCOL.md 7.2) lets a command end with the right exit code."""
+    return mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(text=error.with_hint)], is_error=True, _meta={CODE: error.code}
+    )
+
+
+async def call_again(
+    body: Mapping[str, Any], surroundings: Callable[[str], ToolContext], project: str
+) -> dict[str, Any]:
+    """Make a call that waited on a machine.
+
+    Args:
+        body: `operation`, `said`, `tool`, `arguments` (PROTOCOL.md 9).
+        surroundings: those of a call in a project.
+
+    Returns:
+        `result`: the tool's structured result.
+
+    Raises:
+        RequestError: it cannot be made; the code says whether it is worth trying again.
+    """
+    name, arguments = body.get("tool"), body.get("arguments")
+    if not isinstance(name, str) or not isinstance(arguments, dict) or body.get("operation") is None:
+        raise RequestError("invalid", "a call names its operation, its tool and its arguments")
+    origin = Origin.of(body["operation"], body.get("said"))
+    # Whatever the connection lists: a command, or another session, may bring what waits.
+    waiting = {tool.definition.name: tool for tool in tools(("all",)) if tool.definition.offline == "queue"}
+    if name not in waiting:
+        raise RequestError("invalid", "no such tool, or none whose calls wait on a machine")
+    try:
+        return {"result": (await _call(waiting[name], arguments, origin.within(surroundings(project)))).structured}
+    except ConfideError as error:
+        raise as_request_error(error) from error
+
+
+async def _call(tool: Tool, arguments: Mapping[str, Any] | None, context: ToolContext) -> ToolResult:
+    """The tool's result within its deadline. Raises ConfideError for whatever else happens."""
+    name = tool.definition.name
+    started = time.monotonic()
+    outcome = "failed"
+    try:
+        async with asyncio.timeout(LONG_DEADLINE_S if tool.definition.is_long else CALL_DEADLINE_S):
+            result = await tool.call(context, check(tool.definition.parameters, arguments))
+        outcome = "done"
+        return result
+    except ConfideError:
+        raise
+    except TimeoutError:
+        hint = "try again; memory_status shows how busy the daemon is"
+        raise RequestError("unavailable", f"{name} did not finish in time", hint) from None
+    except Exception as error:
+        # Neither the peer nor the log gets its text: it may quote what was stored or asked.
+        log.error("%s failed: %s", name, _where(error))
+        hint = "whoever runs the daemon finds the place in its log"
+        raise RequestError("internal", f"{name} failed inside the daemon", hint) from None
+    finally:
+        log.debug("%s %s in %.1f ms", name, outcome, (time.monotonic() - started) * 1000)
+
+
+def protocol_code(error: ConfideError) -> int:
+    """The JSON-RPC code for what goes wrong outside of tools, where errors are the protocol's."""
+    codes = {"not_found": RESOURCE_NOT_FOUND, "invalid": mcp_types.INVALID_PARAMS, "denied": mcp_types.INVALID_PARAMS}
+    return codes.get(error.code, mcp_types.INTERNAL_ERROR)
+
+
+def _tool(name: str, toolsets: Sequence[str]) -> Tool:
+    known = {tool.definition.name: tool for tool in tools(toolsets)}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(known)}"
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name[:64])
+    raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"unknown tool '{shown}'; {hint}")
+
+
+def _where(error: BaseException) -> str:
+    """The class of an error and the line that raised it, without its text."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f" at {trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace else ""
+    return type(error).__name__ + place

@@ -1,0 +1,91 @@
+"""The store on encrypted SQLite: documents and pieces in tables, keywords in FTS5, vectors in a table of their own for each generation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import apsw
+
+from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
+from confide_daemon.store.damage import Damage
+from confide_daemon.store.database import Database
+from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable
+from confide_daemon.store.tables.entities import EntityTable
+from confide_daemon.store.tables.keyword import KeywordTable
+from confide_daemon.store.tables.note_listing import NoteListing
+from confide_daemon.store.tables.notes import NoteTable
+from confide_daemon.store.tables.pieces import PieceTable
+from confide_daemon.store.tables.sealed_records import SealedRecordTable
+from confide_daemon.store.tables.transcripts import TranscriptTable
+from confide_daemon.store.tables.vector_scan import VectorScan
+from confide_daemon.store.tables.vectors import TokenTable, VectorTables, lay_out_plainly
+from confide_daemon.store.upkeep import rekey, salvage
+from confide_daemon.store.upkeep.breaches import BreachTable, MarkTable
+from confide_daemon.store.upkeep.free_space import FreeSpace
+from confide_daemon.store.upkeep.integrity import Integrity
+from confide_daemon.store.upkeep.repair import Repair
+from confide_daemon.store.upkeep.replacement import Replacement
+from confide_daemon.store.upkeep.rewrite import RevisionTexts
+
+
+class Store(Database):
+    """One connection to the database of a space, with its tables: what it holds, what its upkeep does, and what replaces the file."""
+
+    def __init__(
+        self, connection: apsw.Connection, scan: VectorScan, *, path: Path, key: bytes, damage: Damage | None = None
+    ) -> None:
+        super().__init__(connection, path=path, key=key, damage=damage)
+        self.documents = DocumentTable(self)
+        self.projects = ProjectTable(self)
+        self.operations = OperationTable(self)
+        self.transcripts = TranscriptTable(self)
+        self.sealed_records = SealedRecordTable(self)
+        self.notes = NoteTable(self)
+        self.note_listing = NoteListing(self)
+        self.entities = EntityTable(self)
+        self.keywords = KeywordTable(self)
+        self.vectors = VectorTables(self, scan)
+        self.tokens = TokenTable(self)
+        self.pieces = PieceTable(self, self.keywords, self.vectors)
+        self.texts = RevisionTexts(self)
+        self.marks = MarkTable(self)
+        self.breaches = BreachTable(self)
+        self.integrity = Integrity(self)
+        self.repair = Repair(self, self.pieces, self.keywords, self.breaches)
+        self.free_space = FreeSpace(self)
+        self.replacement = Replacement(self)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        key: bytes,
+        *,
+        writer: bool,
+        now: float,
+        scan: VectorScan | None = None,
+        damage: Damage | None = None,
+    ) -> Self:
+        """Opens the file, which a writer makes and upgrades.
+
+        Args:
+            scan: the space's vectors in memory, shared by all its connections.
+            damage: what of it cannot be read, shared as well.
+
+        Raises:
+            StorageError: wrong key, damaged, newer, not writable, full.
+        """
+        if writer:
+            rekey.sweep(path)
+            salvage.sweep(path)
+        connection = connect(path, key, writer=writer)
+        try:
+            if writer:
+                migrate(connection, now=now)
+                with storage_errors("upgrade the database"), transaction(connection):
+                    lay_out_plainly(lambda sql, values: connection.execute(sql, tuple(values)).fetchall())
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, scan or VectorScan(), path=path, key=key, damage=damage)

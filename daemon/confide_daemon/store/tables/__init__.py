@@ -1,0 +1,1 @@
+"""The rows of a space, one module a family of tables."""

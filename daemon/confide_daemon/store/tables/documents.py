@@ -1,0 +1,292 @@
+"""Documents, their revisions, the projects they are in and the changes that were made to them, as SQL."""
+
+# ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from confide_daemon.errors import DamagedError
+from confide_daemon.store.database import AMONG, Table
+from confide_daemon.store.rows import (
+    DocumentRow,
+    Filter,
+    OperationRow,
+    ProjectRow,
+    RevisionEntry,
+    RevisionRow,
+    SourceCount,
+)
+from confide_daemon.store.tables import filters
+from confide_memory.conflict import has_clash
+from confide_memory.documents import day_of, source_of
+from confide_memory.wire.digest import text_hash
+
+OPERATIONS_KEPT_S = 90 * 86400.0
+"""How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""
+
+_DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
+    FROM document d JOIN project p ON p.id = d.project"""
+_PAIR = "SELECT min(a.id, b.id), max(a.id, b.id)"
+_OF_NAMES = "FROM project a, project b WHERE a.name = ? AND b.name = ?"
+
+
+def iso_day(moment: float) -> str:
+    """The UTC day of a moment given in seconds since 1970."""
+    return datetime.fromtimestamp(moment, UTC).date().isoformat()
+
+
+def _names(projects: frozenset[str]) -> str:
+    return json.dumps(sorted(projects))
+
+
+class DocumentTable(Table):
+    """Documents at their newest revision, and the revisions before that."""
+
+    def find(self, project: str, path: str) -> DocumentRow | None:
+        """The document of that name, deleted or not."""
+        rows = self._rows(f"{_DOCUMENT} WHERE p.name = ? AND d.path = ?", (project, path))
+        return _document(rows[0]) if rows else None
+
+    def listed(self, projects: frozenset[str] | None) -> list[DocumentRow]:
+        """All documents of the projects, deleted ones included, by name."""
+        if projects is None:
+            return [_document(row) for row in self._rows(f"{_DOCUMENT} ORDER BY p.name, d.path")]
+        sql = f"{_DOCUMENT} WHERE p.name {AMONG} ORDER BY p.name, d.path"
+        return [_document(row) for row in self._rows(sql, (_names(projects),))]
+
+    def following(
+        self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
+    ) -> list[DocumentRow]:
+        """Living documents of these sources, by (project, path), from the first above `after`; costs what it gives."""
+        first, path = after
+        names = (
+            str(name) for (name,) in self._rows("SELECT name FROM project WHERE name >= ? ORDER BY name", (first,))
+        )
+        wanted = "" if sources is None else f" AND d.source {AMONG}"
+        sql = f"{_DOCUMENT} WHERE p.name = ? AND d.path > ? AND d.deleted = 0{wanted} ORDER BY d.path LIMIT ?"
+        found: list[DocumentRow] = []
+        for name in names:
+            if projects is None or name in projects:
+                above = path if name == first else ""
+                values = () if sources is None else (_names(sources),)
+                rows = self._rows(sql, (name, above, *values, limit - len(found)))
+                found += map(_document, rows)
+                if len(found) >= limit:
+                    break
+        return found
+
+    def by_id(self, identities: Sequence[int]) -> list[DocumentRow]:
+        """Those of them that there are."""
+        return [
+            _document(row) for row in self._rows(f"{_DOCUMENT} WHERE d.id {AMONG}", (json.dumps(list(identities)),))
+        ]
+
+    def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
+        """Those of the documents that pass the filter."""
+        return filters.permitted(self._rows, documents, allowed)
+
+    def counts(self, projects: frozenset[str] | None) -> dict[str, SourceCount]:
+        """Living documents and pieces by source."""
+        sql = """SELECT d.source, count(DISTINCT d.id), count(c.id) FROM document d JOIN project p ON p.id = d.project
+                 LEFT JOIN chunk c ON c.document = d.id WHERE d.deleted = 0"""
+        values: tuple[str, ...] = ()
+        if projects is not None:
+            sql += f" AND p.name {AMONG}"
+            values = (_names(projects),)
+        return {row[0]: SourceCount(row[1], row[2]) for row in self._rows(sql + " GROUP BY d.source", values)}
+
+    def has_transcripts(self) -> bool:
+        """Whether any living document is one; asked by every search."""
+        sql = "SELECT 1 FROM document WHERE source = 'sessions' AND deleted = 0 LIMIT 1"
+        return self._database.remembered.get("transcripts", lambda: bool(self._rows(sql)))
+
+    def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
+        """Adds to how often documents were read or shown; in a transaction that writes."""
+        for document, count in uses.items():
+            self._rows(
+                """INSERT INTO document_use (document, uses, used_at) SELECT id, ?, ? FROM document WHERE id = ?
+                   ON CONFLICT (document) DO UPDATE SET uses = uses + excluded.uses, used_at = excluded.used_at""",
+                (count, now, document),
+            )
+
+    # ---------------------------------------------------------------- revisions
+
+    def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
+        """A new revision of the document; None deletes it."""
+        content_hash = "" if text is None else text_hash(text)
+        packed = None if text is None else zlib.compress(text.encode())
+        clash = text is not None and source_of(path) == "memory" and has_clash(text)
+        day = day_of(path) or iso_day(now)
+        self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (project,))
+        self._rows(
+            """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, clash)
+               SELECT id, ?, 1, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
+               ON CONFLICT (project, path) DO UPDATE SET revision = revision + 1, hash = excluded.hash,
+               deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day,
+               clash = excluded.clash""",
+            (path, content_hash, text is None, author, now, source_of(path), day, clash, project),
+        )
+        row = self.find(project, path)
+        assert row is not None
+        self._rows(
+            """INSERT INTO revision (document, number, hash, text, author, created_at, clash, bytes)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+            (row.id, row.revision, content_hash, packed, author, now, clash, len((text or "").encode())),
+        )
+        return row
+
+    def revision(self, document: int, number: int) -> RevisionRow | None:
+        """One revision of a document."""
+        sql = "SELECT number, hash, text, author, created_at FROM revision WHERE document = ? AND number = ?"
+        rows = self._rows(sql, (document, number))
+        if not rows:
+            return None
+        found, content_hash, packed, author, created_at = rows[0]
+        try:
+            text = None if packed is None else zlib.decompress(packed).decode()
+        except (zlib.error, UnicodeDecodeError):
+            raise DamagedError(
+                "the text of this revision is damaged", hint="confide history lists the others; a backup may have it"
+            ) from None
+        return RevisionRow(found, content_hash, text, author, created_at)
+
+    def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
+        """The newest revisions of a document, newest first."""
+        sql = """SELECT number, hash, author, created_at, text IS NULL, clash, bytes, CASE WHEN bytes IS NULL THEN text END
+                 FROM revision WHERE document = ? ORDER BY number DESC LIMIT ?"""
+        return [_entry(row) for row in self._rows(sql, (document, limit))]
+
+    def drop_revision(self, document: int, number: int) -> None:
+        """Forgets a revision that is not the newest, as one whose text is the beginning of the next one's."""
+        self._rows("DELETE FROM revision WHERE document = ? AND number = ?", (document, number))
+
+    def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
+        """(project, path, revision) of the documents that hold a clash, by name."""
+        sql = "SELECT p.name, d.path, d.revision FROM document d JOIN project p ON p.id = d.project WHERE d.clash AND NOT d.deleted"
+        values: list[Any] = []
+        if projects is not None:
+            sql += f" AND p.name {AMONG}"
+            values.append(_names(projects))
+        found = self._rows(f"{sql} ORDER BY p.name, d.path LIMIT ?", (*values, limit))
+        return [(row[0], row[1], row[2]) for row in found]
+
+    # ---------------------------------------------------------------- deleted ones
+
+    def deleted_paths(self, project: str, *, limit: int) -> list[str]:
+        """The memory files that were deleted and can come back, the last one first."""
+        sql = """SELECT d.path FROM document d JOIN project p ON p.id = d.project
+                 WHERE p.name = ? AND d.deleted AND d.source = 'memory' AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)
+                 ORDER BY d.updated_at DESC, d.path LIMIT ?"""
+        return [path for (path,) in self._rows(sql, (project, limit))]
+
+    def deleted_files(self, project: str) -> list[str]:
+        """The paths of all deleted documents, those whose texts were forgotten too."""
+        sql = "SELECT d.path FROM document d JOIN project p ON p.id = d.project WHERE d.deleted AND p.name = ?"
+        return [path for (path,) in self._rows(sql, (project,))]
+
+    def deleted_notes(self, projects: frozenset[str] | None, *, limit: int) -> list[DocumentRow]:
+        """The documents of notes that were deleted and can come back, the last one first."""
+        where = "d.deleted AND (d.path GLOB 'memory/notes/?*' OR d.path GLOB 'memory/tasks/?*/?*')"
+        where += " AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"
+        values: list[Any] = []
+        if projects is not None:
+            where += f" AND p.name {AMONG}"
+            values.append(_names(projects))
+        sql = f"{_DOCUMENT} WHERE {where} ORDER BY d.updated_at DESC, d.id DESC LIMIT ?"
+        return [_document(row) for row in self._rows(sql, (*values, limit))]
+
+    def forget_deleted(self, before: float, *, limit: int) -> int:
+        """Removes the revisions of documents that were deleted before a moment (seconds since 1970); of how many.
+
+        The document's row stays, without a text or a hash: it holds the number of the newest revision, and one that a machine remembers
+        from before must not come to mean another text.
+        """
+        sql = """SELECT d.id FROM document d WHERE d.deleted AND d.updated_at < ?
+                 AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id) ORDER BY d.updated_at LIMIT ?"""
+        found = [identity for (identity,) in self._rows(sql, (before, limit))]
+        self._rows(f"DELETE FROM revision WHERE document {AMONG}", (json.dumps(found),))
+        return len(found)
+
+    # ---------------------------------------------------------------- how they were cut
+
+    def leave_uncut(self, document: int, *, chunking: str) -> None:
+        """Notes settings with a document that keeps the pieces it has, since its text is lost."""
+        self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (chunking, document))
+
+    def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
+        """Living documents whose pieces were cut by other settings, or not yet."""
+        # Asked at every step of the indexing: as ranges of an index, which is not walked through for them.
+        some = "SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking"
+        sql = f"{_DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {some} < ? UNION ALL {some} > ? LIMIT ?)"
+        return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
+
+
+def _document(row: tuple[Any, ...]) -> DocumentRow:
+    identity, project, path, revision, content, deleted, *rest, clash = row
+    values = (identity, project, path, revision, content, bool(deleted), *rest, bool(clash))
+    return DocumentRow(*values)
+
+
+def _entry(row: tuple[Any, ...]) -> RevisionEntry:
+    number, content_hash, author, created_at, deleted, clash, size, packed = row
+    if packed is not None:  # written before sizes were kept
+        size = len(zlib.decompress(packed))
+    return RevisionEntry(number, content_hash, author, created_at, bool(deleted), bool(clash), size or 0)
+
+
+class ProjectTable(Table):
+    """The projects of a space and the links between them."""
+
+    def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int) -> list[ProjectRow]:
+        """The projects that hold a living document of these sources, the last changed first."""
+        sql = "SELECT p.name, count(*), max(d.updated_at) FROM document d JOIN project p ON p.id = d.project WHERE NOT d.deleted"
+        values: list[Any] = []
+        for column, wanted in (("p.name", names), ("d.source", sources)):
+            if wanted is not None:
+                sql += f" AND {column} {AMONG}"
+                values.append(_names(wanted))
+        sql += " GROUP BY p.id ORDER BY max(d.updated_at) DESC, p.name LIMIT ?"
+        return [ProjectRow(*row) for row in self._rows(sql, (*values, limit))]
+
+    def names(self) -> list[str]:
+        """The projects that hold a living document."""
+        sql = "SELECT p.name FROM project p WHERE EXISTS (SELECT 1 FROM document d WHERE d.project = p.id AND NOT d.deleted)"
+        return [row[0] for row in self._rows(sql + " ORDER BY p.name")]
+
+    def links(self) -> list[tuple[str, str]]:
+        """Every pair of linked projects, once."""
+        sql = (
+            "SELECT a.name, b.name FROM project_link l JOIN project a ON a.id = l.one JOIN project b ON b.id = l.other"
+        )
+        return [(row[0], row[1]) for row in self._rows(f"{sql} ORDER BY a.name, b.name")]
+
+    def add_link(self, one: str, other: str, *, now: float) -> None:
+        """Links two projects, of which neither needs a document yet."""
+        for name in (one, other):
+            self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+        self._rows(f"INSERT INTO project_link {_PAIR}, ? {_OF_NAMES} ON CONFLICT DO NOTHING", (now, one, other))
+
+    def remove_link(self, one: str, other: str) -> None:
+        """Ends a link, if there is one."""
+        self._rows(f"DELETE FROM project_link WHERE (one, other) IN ({_PAIR} {_OF_NAMES})", (one, other))
+
+
+class OperationTable(Table):
+    """The changes that were made under an id, so that none is made twice."""
+
+    def find(self, identity: str) -> OperationRow | None:
+        """What was done under this id within `OPERATIONS_KEPT_S`, or None."""
+        sql = "SELECT id, asked, revision, hash, previous, lines FROM operation WHERE id = ?"
+        found = self._rows(sql, (identity,))
+        return OperationRow(*found[0]) if found else None
+
+    def add(self, row: OperationRow, *, now: float) -> None:
+        """Notes what was done, in the transaction that does it, and forgets what is too old."""
+        self._rows("DELETE FROM operation WHERE done_at < ?", (now - OPERATIONS_KEPT_S,))
+        sql = "INSERT INTO operation (id, asked, revision, hash, previous, lines, done_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self._rows(sql, (row.id, row.asked, row.revision, row.hash, row.previous, row.lines, now))

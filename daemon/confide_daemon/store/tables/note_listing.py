@@ -1,0 +1,124 @@
+"""Lists of notes as SQL: every filter, every order, and how many there are in all.
+
+Each is one look through the index `note_listed`, which holds all that is asked of a note.
+"""
+
+# ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confide_daemon.store.database import Table
+from confide_daemon.store.rows import NoteFilter, NoteList, NoteRow
+from confide_daemon.store.tables.filters import GLOB_MARKS, spellings
+from confide_daemon.store.tables.notes import SELECT, TAG_MARK, folded, row_of
+from confide_memory import note_names
+
+MEMORY = "memory"  # the folder that all are in
+# Each has an index of these columns, named after them.
+SORTS = {
+    "updated": ("note_updated", ("updated_at",)),
+    "created": ("note_created", ("created_at",)),
+    "importance": ("note_importance", ("importance", "updated_at")),
+    "usage": ("note_usage", ("uses", "updated_at")),
+}
+# So many of the first are looked at one by one before all are looked through: 2 ms, and more where their pages are not in memory.
+WALKED = 1000
+# So many are put in order here rather than by another look through all, in 4 ms. Both by bench/notes_listing.py.
+ORDERED = 4000
+
+
+class NoteListing(Table):
+    """Pages of notes."""
+
+    def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
+        """The notes of one page, of one view.
+
+        Args:
+            sort: of `SORTS`, the newest or highest first; those that are equal by it, by their last change.
+        """
+        where, values = self._conditions(wanted)
+        index, columns = SORTS[sort]
+        order = ", ".join(f"n.{column} DESC" for column in (*columns, "document"))
+        source = f"FROM note n INDEXED BY note_listed WHERE {where}"
+
+        def total() -> int:
+            sql = f"SELECT count(*) {source}"
+            return self._database.remembered.get(("notes", wanted), lambda: int(self._one(sql, values)))
+
+        first = f"(SELECT * FROM note n INDEXED BY {index} ORDER BY {order} LIMIT {WALKED}) n"
+        found = self._rows(f"SELECT n.document FROM {first} WHERE {where} LIMIT ? OFFSET ?", (*values, limit, offset))
+        if len(found) == limit:
+            return NoteList(self._notes([document for (document,) in found]), total())
+        keys = ", ".join(f"n.{column}" for column in (*columns, "document"))
+        found = self._rows(f"SELECT {keys} {source} LIMIT {ORDERED + 1}", values)
+        if len(found) <= ORDERED:
+            chosen = sorted(found, reverse=True)[offset : offset + limit]
+            return NoteList(self._notes([row[-1] for row in chosen]), len(found))
+        found = self._rows(f"SELECT n.document {source} ORDER BY {order} LIMIT ? OFFSET ?", (*values, limit, offset))
+        return NoteList(self._notes([document for (document,) in found]), total())
+
+    def _notes(self, documents: Sequence[int]) -> list[tuple[NoteRow, str]]:
+        """The notes of these documents in this order, each with how it begins."""
+        listed = json.dumps(documents)
+        notes = {
+            row[0]: row_of(row)
+            for row in self._rows(f"{SELECT} WHERE n.document IN (SELECT value FROM json_each(?))", (listed,))
+        }
+        sql = "SELECT document, text FROM chunk WHERE document IN (SELECT value FROM json_each(?)) AND position = 0"
+        texts = dict(self._rows(sql, (listed,)))
+        return [(notes[document], texts.get(document, "")) for document in documents]
+
+    def _conditions(self, wanted: NoteFilter) -> tuple[str, list[Any]]:
+        conditions: list[str] = []
+        values: list[Any] = []
+
+        def add(condition: str, *more: Any) -> None:
+            conditions.append(condition)
+            values.extend(more)
+
+        # As numbers, which the index begins with.
+        if wanted.projects is not None:
+            add("n.project IN (SELECT value FROM json_each(?))", self._numbers(wanted.projects))
+        if wanted.without_tasks and wanted.task_id is None:
+            add("n.task IS NULL")
+        elif wanted.without_tasks and wanted.task_projects is None:
+            add("(n.task IS NULL OR n.task = ?)", wanted.task_id)
+        elif wanted.without_tasks and wanted.task_projects is not None:
+            place = "n.project IN (SELECT value FROM json_each(?))"
+            add(f"(n.task IS NULL OR n.task = ? AND {place})", wanted.task_id, self._numbers(wanted.task_projects))
+        else:
+            add("TRUE")
+        for column, words in (("type", wanted.types), ("category", [wanted.category]), ("status", [wanted.status])):
+            if asked := [word for word in words if word is not None]:
+                said = spellings(self._rows, column, asked)
+                # Not IN: a list of more than two becomes a table, and is looked up in at each note.
+                add(f"({' OR '.join([f'n.{column} = ? COLLATE NOCASE'] * len(said))})", *said)
+        if wanted.entity is not None:
+            add("n.entity_key = ?", folded(wanted.entity))
+        for tag in wanted.tags:
+            add("instr(n.tag_keys, ?)", f"{TAG_MARK}{folded(tag)}{TAG_MARK}")
+        if wanted.since is not None:
+            add("n.updated_at >= ?", wanted.since)
+        if wanted.until is not None:
+            add("n.updated_at < ?", wanted.until)
+        if wanted.path is not None:
+            _add_path(wanted.path.removeprefix("./").rstrip("/"), wanted.without_tasks and wanted.task_id is None, add)
+        return " AND ".join(conditions), values
+
+    def _numbers(self, projects: frozenset[str]) -> str:
+        found = self._rows(
+            "SELECT id FROM project WHERE name IN (SELECT value FROM json_each(?))", (json.dumps(sorted(projects)),)
+        )
+        return json.dumps([number for (number,) in found])
+
+
+def _add_path(path: str, is_without_tasks: bool, add: Callable[..., None]) -> None:
+    if any(mark in path for mark in GLOB_MARKS):
+        add("n.path GLOB ?", path)
+    elif path not in ("", ".", MEMORY) and not (is_without_tasks and f"{path}/" == note_names.FOLDER):
+        # "/" is followed by "0": everything that begins with "path/".
+        add("(n.path = ? OR (n.path > ? AND n.path < ?))", path, path + "/", path + "0")

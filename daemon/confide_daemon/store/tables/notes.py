@@ -1,0 +1,254 @@
+"""The rows of notes, as SQL: what each says of itself, its tags, and what it states of others."""
+
+# ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from confide_daemon.store.database import AMONG, Table
+from confide_daemon.store.rows import DocumentRow, NotePiece, NotePlace, NoteRow, RelationRow, Supersession
+from confide_memory.note import Note
+
+COLUMNS = """n.document, n.id, p.name, d.path, d.revision, n.task, n.title, n.type, n.category, n.entity, n.status, n.source, n.tags,
+    n.importance, n.created_at, n.updated_at, d.author, n.uses, n.problems"""
+SELECT = f"SELECT {COLUMNS} FROM note n JOIN document d ON d.id = n.document JOIN project p ON p.id = n.project"
+
+# Notes that supersede one; more of them are not told.
+MOST_NEWER = 500
+# What supersedes the notes that a search has found, directly and at however many removes, and their statements: a line of 2,000 notes that
+# each supersede the one before takes 20 ms.
+MOST_FOLLOWED = 2000
+MOST_LINKS = 20_000
+
+# Around each tag in `tag_keys`; no tag holds one.
+TAG_MARK = "\n"
+
+
+class NoteTable(Table):
+    """Living notes, known by their documents and by ids of their own."""
+
+    def replace(self, document: DocumentRow, note: Note | None, *, now: float) -> None:
+        """Makes this what is known of the document as a note; None: it is none."""
+        before = self._rows(
+            "SELECT digest, stated_at, created_at, updated_at, id FROM note WHERE document = ?", (document.id,)
+        )
+        for table in ("note_relation", "note_tag", "note"):
+            self._rows(f"DELETE FROM {table} WHERE document = ?", (document.id,))
+        importance = None if note is None else note.importance
+        self._rows("UPDATE document SET importance = ? WHERE id = ?", (importance, document.id))
+        if note is not None:
+            self._add(document, note, before[0] if before else None, now=now)
+        if before:
+            self._pass_on(before[0][4])
+
+    def _add(self, document: DocumentRow, note: Note, before: Any, *, now: float) -> None:
+        # A copy of another note's file is known by its own name, so that both can be reached; should that be taken, by its number as well.
+        names = (note.id, note.path_id, f"{note.path_id}{document.id:x}")
+        identity = next(name for name in names if not self._rows("SELECT 1 FROM note WHERE id = ?", (name,)))
+        tags = list(dict.fromkeys(folded(tag) for tag in note.tags))
+        changed = document.updated_at or now
+        first = before[2] if before else changed
+        if before is None and note.created is None:
+            # Of a note that was deleted, or was none that anybody knew, and came back.
+            sql = "SELECT created_at FROM revision WHERE document = ? ORDER BY number LIMIT 1"
+            first = next((row[0] for row in self._rows(sql, (document.id,))), changed)
+        created, updated = _moments(note, before, first, changed)
+        self._rows(
+            """INSERT INTO note (document, id, claimed, project, path, task, title, type, category, entity, entity_key, status, source,
+               tags, tag_keys, importance, created_at, updated_at, stated_at, digest, problems, parts, uses)
+               SELECT id, ?, ?, project, path, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+               coalesce((SELECT uses FROM document_use u WHERE u.document = document.id), 0) FROM document WHERE id = ?""",
+            (
+                identity,
+                None if identity == note.id else note.id,
+                note.task_id,
+                note.title,
+                note.type,
+                note.category,
+                note.entity,
+                folded(note.entity) if note.entity else None,
+                note.status,
+                note.source,
+                json.dumps(note.tags, ensure_ascii=False),
+                TAG_MARK.join(["", *tags, ""]) if tags else "",
+                note.importance,
+                created,
+                updated,
+                note.updated,
+                note.digest,
+                len(note.problems) + (identity != note.id),
+                len(tags) + len(note.relations),
+                document.id,
+            ),
+        )
+        if (note.created, note.updated) != (None, None):
+            day = "date(?, 'unixepoch')"
+            sql = f"UPDATE document SET day = {day} WHERE id = ? AND {day} BETWEEN '1970' AND '9999'"
+            self._rows(sql, (updated, document.id, updated))
+        for tag in tags:
+            self._rows("INSERT INTO note_tag (document, tag) VALUES (?, ?)", (document.id, tag))
+        for relation in note.relations:
+            values = (document.id, relation.kind, relation.other)
+            self._rows("INSERT INTO note_relation (document, kind, other) VALUES (?, ?, ?)", values)
+
+    def _pass_on(self, identity: str) -> None:
+        """Gives an id that its note has given up to the first other one that claims it: its file was renamed, or copied and removed."""
+        freed: str | None = identity
+        while freed is not None and not self._rows("SELECT 1 FROM note WHERE id = ?", (freed,)):
+            heir = self._rows("SELECT document, id FROM note WHERE claimed = ? ORDER BY document LIMIT 1", (freed,))
+            if heir:
+                sql = "UPDATE note SET id = claimed, claimed = NULL, problems = problems - 1 WHERE document = ?"
+                self._rows(sql, (heir[0][0],))
+            freed = heir[0][1] if heir else None
+
+    def find(self, identity: str, projects: frozenset[str] | None) -> NoteRow | None:
+        """The note of that id, if it is in one of these projects (None: in any)."""
+        found = self._rows(f"{SELECT} WHERE n.id = ?", (identity,))
+        note = row_of(found[0]) if found else None
+        return note if note and (projects is None or note.project in projects) else None
+
+    def of_document(self, document: int) -> NoteRow | None:
+        """What is known of a document as a note."""
+        found = self._rows(f"{SELECT} WHERE n.document = ?", (document,))
+        return row_of(found[0]) if found else None
+
+    def of_documents(self, documents: Sequence[int]) -> dict[int, NoteRow]:
+        """The notes among these documents."""
+        found = self._rows(
+            f"{SELECT} WHERE n.document IN (SELECT value FROM json_each(?))", (json.dumps(list(documents)),)
+        )
+        return {row[0]: row_of(row) for row in found}
+
+    def named(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
+        """Those of these notes that there are in these projects, by their ids."""
+        found = self._rows(f"{SELECT} WHERE n.id IN (SELECT value FROM json_each(?))", (json.dumps(list(identities)),))
+        notes = [row_of(row) for row in found]
+        return {note.id: note for note in notes if projects is None or note.project in projects}
+
+    def supersessions(
+        self, documents: Sequence[int], projects: frozenset[str] | None, *, most: int = MOST_NEWER
+    ) -> list[Supersession]:
+        """Which notes of these projects say that they supersede one of these documents; the newest first."""
+        sql = """SELECT a.document, b.document, b.id, b.title, d.path, p.name FROM note a
+                 JOIN note_relation r ON r.other = a.id AND r.kind = 'supersedes' JOIN note b ON b.document = r.document
+                 JOIN document d ON d.id = b.document JOIN project p ON p.id = b.project
+                 WHERE a.document IN (SELECT value FROM json_each(?)) AND b.document <> a.document"""
+        values = [json.dumps(list(documents))]
+        if projects is not None:
+            sql += " AND p.name IN (SELECT value FROM json_each(?))"
+            values.append(json.dumps(sorted(projects)))
+        return [
+            Supersession(*row)
+            for row in self._rows(f"{sql} ORDER BY b.updated_at DESC, b.document LIMIT ?", (*values, most))
+        ]
+
+    def supersession_chains(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
+        """As `supersessions`, of the documents, of what supersedes them, and so on; MOST_FOLLOWED of them at most."""
+        values: list[Any] = [json.dumps(list(documents)), MOST_FOLLOWED]
+        within = ""
+        if projects is not None:
+            within = "AND b.project IN (SELECT id FROM project WHERE name IN (SELECT value FROM json_each(?)))"
+            values.insert(1, json.dumps(sorted(projects)))
+        sql = f"""WITH RECURSIVE link (document) AS (
+                      SELECT value FROM json_each(?) UNION
+                      SELECT b.document FROM link CROSS JOIN note a ON a.document = link.document
+                      CROSS JOIN note_relation r ON r.other = a.id AND r.kind = 'supersedes'
+                      CROSS JOIN note b ON b.document = r.document {within} LIMIT ?)
+                  SELECT document FROM link"""
+        reached = [row[0] for row in self._rows(sql, values)]
+        return self.supersessions(reached, projects, most=MOST_LINKS)
+
+    def twin(self, project: str, task: str | None, digest: bytes) -> NoteRow | None:
+        """A note of the same place that says exactly the same."""
+        sql = f"{SELECT} WHERE n.digest = ? AND p.name = ? AND n.task IS ? ORDER BY n.document LIMIT 1"
+        found = self._rows(sql, (digest, project, task))
+        return row_of(found[0]) if found else None
+
+    def relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
+        """What these notes state, and what others state of them: between notes that there are, and that lie in the projects."""
+        sql = """SELECT a.id, r.kind, b.id FROM note_relation r JOIN note a ON a.document = r.document JOIN note b ON b.id = r.other
+                 JOIN project pa ON pa.id = a.project JOIN project pb ON pb.id = b.project
+                 WHERE {end} IN (SELECT value FROM json_each(?))"""
+        values: list[Any] = [json.dumps(list(identities))]
+        if projects is not None:
+            names = json.dumps(sorted(projects))
+            sql += " AND pa.name IN (SELECT value FROM json_each(?)) AND pb.name IN (SELECT value FROM json_each(?))"
+            values += [names, names]
+        both = f"{sql.format(end='a.id')} UNION {sql.format(end='b.id')} ORDER BY 1, 2, 3"
+        return [RelationRow(*row) for row in self._rows(both, (*values, *values))]
+
+    # ---------------------------------------------------------------- pieces and places
+
+    def first_pieces(self, documents: Sequence[int], *, first: int) -> list[NotePiece]:
+        """The first pieces of notes, in order."""
+        sql = f"""SELECT c.id, c.document, c.position, c.hash, c.tokens, c.text FROM chunk c JOIN note n ON n.document = c.document
+                  WHERE c.document {AMONG} AND c.position < ? ORDER BY c.document, c.position"""
+        return [NotePiece(*row) for row in self._rows(sql, (json.dumps(list(documents)), first))]
+
+    def places(self, projects: frozenset[str] | None) -> list[NotePlace]:
+        """Where the notes of the projects lie, the newest text first."""
+        values: list[Any] = []
+        where = ""
+        if projects is not None:
+            where = f"WHERE p.name {AMONG}"
+            values.append(json.dumps(sorted(projects)))
+        sql = f"""SELECT n.document, p.name, n.task, n.updated_at FROM note n JOIN project p ON p.id = n.project {where}
+                  ORDER BY n.updated_at DESC, n.created_at DESC, n.document DESC"""
+        return [NotePlace(*row) for row in self._rows(sql, values)]
+
+    def count(self, projects: frozenset[str] | None, *, most: int) -> int:
+        """How many notes the projects have, counted up to `most`."""
+        where, values = "TRUE", []
+        if projects is not None:
+            where = f"n.project IN (SELECT id FROM project WHERE name {AMONG})"
+            values = [json.dumps(sorted(projects))]
+        return int(
+            self._rows(f"SELECT count(*) FROM (SELECT 1 FROM note n WHERE {where} LIMIT ?)", (*values, most))[0][0]
+        )
+
+    def superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
+        """Those of the notes that another note of the projects says it supersedes."""
+        values: list[Any] = [json.dumps(list(documents))]
+        reached = ""
+        if projects is not None:
+            reached = f"JOIN project p ON p.id = a.project AND p.name {AMONG}"
+            values.insert(0, json.dumps(sorted(projects)))
+        sql = f"""SELECT DISTINCT b.document FROM note b JOIN note_relation r ON r.other = b.id AND r.kind = 'supersedes'
+                  JOIN note a ON a.document = r.document AND a.document != b.document {reached} WHERE b.document {AMONG}"""
+        return {row[0] for row in self._rows(sql, values)}
+
+    def tags_among(self, words: Sequence[str], projects: frozenset[str] | None) -> list[str]:
+        """Those of the words, folded, that notes of the projects have for tags; in the order given."""
+        values: list[Any] = [json.dumps(list(words))]
+        reached = ""
+        if projects is not None:
+            reached = f"AND p.name {AMONG}"
+            values.append(json.dumps(sorted(projects)))
+        sql = f"""SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM note_tag t JOIN note n ON n.document = t.document
+                  JOIN project p ON p.id = n.project WHERE t.tag = j.value {reached}) ORDER BY j.key"""
+        return [row[0] for row in self._rows(sql, values)]
+
+
+def folded(word: str) -> str:
+    """A word as it is compared with others."""
+    return " ".join(word.casefold().split())
+
+
+def _moments(note: Note, before: Any, first: float, changed_at: float) -> tuple[float, float]:
+    """(created, updated). A person who edits the text seldom changes what the file says of its last change."""
+    created = first if note.created is None else note.created
+    if note.updated is None:
+        is_same = before is not None and before[0] == note.digest
+        return created, before[3] if is_same else changed_at if note.created is None or before else created
+    if before is not None and before[1] == note.updated:
+        return created, before[3] if before[0] == note.digest else changed_at
+    return created, note.updated
+
+
+def row_of(row: Sequence[Any]) -> NoteRow:
+    values = list(row)
+    values[12] = tuple(json.loads(values[12]))
+    return NoteRow(*values)

@@ -1,0 +1,1 @@
+"""A database kept whole: checked, repaired, rewritten, given a new key."""

@@ -1,0 +1,310 @@
+"""How each breach (`integrity`) is put right, as SQL, in steps that let other writes and searches go on between them.
+
+What is derived and cannot be repaired is dropped, and made again by what makes it anyway: missing vectors are the indexer's queue, and a
+document whose `chunking` is NULL is cut again. What is not derived is brought back from what is left of it.
+"""
+
+# ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from confide_daemon.errors import DamagedError
+from confide_daemon.store.connection import migrations
+from confide_daemon.store.database import Database, Table
+from confide_daemon.store.rows import Breach, Healed
+from confide_daemon.store.tables.keyword import KeywordTable
+from confide_daemon.store.tables.pieces import PieceTable
+from confide_daemon.store.upkeep import integrity
+from confide_daemon.store.upkeep.breaches import BreachTable
+from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE, RECORDS, SLICE, TEXTS
+from confide_memory.wire.digest import text_hash
+
+# Where documents stand whose names are lost. A working copy that has the file sends it again under its own.
+RECOVERED = "recovered"
+
+
+class Repair(Table):
+    """Puts breaches right, in the caller's transaction."""
+
+    def __init__(self, database: Database, pieces: PieceTable, keywords: KeywordTable, breaches: BreachTable) -> None:
+        super().__init__(database)
+        self._pieces = pieces
+        self._keywords = keywords
+        self._breaches = breaches
+
+    def heal(self) -> Healed:
+        """All that a glance finds, put right at once."""
+        done = {breach.what: 0 for breach in integrity.glance(self._rows)}
+        for what in done:
+            while count := self.mend(what, limit=SLICE):
+                done[what] += count
+        words = done.get(integrity.KEYWORD_MISSING, 0) + done.get(integrity.KEYWORD_SURPLUS, 0)
+        return Healed(words, done.get(integrity.VECTOR_SURPLUS, 0))
+
+    def mend(self, what: str, *, limit: int) -> int:
+        """Puts some of a breach right; of how many, 0 when no more can be done.
+
+        Raises:
+            DamagedError: it takes a salvage.
+        """
+        if what == integrity.PAGES:
+            raise DamagedError("cannot repair the database: a part of it cannot be read")
+        if (mend_all := _OF_ALL.get(what)) is not None:
+            return mend_all(self)
+        mend_these, select = _OF_IDS.get(what), integrity.selects(self._rows).get(what)
+        if mend_these is None or select is None:
+            return 0
+        return mend_these(self, [row[0] for row in self._rows(f"SELECT id FROM ({select}) LIMIT ?", (limit,))])
+
+    def _remove(self, pieces: Sequence[int]) -> int:
+        self._pieces.remove(pieces, now=time.time())
+        return len(pieces)
+
+    # ---------------------------------------------------------------- full text
+
+    def _add_words(self, found: Sequence[int]) -> int:
+        sql = """SELECT c.id, d.path, c.heading, c.text, d.words FROM chunk c JOIN document d ON d.id = c.document
+                 WHERE c.id IN (SELECT value FROM json_each(?))"""
+        pieces = self._rows(sql, (json.dumps(found),))
+        self._keywords.remove(found)
+        for piece in pieces:
+            self._keywords.add(*piece)
+        return len(pieces)
+
+    def _remove_words(self, found: Sequence[int]) -> int:
+        self._keywords.remove(found)
+        return len(found)
+
+    def _lay_out_words(self) -> int:
+        """An empty table in place of a broken one; its rows are missing then, and come back piece by piece.
+
+        It is what the newest migration that speaks of it makes, its background rows included.
+        """
+        table = KEYWORD_TABLE
+        if integrity.has_background(self._rows) and not integrity.check_table(self._rows, table):
+            return 0
+        self._rows(f"DROP TABLE IF EXISTS {table}")
+        whole = "\n".join(sql for _, sql in migrations())
+        for pattern in (rf"^CREATE VIRTUAL TABLE {table} .*?;$", rf"^WITH RECURSIVE[^;]*?INSERT INTO {table} .*?;$"):
+            statements = re.findall(pattern, whole, re.MULTILINE | re.DOTALL)
+            self._rows(statements[-1])
+        return 1
+
+    # ---------------------------------------------------------------- vectors
+
+    def _remove_vectors(self, found: Sequence[int]) -> int:
+        for generation in integrity.with_tables(self._rows):
+            self._rows(
+                f"DELETE FROM vector_{generation} WHERE chunk IN (SELECT value FROM json_each(?))", (json.dumps(found),)
+            )
+        return len(found)
+
+    def _remove_unusable_vectors(self) -> int:
+        """Drops every unusable vector, and those of equal texts: they may come from the same one."""
+        dropped = 0
+        for generation, dimensions in integrity.with_tables(self._rows).items():
+            after: int | None = 0
+            while after is not None:
+                sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk > ? ORDER BY chunk LIMIT ?"
+                found = self._rows(sql, (after, SLICE))
+                wrong = json.dumps(integrity.unusable(found, dimensions))
+                gone = self._rows(
+                    f"""DELETE FROM vector_{generation} WHERE chunk IN (SELECT value FROM json_each(?1)) OR chunk IN
+                        (SELECT id FROM chunk WHERE hash IN (SELECT hash FROM chunk WHERE id IN (SELECT value FROM json_each(?1))))
+                        RETURNING chunk""",
+                    (wrong,),
+                )
+                dropped += len(gone)
+                after = found[-1][0] if found else None
+        return dropped
+
+    def _match_vector_tables(self) -> int:
+        lacking, stray = integrity.tableless(self._rows), integrity.stray_tables(self._rows)
+        for identity in lacking:
+            self._rows("DELETE FROM generation WHERE id = ?", (identity,))
+        # With the generations gone, what is left of their tables belongs to none.
+        for table in integrity.stray_tables(self._rows):
+            self._rows(f"DROP TABLE {table}")
+        return len(lacking) + len(stray)
+
+    def _remove_unusable_cached(self) -> int:
+        dropped, after = 0, 0
+        while found := self._rows(
+            "SELECT id, vector, model FROM vector_cache WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE)
+        ):
+            wrong = integrity.unusable_cached(found)
+            self._rows("DELETE FROM vector_cache WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(wrong),))
+            dropped, after = dropped + len(wrong), found[-1][0]
+        return dropped
+
+    # ---------------------------------------------------------------- pieces, notes and transcripts
+
+    def _remove_altered_pieces(self) -> int:
+        """Drops them: a piece whose hash is that of the right text would be taken for unchanged when its document is cut again."""
+        dropped, after = 0, 0
+        while found := self._rows(
+            "SELECT id, hash, text, document FROM chunk WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE)
+        ):
+            wrong = [row for row in found if integrity.is_altered(row[1], row[2])]
+            self._remove([row[0] for row in wrong])
+            self._cut_again(sorted({row[3] for row in wrong}))
+            dropped, after = dropped + len(wrong), found[-1][0]
+        return dropped
+
+    def _cut_again(self, documents: Sequence[int]) -> int:
+        sql = "UPDATE document SET chunking = NULL, cut_hash = NULL, pieces = NULL WHERE id IN (SELECT value FROM json_each(?))"
+        self._rows(sql, (json.dumps(list(documents)),))
+        return len(documents)
+
+    def _remove_notes(self, found: Sequence[int]) -> int:
+        for table in ("note_relation", "note_tag", "note"):
+            self._rows(f"DELETE FROM {table} WHERE document IN (SELECT value FROM json_each(?))", (json.dumps(found),))
+        return len(found)
+
+    def _remove_parts(self, found: Sequence[int]) -> int:
+        self._rows(
+            "DELETE FROM transcript_part WHERE document IN (SELECT value FROM json_each(?))", (json.dumps(found),)
+        )
+        return len(found)
+
+    # ---------------------------------------------------------------- what is not derived
+
+    def _reindex(self) -> int:
+        broken = [
+            table for (table,) in self._rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")
+        ]
+        broken = [
+            table
+            for table in broken
+            if any(one.what == integrity.INDEX_BROKEN for one in integrity.check_table(self._rows, table))
+        ]
+        for table in broken:
+            self._rows(f"REINDEX {table}")
+        return len(broken)
+
+    def _restore_texts(self) -> int:
+        """From the pieces where they hold all of the text; else the document waits for a working copy that still has it."""
+        mended = 0
+        lost = [
+            identity
+            for (identity,) in self._rows(f"SELECT id FROM ({integrity.selects(self._rows)[integrity.TEXTS_LOST]})")
+        ]
+        after: int | None = 0
+        while after is not None:
+            sql = """SELECT d.id, d.hash, r.text FROM document d JOIN revision r ON r.document = d.id AND r.number = d.revision
+                     WHERE d.id > ? AND NOT d.deleted AND d.hash <> '' ORDER BY d.id LIMIT ?"""
+            found = self._rows(sql, (after, TEXTS))
+            lost += [row[0] for row in found if not integrity.is_text(row[1], row[2])]
+            after = found[-1][0] if found else None
+        for document in sorted(set(lost)):
+            mended += self._restore_text(document)
+        return mended
+
+    def _restore_text(self, document: int) -> bool:
+        """Brings the newest text of a document back from its pieces; False, and its hash is blank, where they do not hold all of it.
+
+        A blank hash is no text's, so that a machine that has the file sends it at its next comparison, as if it had changed.
+        """
+        ((number, content, author, updated_at),) = self._rows(
+            "SELECT revision, hash, author, updated_at FROM document WHERE id = ?", (document,)
+        )
+        text = self._joined(document, content) if content else None
+        if text is None:
+            self._rows("UPDATE document SET hash = '' WHERE id = ?", (document,))
+            return False
+        packed, size = zlib.compress(text.encode()), len(text.encode())
+        self._rows(
+            """INSERT INTO revision (document, number, hash, text, author, created_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)
+               ON CONFLICT (document, number) DO UPDATE SET hash = excluded.hash, text = excluded.text, bytes = excluded.bytes""",
+            (document, number, content, packed, author, updated_at, size),
+        )
+        return True
+
+    def _joined(self, document: int, content: str) -> str | None:
+        """The pieces put together, if that is the text: blank lines are in no piece, so only its hash tells."""
+        text, line = "", 1
+        pieces = self._rows(
+            "SELECT start_line, end_line, text FROM chunk WHERE document = ? ORDER BY position", (document,)
+        )
+        for start, end, piece in pieces:
+            text += "\n" * (start - line) + piece
+            line = end
+        wholes = [text + end for end in ("\n", "", "\n\n")]
+        wholes += [whole.replace("\n", "\r\n") for whole in wholes]
+        return next((whole for whole in wholes if text_hash(whole) == content), None)
+
+    def _restore_names(self, found: Sequence[int]) -> int:
+        """Gives a project to documents without one, and a document to revisions without one (their ids are negative here)."""
+        for identity in found:
+            if identity > 0:
+                self._rows(
+                    """INSERT INTO project (id, name) SELECT project, ? || '-' || project FROM document WHERE id = ?
+                       ON CONFLICT (id) DO NOTHING""",
+                    (RECOVERED, identity),
+                )
+                continue
+            self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (RECOVERED,))
+            self._rows(
+                """INSERT INTO document (id, project, path, revision, hash, deleted, author, updated_at, source, day)
+                   SELECT r.document, p.id, ? || '/' || r.document || '.md', r.number, r.hash, r.text IS NULL, r.author, r.created_at,
+                          'memory', date(r.created_at, 'unixepoch')
+                   FROM revision r, project p WHERE p.name = ? AND r.document = ? ORDER BY r.number DESC LIMIT 1""",
+                (RECOVERED, RECOVERED, -identity),
+            )
+        return len(found)
+
+    def _restore_records(self) -> int:
+        """What is listed of a record is read from it again; one that is none goes, so that a machine can store it once more."""
+        mended, lost, after = 0, 0, 0
+        while found := self._rows(integrity.RECORD_ROWS, (after, RECORDS)):
+            for number, *row in found:
+                if integrity.is_record(*row):
+                    continue
+                known = integrity.record_in(row[-1])
+                if known is None:
+                    self._rows("DELETE FROM sealed_record WHERE number = ?", (number,))
+                    lost += 1
+                else:
+                    # Where its name is another row's by now, that one is as good.
+                    sql = "UPDATE OR REPLACE sealed_record SET id = ?, kind = ?, epoch = ? WHERE number = ?"
+                    self._rows(sql, (known.secret_id, known.kind, known.epoch, number))
+                    mended += 1
+            after = found[-1][0]
+        if lost:
+            self._breaches.note(Breach(integrity.LOST_ROWS, lost, time.time()))
+        return mended + lost
+
+
+_OF_IDS: Final[dict[str, Callable[[Repair, Sequence[int]], int]]] = {
+    integrity.KEYWORD_MISSING: Repair._add_words,
+    integrity.KEYWORD_SURPLUS: Repair._remove_words,
+    integrity.VECTOR_SURPLUS: Repair._remove_vectors,
+    integrity.PIECES_SURPLUS: Repair._remove,
+    integrity.PIECES_MISSING: Repair._cut_again,
+    integrity.PIECES_STALE: Repair._cut_again,
+    integrity.NOTES_MISSING: Repair._cut_again,
+    integrity.NOTES_PARTIAL: Repair._cut_again,
+    integrity.NOTES_SURPLUS: Repair._remove_notes,
+    integrity.PARTS_SURPLUS: Repair._remove_parts,
+    integrity.NAMES_LOST: Repair._restore_names,
+}
+"""For what ids tell (`integrity.selects`): given some of those that are wrong."""
+
+_OF_ALL: Final[dict[str, Callable[[Repair], int]]] = {
+    integrity.KEYWORD_BROKEN: Repair._lay_out_words,
+    integrity.VECTOR_UNUSABLE: Repair._remove_unusable_vectors,
+    integrity.VECTOR_TABLES: Repair._match_vector_tables,
+    integrity.CACHE_UNUSABLE: Repair._remove_unusable_cached,
+    integrity.PIECES_DAMAGED: Repair._remove_altered_pieces,
+    integrity.INDEX_BROKEN: Repair._reindex,
+    integrity.TEXTS_LOST: Repair._restore_texts,
+    integrity.RECORDS_DAMAGED: Repair._restore_records,
+}
+"""For what only reading tells: all of it at once."""

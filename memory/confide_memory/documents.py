@@ -1,0 +1,78 @@
+"""What a document is: its name and its text. Pure functions; it knows no database.
+
+A document is a markdown file named by (project, path). Lines end in "\\n" and are counted from 1; other characters that some tools take for
+line ends (form feed, U+2028) are not, so that line numbers agree with editors and with `memory_read`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+
+from confide_memory import document_path
+from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeError
+from confide_memory.wire.document_body import MAX_TEXT_BYTES
+
+SOURCES = ("memory", "sessions")
+
+
+def check_path(path: str) -> str:
+    """The path itself, when it may name a document that is written.
+
+    Raises:
+        InvalidPathError: what is wrong with it.
+    """
+    return _checked(path, document_path.problem(path))
+
+
+def check_stored_path(path: str) -> str:
+    """The path itself, when it may name a document that is there, which an earlier version may have taken. Raises InvalidPathError."""
+    return _checked(path, document_path.stored_problem(path))
+
+
+def _checked(path: str, why: str | None) -> str:
+    if why is not None:
+        raise InvalidPathError(f"the document path is not allowed: {why}", hint=f"for example {document_path.EXAMPLE}")
+    return path
+
+
+def check_text(text: str) -> str:
+    """The text itself, when it may be stored.
+
+    Raises:
+        TooLargeError: over `MAX_TEXT_BYTES` of UTF-8.
+        InvalidTextError: NUL characters or lone surrogates.
+    """
+    if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
+        raise TooLargeError(
+            f"the document is over {MAX_TEXT_BYTES // (1024 * 1024)} MiB", hint="split it into several files"
+        )
+    if "\0" in text:
+        raise InvalidTextError("the document is not text: it holds NUL characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidTextError("the document is not text: it holds lone surrogates") from None
+    return text
+
+
+def source_of(path: str) -> str:
+    """Which source a document belongs to: transcripts lie below `sessions/`, everything else is memory."""
+    return "sessions" if path.startswith("sessions/") else "memory"
+
+
+def day_of(path: str) -> str | None:
+    """The ISO day in the file name (`memory/2026-11-21.md`), if it has a real one."""
+    for match in re.finditer(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)", path):
+        try:
+            day = date.fromisoformat(match[0])
+        except ValueError:  # the 31st of February
+            continue
+        if day.year >= 1970:
+            return match[0]
+    return None
+
+
+def is_log(path: str) -> bool:
+    """Whether the document is a daily log, where both sides of a clash are kept."""
+    return re.search(r"(^|/)\d{4}-\d{2}-\d{2}[^/]*\.md$", path) is not None

@@ -1,0 +1,60 @@
+"""What both ends say is wrong with a name, a text, the arguments of a tool or an answer.
+
+    ConfideError                    (confide_crypto.errors: message, hint, code, exit_code)
+    ├── NotFoundError               no document, revision or section of that name
+    ├── InvalidPathError            a document path that is not allowed
+    ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
+    ├── TooLargeError               a document over the limit
+    ├── ToolError                   a tool call that cannot be done as asked; the agent reads it
+    └── UnfitAnswerError            an answer that is not of the agreed form
+
+None of them carries content, a query or a key.
+"""
+
+from __future__ import annotations
+
+from confide_crypto.errors import EXIT_INPUT, ConfideError
+
+
+class NotFoundError(ConfideError):
+    """There is no document, revision or section of that name."""
+
+    code = "not_found"
+    exit_code = EXIT_INPUT
+
+
+class InvalidPathError(ConfideError):
+    """The document path is not allowed."""
+
+    code = "invalid"
+    exit_code = EXIT_INPUT
+
+
+class InvalidTextError(ConfideError):
+    """The document text is not text: it holds NUL characters or broken Unicode."""
+
+    code = "invalid"
+    exit_code = EXIT_INPUT
+
+
+class TooLargeError(ConfideError):
+    """The document is over the size limit."""
+
+    code = "too_large"
+    exit_code = EXIT_INPUT
+
+
+class ToolError(ConfideError):
+    """A tool call that cannot be done as asked. The agent reads the sentence, so it says the way out."""
+
+    code = "invalid"
+    exit_code = EXIT_INPUT
+
+
+class UnfitAnswerError(ConfideError):
+    """An answer of the daemon's has not the form that it should."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the daemon's answer is not of the agreed form", hint="do the versions of confide and confided fit?"
+        )

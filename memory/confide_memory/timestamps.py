@@ -1,0 +1,10 @@
+"""Moments as both ends write them, in files and in messages: ISO 8601, UTC, whole seconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def iso(moment: float) -> str:
+    """A moment, in seconds since 1970."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

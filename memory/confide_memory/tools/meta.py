@@ -1,0 +1,18 @@
+"""What the two ends tell each other about a tool call in MCP's `_meta`, where no model reads it (PROTOCOL.md 7.12)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OFFLINE: Final = "confide/offline"
+"""Of a tool: what the machine does with a call while the daemon cannot be reached."""
+LONG_JOB: Final = "confide/longJob"
+"""Of a tool: exempt from the seconds that every other call has."""
+ALSO_TAKES: Final = "confide/alsoTakes"
+"""Of a tool: parameters that are taken, though the schema that clients put before their model does not list them."""
+OPERATION: Final = "confide/operation"
+"""Of a call: the id under which it is made once, however often it is sent."""
+SAID: Final = "confide/said"
+"""Of a call: when the agent said it, where that is not now."""
+CODE: Final = "confide/code"
+"""Of a result that is an error: the code that a request would have got (PROTOCOL.md 7.2), for a command's exit code."""

@@ -1,0 +1,1 @@
+"""Bodies of requests between the programs (PROTOCOL.md 9)."""

@@ -1,0 +1,327 @@
+"""What a machine's requests carry (PROTOCOL.md 9): the fields of each, with their form, bounds and defaults, in one table.
+
+`read` gives them to whoever answers, under the names that Python would write (`dryRun` is `dry_run`). What depends on the caller, on
+another field, or on what is stored is checked by whoever answers.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeGuard
+
+from confide_crypto.errors import RequestError
+from confide_crypto.handshake.invite import INVITE_ID_LENGTH
+from confide_crypto.keys.identity import KEY_LENGTH
+from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
+from confide_crypto.sealing.roster import MAX_ENTRIES
+from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, MAX_EPOCHS
+from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+from confide_memory.wire.digest import BUCKETS
+from confide_memory.wire.fields import count_of, decoded, hex_of
+
+MAX_PROJECT_CHARS: Final = 256
+MAX_LABEL_CHARS: Final = 128
+MAX_TOOLSETS: Final = 32
+HASH_CHARS: Final = 64
+MAX_FILES: Final = 100_000
+"""A folder of notes has hundreds; this keeps a broken proxy from sending millions."""
+MAX_REVISIONS: Final = 100
+USUAL_REVISIONS: Final = 20
+MAX_IMPORTED: Final = 200
+"""Written in one transaction, and the space's other writes wait for it."""
+MAX_REFILLED: Final = 500
+MAX_CHANGES: Final = 256
+MAX_LISTED_RECORDS: Final = 1000
+LONGEST_TTL_S: Final = 30 * 86_400
+"""Of an invite."""
+PSK_LENGTH: Final = 32
+DATABASE_KEY_LENGTH: Final = 32
+_MAX_REVISION: Final = 2**63 - 1
+
+Kind = Callable[[Mapping[str, Any], str], Any]
+"""Reads a field of a body by its name. Raises RequestError where it is not of its form."""
+
+
+def read(op: str, body: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a request, which `REQUESTS` has; `without`: those that are still to come.
+
+    Raises:
+        RequestError: one of them is missing, of another form, or out of its bounds.
+    """
+    return {_parameter(name): kind(body, name) for name, kind in REQUESTS[op].items() if name not in without}
+
+
+def project(body: Mapping[str, Any], name: str = "project") -> str:
+    """The name of a project. Raises RequestError where it is none."""
+    value = text({"project": body.get(name)}, "project")
+    if not value.strip() or len(value) > MAX_PROJECT_CHARS or not value.isprintable():
+        hint = f"1 to {MAX_PROJECT_CHARS} printable characters"
+        raise RequestError("invalid", "the project has no usable name", hint)
+    return value
+
+
+def text(body: Mapping[str, Any], name: str) -> str:
+    """Any text. Raises RequestError where it is none."""
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise RequestError("invalid", f"'{name}' must be a string")
+    return value
+
+
+def whole(body: Mapping[str, Any], _name: str) -> dict[str, Any]:
+    """The body as it came, whose form belongs to whoever answers."""
+    return dict(body)
+
+
+def raw(body: Mapping[str, Any], name: str) -> Any:
+    """A field as it came."""
+    return body.get(name)
+
+
+def is_true(body: Mapping[str, Any], name: str) -> bool:
+    """Whether it says so; anything else is no."""
+    return body.get(name) is True
+
+
+def flag(*, default: bool = False) -> Kind:
+    """Yes or no."""
+
+    def flag_of(body: Mapping[str, Any], name: str) -> bool:
+        value = body.get(name, default)
+        if not isinstance(value, bool):
+            raise RequestError("invalid", f"'{name}' must be true or false")
+        return value
+
+    return flag_of
+
+
+def optional(kind: Kind, default: Any = None) -> Kind:
+    """What may be left out."""
+    return lambda body, name: default if body.get(name) is None else kind(body, name)
+
+
+def revision(body: Mapping[str, Any], name: str) -> int:
+    """The number of a revision; 0 for none."""
+    value = body.get(name)
+    if not _is_number(value) or not 0 <= value <= _MAX_REVISION:
+        raise RequestError("invalid", f"'{name}' must be a revision number")
+    return value
+
+
+def number(most: int) -> Kind:
+    """A number from 1."""
+
+    def number_of(body: Mapping[str, Any], name: str) -> int:
+        value = body[name]
+        if not _is_number(value) or not 1 <= value <= most:
+            raise RequestError("invalid", f"'{name}' must be a number between 1 and {most:,}")
+        return value
+
+    return number_of
+
+
+def count(most: int, *, least: int = 0) -> Kind:
+    """A number within bounds."""
+    return lambda body, name: count_of(body, name, least=least, most=most)
+
+
+def place(body: Mapping[str, Any], name: str) -> int:
+    """Where to go on, or how many there are; 0 where it is left out."""
+    value = body.get(name, 0)
+    if not _is_number(value) or not 0 <= value < 2**53:
+        raise RequestError("invalid", f"'{name}' must be a whole number from 0 on")
+    return value
+
+
+def hexed(size: int) -> Kind:
+    """So many bytes, in lower-case hex."""
+    return lambda body, name: hex_of(body, name, size)
+
+
+def data(most: int) -> Kind:
+    """At most so many bytes, in base64."""
+    return lambda body, name: decoded(body.get(name), name, most)
+
+
+def sized(size: int) -> Kind:
+    """Just so many bytes, in base64."""
+
+    def sized_of(body: Mapping[str, Any], name: str) -> bytes:
+        found = decoded(body.get(name), name, size)
+        if len(found) != size:
+            raise RequestError("invalid", f"'{name}' must have {size} bytes")
+        return found
+
+    return sized_of
+
+
+def choice(choices: tuple[str, ...]) -> Kind:
+    """One of these words."""
+
+    def choice_of(body: Mapping[str, Any], name: str) -> str:
+        value = text(body, name)
+        if value not in choices:
+            raise RequestError("invalid", f"'{name}' must be one of {', '.join(choices)}")
+        return value
+
+    return choice_of
+
+
+def items(most: int, item: Callable[[Any], Any] | None = None) -> Kind:
+    """A list, each of whose entries `item` reads."""
+
+    def items_of(body: Mapping[str, Any], name: str) -> list[Any]:
+        value = body.get(name)
+        if not isinstance(value, list):
+            raise RequestError("invalid", f"'{name}' must be a list")
+        if len(value) > most:
+            raise RequestError("too_large", f"'{name}' has {len(value)} entries", f"the limit is {most}")
+        return value if item is None else [item(one) for one in value]
+
+    return items_of
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _parameter(name: str) -> str:
+    found = re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name).replace("-", "_")
+    return f"{found}_" if keyword.iskeyword(found) else found
+
+
+def _toolsets(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = body.get(name, ["core"])
+    if not isinstance(value, list) or len(value) > MAX_TOOLSETS or not all(isinstance(item, str) for item in value):
+        raise RequestError("invalid", f"'{name}' must be a list of names")
+    return tuple(value) or ("core",)
+
+
+def _label(body: Mapping[str, Any], name: str) -> str:
+    return text(body, name)[:MAX_LABEL_CHARS] if name in body else ""
+
+
+def _digests(body: Mapping[str, Any], name: str) -> list[str]:
+    found: list[str] = items(MAX_FILES)(body, name)
+    if len(found) != BUCKETS or not all(isinstance(item, str) for item in found):
+        raise RequestError("invalid", f"'{name}' must be {BUCKETS} strings")
+    return found
+
+
+def _buckets(body: Mapping[str, Any], name: str) -> frozenset[int]:
+    numbers = items(MAX_FILES)(body, name)
+    if not all(type(number) is int and 0 <= number < BUCKETS for number in numbers):
+        raise RequestError("invalid", f"'{name}' must be numbers below {BUCKETS}")
+    return frozenset(numbers)
+
+
+def _entry(item: Any) -> tuple[str, str, int]:
+    match item:
+        case [str(path), str(digest), int(base)] if len(digest) == HASH_CHARS and 0 <= base <= _MAX_REVISION:
+            return path, digest, base
+    raise RequestError("invalid", "an entry is not [path, hash, base]")
+
+
+def _gone(item: Any) -> tuple[str, int]:
+    match item:
+        case [str(path), int(base)] if 0 <= base <= _MAX_REVISION:
+            return path, base
+    raise RequestError("invalid", "a missing file is not [path, base]")
+
+
+def _changes(body: Mapping[str, Any], name: str) -> list[Any]:
+    value = body.get(name)
+    if not isinstance(value, list) or len(value) > MAX_CHANGES:
+        raise RequestError("invalid", f"'{name}' must be a list of at most {MAX_CHANGES}")
+    return value
+
+
+def _secret_id(body: Mapping[str, Any], name: str) -> bytes:
+    return b"" if body.get(name) == "" else hex_of(body, name, SECRET_ID_LENGTH)
+
+
+def _keys(body: Mapping[str, Any], name: str) -> dict[int, bytes]:
+    said = body.get(name)
+    if not isinstance(said, dict) or not 0 < len(said) <= MAX_EPOCHS:
+        problem = f"'{name}' must be 1 to {MAX_EPOCHS} keys of the space's database, by their epochs"
+        raise RequestError("invalid", problem)
+    found = {_epoch(epoch): decoded(key, name, DATABASE_KEY_LENGTH) for epoch, key in said.items()}
+    if any(len(key) != DATABASE_KEY_LENGTH for key in found.values()):
+        raise RequestError("invalid", f"a key of a database has {DATABASE_KEY_LENGTH} bytes")
+    return found
+
+
+def _epoch(said: str) -> int:
+    if not (said.isascii() and said.isdecimal() and len(said) <= len(str(MAX_EPOCHS))):
+        raise RequestError("invalid", "an epoch is a number")
+    return int(said)
+
+
+# In the order in which they are read: of several that are wrong, the first is told of.
+REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    # Of every connection.
+    "ping": {},
+    "catalogue": {"toolsets": _toolsets},
+    "rotate": {"body": whole},
+    "attach": {
+        "project": project,
+        "toolsets": _toolsets,
+        "watches": flag(default=True),
+        "machine": _label,
+        "proxyVersion": _label,
+    },
+    "call": {"project": project, "body": whole},
+    # Files.
+    "digest": {"project": project, "digests": _digests},
+    "compare": {
+        "project": project,
+        "buckets": optional(_buckets),
+        "entries": items(MAX_FILES, _entry),
+        "gone": items(MAX_FILES, _gone),
+    },
+    "put": {"project": project, "path": text, "base": revision, "text": text, "hash": text},
+    "remove": {"project": project, "path": text, "base": revision},
+    "pull": {"project": project, "path": text, "revision": optional(revision)},
+    "transcript": {"project": project, "body": whole},
+    # What was.
+    "history": {"project": project, "path": text, "limit": optional(number(MAX_REVISIONS), USUAL_REVISIONS)},
+    "deleted": {"project": project},
+    "restore": {"project": project, "path": text, "revision": optional(number(2**53))},
+    # Projects.
+    "projects": {"project": project},
+    "links": {"project": project},
+    "link": {"project": project, "other": project},
+    "unlink": {"project": project, "other": project},
+    # Whole memories.
+    "import": {"project": project, "dryRun": flag(), "again": flag(), "records": items(MAX_IMPORTED)},
+    "export": {"project": project, "after": text},
+    "refill": {"project": project, "dryRun": is_true, "documents": items(MAX_REFILLED)},
+    # Devices.
+    "roster": {"from": count(MAX_ENTRIES)},
+    "extend": {"entry": data(MAX_ENTRY_BYTES)},
+    "pair": {"request": optional(sized(REQUEST_LENGTH)), "body": whole},
+    "pair-answer": {"key": hexed(KEY_LENGTH), "answer": sized(ANSWER_LENGTH)},
+    "invite": {
+        "inviteId": hexed(INVITE_ID_LENGTH),
+        "psk": hexed(PSK_LENGTH),
+        "name": text,
+        "ttlS": count(LONGEST_TTL_S, least=1),
+        "scope": choice(("read", "write", "admin")),
+    },
+    "unlock": {"keys": _keys},
+    # Sealed records, and what is not sealed yet.
+    "records": {"records": raw},
+    "record": {"id": hexed(SECRET_ID_LENGTH)},
+    "record-list": {
+        "after": _secret_id,
+        "limit": count(MAX_LISTED_RECORDS, least=1),
+        "below": optional(count(2**32 - 1)),
+    },
+    "is-sensitive": {"body": whole},
+    "stored-texts": {"after": place},
+    "rewrite": {"changes": _changes},
+    "erase": {},
+    "unsealed": {"findings": optional(place)},
+}

@@ -1,0 +1,1 @@
+"""The commands of `confide`, one module a family; the only place that prints."""

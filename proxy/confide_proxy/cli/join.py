@@ -1,0 +1,272 @@
+"""`confide join`, `pin` and `setup`: which daemon this machine talks to, and how a client is told to start Confide."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from confide_crypto.errors import ConfideError, DeniedError, RequestError
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
+from confide_proxy.cli import transfer
+from confide_proxy.cli.console import (
+    AsJson,
+    Here,
+    Output,
+    ProjectDir,
+    command,
+    confirmed,
+    folder_of,
+    note,
+    out,
+    print_json,
+    remark,
+    say,
+)
+from confide_proxy.errors import DeviceError, SetupError, SpaceLockedError
+from confide_proxy.link import identity as identities
+from confide_proxy.link import pin as pinned
+from confide_proxy.link.local_daemon import read_address
+from confide_proxy.link.pin import Joined
+from confide_proxy.offline.journal import is_empty
+from confide_proxy.paths import Paths
+from confide_proxy.sync import project as projects
+
+setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
+
+_MOST_PASTED = 4096
+_INVITER_S = 2.0
+"""The machine that made the invite, if it is connected, adds this one within a few round trips."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the commands known."""
+    app.command()(join)
+    app.command()(pin)
+    app.add_typer(setup_app, name="setup")
+
+
+def join(
+    context: typer.Context,
+    invite: Annotated[
+        str | None,
+        typer.Argument(help="The string that an invite printed; left out, it is asked for, or read from stdin."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Join a daemon: make this machine's key, pin the daemon's, test the link."""
+    from confide_crypto.sealing.pairing import parse_invite
+    from confide_proxy.devices.invites import Invitations
+
+    here: Here = context.obj
+    plain, pair = parse_invite(invite or _pasted(as_json))
+    # An invite that was made here is for another machine: this one would only change its own name with it.
+    if pair is not None and Invitations(here.paths.rosters).has(pair.invite_id):
+        raise DeviceError("this invite was made on this machine", hint="paste it into confide join on the new one")
+    asyncio.run(_join(here, plain, (pair.invite_id, pair.secret) if pair else None, as_json))
+
+
+def _pasted(as_json: bool) -> str:
+    """The invite from the terminal, unseen, or the next line of stdin: other users can see arguments, and a shell keeps them."""
+    if sys.stdin.isatty():
+        return str(typer.prompt("invite", hide_input=True, err=as_json))
+    return sys.stdin.readline(_MOST_PASTED)
+
+
+async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:
+    from confide_crypto.transport.open import connect
+    from confide_proxy.devices import connection as space_connection
+
+    await _require_leave(here.paths)
+    identity = await asyncio.to_thread(identities.identity, here.paths.identity)
+    try:
+        connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
+    except DeniedError as error:
+        if error.reason == "disabled":
+            # Joined, and the invite is spent: with the pin in place, this machine is in as soon as it is approved.
+            _join_instead(here, Joined(invite.websocket_url, invite.daemon_static, pair=pair))
+            hint = "read the six words to the daemon's owner, who compares and approves them; then test the link with: confide status"
+            raise DeniedError(error.reason, error.fingerprint, hint=hint) from None
+        raise
+    alias = str(connection.welcome.get("caller", "this machine"))
+    new = connection.successor
+    static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
+    _join_instead(here, Joined(invite.websocket_url, static, key, pair))
+    await connection.close()
+    words = fingerprint_words(identity.public_key)
+    result: dict[str, Any] = {"name": alias, "words": words, "daemon": invite.websocket_url}
+    if not as_json:
+        out.print(f"joined as [bold]{alias}[/]  {words}")
+    if pair is not None:
+        await space_connection.await_keys(here.paths, here.config, _INVITER_S)
+    try:
+        async with here.client(projects.identify(Path())) as client:
+            status = await client.call("memory_status", {})
+            problem = client.sealing.keyring.problem
+        result |= {"canSeal": problem is None, "files": status["totalFiles"], "pieces": status["totalChunks"]}
+        told = f"the link works: {status['totalFiles']} files, {status['totalChunks']} pieces in this space"
+        if problem is not None:
+            told += f"\n{problem}\n{problem.hint}"
+    except SpaceLockedError as error:
+        result["locked"] = str(error)
+        told = f"joined, but {error}\n{error.hint}"
+    except RequestError as error:
+        if error.code != "denied":
+            raise
+        # A machine that reaches some projects only may well be joined from the folder of none of them.
+        result["denied"] = str(error)
+        told = f"the link works, but for this folder {error}"
+        if (problem := await space_connection.introduce(here.paths, here.config)) is not None:
+            told += f"\n{problem}\n{problem.hint}"
+    if as_json:
+        print_json(result)
+        return
+    say(f"{told}\n\nnow let your agent start it:  confide setup claude-code --write")
+
+
+async def _require_leave(paths: Paths) -> None:
+    """Have a person agree to leave a space whose secrets this machine opens; where nobody can be asked, say so."""
+    told = await asyncio.to_thread(left_behind, paths)
+    if told is None:
+        return
+    if not sys.stdin.isatty():
+        note(told)
+    elif not await confirmed(f"{told}. Join?"):
+        raise DeviceError("nothing was changed")
+
+
+def _join_instead(here: Here, daemon: Joined) -> None:
+    """Join this daemon in the place of any other."""
+    from confide_proxy.devices.roster_cache import RosterCache
+
+    before = pinned.load(here.paths.link) or read_address(here.paths.daemon_data)
+    RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
+    pinned.save(here.paths.link, daemon)
+
+
+def left_behind(paths: Paths) -> str | None:
+    """What changes for a machine that is a device of a space now, should it join another; None where it is none. Blocks briefly."""
+    from confide_proxy.devices.roster_cache import RosterCache
+
+    try:
+        if pinned.load(paths.link) is None and read_address(paths.daemon_data) is None:
+            return None
+        seen = RosterCache(paths.rosters).last()
+        key = identities.stored(paths.identity).public_key
+    except ConfideError:
+        return None  # no key yet, or files that joining itself will say are broken
+    if seen is None or seen.roster is None or key not in seen.roster.devices:
+        return None
+    is_alone = len(seen.roster.devices) == 1
+    others = "no other device does, so it would open nowhere" if is_alone else "its other devices do"
+    said = f"this machine is a device of the space {seen.roster.words}: in another it opens nothing that is sealed there ({others})"
+    return said if is_empty(paths.journal) else f"{said}; calls that wait for its daemon go to the new one"
+
+
+@command
+def pin(
+    here: Here,
+    url: Annotated[str, typer.Argument(help="The daemon's address, as in ws://host:7733.")],
+    daemon_key: Annotated[str, typer.Argument(help="What `confided key show` printed.")],
+) -> Output:
+    """Pin a daemon by hand, where its operator added this machine's key line."""
+    from confide_crypto.keys.files import make_private_dir
+    from confide_proxy.devices.roster_cache import RosterCache
+
+    address = _websocket_url(url)
+    make_private_dir(here.paths.state)  # not by the way, as a parent: others could look into it
+    RosterCache(here.paths.rosters).use("")
+    _join_instead(here, Joined(address, parse_daemon_key(daemon_key)))
+    words = fingerprint_words(identities.stored(here.paths.identity).public_key)
+    told = f"pinned {address}\nthis machine is {words}; test the link with: confide status"
+    return Output({"daemon": address, "words": words}, told)
+
+
+def _websocket_url(url: str) -> str:
+    schemes = {"confide": "ws", "confides": "wss", "ws": "ws", "wss": "wss"}
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "ws", url
+    if scheme not in schemes or not rest.strip("/"):
+        raise typer.BadParameter("the address looks like ws://host:7733 or wss://host/path", param_hint="URL")
+    return f"{schemes[scheme]}://{rest}"
+
+
+@setup_app.command("claude-code")
+def setup_claude_code(
+    context: typer.Context,
+    write: Annotated[
+        bool, typer.Option("--write", help="Merge the entry into the file instead of printing it.")
+    ] = False,
+    user: Annotated[
+        bool, typer.Option("--user", help="For all projects (~/.claude.json) instead of this one.")
+    ] = False,
+    project: ProjectDir = Path(),
+) -> None:
+    """The MCP entry for Claude Code."""
+    if write:
+        add_entry(context.obj, project, for_user=user)
+        return
+    say(as_text())
+    remark(f"paste this into {claude_code_file(project.absolute(), for_user=user)}, or run it again with --write")
+
+
+def add_entry(here: Here, project: Path, *, for_user: bool) -> None:
+    """Add the entry to Claude Code's configuration, and offer to import what else is there."""
+    path = claude_code_file(project.absolute(), for_user=for_user)
+    changed = merge(path)
+    say(f"{'added confide to' if changed else 'confide is already in'} {path}")
+    if changed:
+        transfer.offer(here, folder_of(project))
+
+
+ENTRY: dict[str, Any] = {"command": "confide", "args": ["mcp"]}
+NAME = "confide"
+
+
+def claude_code_file(project: Path, *, for_user: bool) -> Path:
+    """Claude Code's configuration: of one project (`.mcp.json`), or of the user (`~/.claude.json`)."""
+    return Path.home() / ".claude.json" if for_user else project / ".mcp.json"
+
+
+def as_text() -> str:
+    """The entry as a person would paste it."""
+    return json.dumps({"mcpServers": {NAME: ENTRY}}, indent=2)
+
+
+def merge(path: Path) -> bool:
+    """Add the entry to the JSON file `path`, and change nothing else in it. False if it was there already.
+
+    Raises:
+        SetupError: the file is not a JSON object, or cannot be written; it is left as it was.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise SetupError(path, "is not readable as JSON", hint="mend it, or paste the entry by hand") from error
+    servers = document.setdefault("mcpServers", {}) if isinstance(document, dict) else None
+    if not isinstance(servers, dict):
+        raise SetupError(path, "does not hold an object of mcpServers", hint="mend it, or paste the entry by hand")
+    if servers.get(NAME) == ENTRY:
+        return False
+    servers[NAME] = ENTRY
+    target = path.resolve()  # a linked file (dotfiles in a repository) stays a link
+    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+    try:
+        # ASCII, so that half a surrogate pair in somebody else's entry comes through as it was.
+        with open(
+            os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "w", encoding="ascii"
+        ) as file:
+            file.write(json.dumps(document, indent=2) + "\n")
+        part.replace(target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise SetupError(path, f"cannot be written: {error.strerror}") from error
+    return True

@@ -1,0 +1,369 @@
+"""`confide scan`: which credentials stand in what would be sent, before anything is (docs/secrets.md). It never shows a value.
+
+What would be sent are the files of a project's memory and of the global one, and transcripts if they are switched on; files that a person
+names are read as well. Nothing is sent in here, and no daemon is needed. `--allow` adds a fingerprint to `proxy.toml`, with all else in
+the file left as a person wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, remark, say
+from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
+from confide_proxy.errors import ConfigError, FolderError, StateError
+from confide_proxy.paths import Paths
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project import Narrowing, Project
+
+if TYPE_CHECKING:
+    from confide_proxy.config import Policy
+    from confide_proxy.sealing.detection.finding import Finding
+    from confide_proxy.sealing.fingerprints import Fingerprints
+
+FOUND: Final = 9
+"""The exit code where there is a credential that the policy would not let through (docs/commands.md)."""
+_SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__"})
+_SECTION: Final = re.compile(r"^[ \t]*\[[ \t]*secrets[ \t]*\][ \t]*(?:#[^\n]*)?(?:\n|\Z)", re.MULTILINE)
+_NEXT: Final = re.compile(r"^[ \t]*\[", re.MULTILINE)
+_LIST: Final = re.compile(r"^[ \t]*allow[ \t]*=[ \t]*\[", re.MULTILINE)
+Passed = list[tuple[str, str]]
+"""What was passed over: (path, reason)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A text on its way out.
+
+    Attributes:
+        source: `files` or `transcripts`, as the policy names them.
+        path: as a person finds it: below the project's folder, or absolute.
+        text: what would be sent; not in the repr.
+        line: the line of the file that the text begins in.
+        is_one_line: all of the text is written in that one line, as in a transcript.
+    """
+
+    source: str
+    path: str
+    text: str = field(repr=False)
+    line: int = 1
+    is_one_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A finding as it is shown."""
+
+    path: str
+    line: int
+    source: str
+    kind: str
+    confidence: float
+    action: str
+    prefix: str
+    length: int
+    fingerprint: str
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the command known."""
+    app.command("scan")(scan)
+
+
+@command
+def scan(
+    here: Here,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="Files or folders; what would be sent, if left out.", show_default=False
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also what is let through: less sure, or allowed.")] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="FINGERPRINT", help="Let this one through from now on.", show_default=False),
+    ] = None,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Show which credentials your memory holds, before anything is sent; never their values."""
+    from confide_proxy.sealing import fingerprints
+
+    if allow:
+        return _allow(here, allow)
+    passed: Passed = []
+    texts = (
+        of_files([path.expanduser() for path in paths], here.config, passed)
+        if paths
+        else of_project(here.paths, here.config, identified(project), passed)
+    )
+    prints = fingerprints.load(here.paths.fingerprint_key)
+    count = 0
+    seen: list[Sight] = []
+    for text in texts:
+        count += 1
+        seen += _sights(text, here.config.secrets, prints)
+    held = [sight for sight in seen if sight.action != "allow"]
+    shown = seen if everything else held
+
+    def tell() -> None:
+        for sight in shown:
+            say(
+                f"{_plain(sight.path)}:{sight.line}  {sight.kind}  {sight.confidence:.2f}  {sight.action}  "
+                f"{sight.prefix}… ({sight.length:,} characters)  {sight.fingerprint}"
+            )
+        for path, reason in passed:
+            remark(f"skipped {_plain(path)}: {reason}")
+        more = len(seen) - len(shown)
+        remark(f"{_counted(held)} in {count:,} {'text' if count == 1 else 'texts'}{_let_through(more)}")
+
+    data = {
+        "texts": count,
+        "findings": [asdict(sight) for sight in shown],
+        "letThrough": len(seen) - len(held),
+        "skipped": [{"path": path, "reason": reason} for path, reason in passed],
+    }
+    return Output(data, tell, exit_code=FOUND if held else 0)
+
+
+def _allow(here: Here, given: list[str]) -> Output:
+    given = [each.strip().lower() for each in given]
+    if not all(is_fingerprint(each) for each in given):
+        raise typer.BadParameter("a fingerprint has 24 hex digits, as confide scan prints them", param_hint="--allow")
+    file = here.paths.config
+    added = [each for each in dict.fromkeys(given) if add(file, each)]
+    told = f"allowed in {file}: {', '.join(added) or 'nothing: it was allowed already'}"
+    return Output({"allowed": added, "file": str(file)}, told)
+
+
+def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[Sight]:
+    from confide_proxy.sealing.detection.finding import outside
+    from confide_proxy.sealing.detection.scanner import scan as find
+
+    line, behind = text.line, 0
+    for finding in outside(text.text, find(text.text)):
+        if not text.is_one_line:
+            line += text.text.count("\n", behind, finding.start)
+            behind = finding.start
+        yield _sight(text, line, finding, policy, prints)
+
+
+def _sight(text: Outgoing, line: int, finding: Finding, policy: Policy, prints: Fingerprints) -> Sight:
+    fingerprint = prints.of(finding.kind, text.text[finding.start : finding.end])
+    action = policy.action(text.source, finding.confidence, fingerprint)
+    return Sight(
+        path=text.path,
+        line=line,
+        source=text.source,
+        kind=finding.kind,
+        confidence=finding.confidence,
+        action=action,
+        prefix=finding.prefix,
+        length=finding.length,
+        fingerprint=fingerprint,
+    )
+
+
+def _counted(held: list[Sight]) -> str:
+    return "no credentials" if not held else "1 credential" if len(held) == 1 else f"{len(held):,} credentials"
+
+
+def _let_through(more: int) -> str:
+    if not more:
+        return ""
+    return (
+        "; 1 more is let through (--all shows it)"
+        if more == 1
+        else f"; {more:,} more are let through (--all shows them)"
+    )
+
+
+def _plain(text: str) -> str:
+    """A file's name may hold what a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Passed) -> Iterator[Outgoing]:
+    """All that would be sent from a project's folder, from the global one, and of the transcripts on this machine. Blocks.
+
+    Raises:
+        FolderError: a folder holds more files than are sent.
+    """
+    from confide_proxy.sync.folder import Folder
+
+    limit = config.max_file_kib * 1024
+    folders = [Folder(project.name, project.root, config.extra, limit)]
+    if project.name != projects.GLOBAL:
+        folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
+    for folder in folders:
+        for found in folder.walk():
+            shown = found.path if folder.root == project.root else str(folder.root / found.path)
+            try:
+                content = folder.read(found.path)
+            except FolderError as error:
+                passed.append((shown, error.problem))
+                continue
+            if content is not None:
+                yield Outgoing("files", shown, content.text)
+    for agent in dict.fromkeys(config.transcripts):
+        yield from _transcripts(agent, config, passed)
+
+
+def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Outgoing]:
+    from confide_proxy.sync.transcripts.batch import origin_of
+    from confide_proxy.sync.transcripts.files import found_below, opened, whole_lines
+    from confide_proxy.sync.transcripts.parsers import UnknownLineError
+    from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
+    from confide_proxy.sync.transcripts.streamer import folder_of
+
+    parser = PARSERS[agent]
+    root = folder_of(parser, config)
+    kept_back: dict[str, bool] = {}
+    for file in found_below(root, parser)[0]:
+        try:
+            with opened(root, file.path) as fd:
+                cwd = (origin_of(fd, parser) or ("", ""))[0]
+                if cwd.startswith("/") and cwd not in kept_back:
+                    kept_back[cwd] = Narrowing(projects.identify(Path(cwd)).root).excludes(AS_EXCLUDED)
+                if kept_back.get(cwd):
+                    continue
+                for number, (_, line) in enumerate(whole_lines(fd, 0), start=1):
+                    try:
+                        entry = parser.parse(line) if line and line.strip() else None
+                    except UnknownLineError:
+                        continue
+                    if entry is not None and entry.role and entry.text:
+                        # All of it, though its beginning alone is sent: what stands behind says what is a credential there.
+                        yield Outgoing("transcripts", str(file.path), entry.text, number, is_one_line=True)
+        except OSError as error:
+            passed.append((str(file.path), f"cannot be read: {error.strerror or type(error).__name__}"))
+
+
+def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator[Outgoing]:
+    """The texts of files, and of all in folders but hidden ones, whether they are sent or not. Links in a folder are not followed. Blocks.
+
+    Raises:
+        FolderError: one that is named is not there.
+    """
+    from confide_proxy.sync.folder import MAX_FILES
+
+    seen = 0
+    for path in named:
+        if not path.exists():
+            raise FolderError(str(path), "is not there")
+        for file in _below(path) if path.is_dir() else (path,):
+            seen += 1
+            if seen > MAX_FILES:
+                raise FolderError(str(path), f"holds more than {MAX_FILES:,} files")
+            try:
+                yield Outgoing("files", str(file), _read(file, config.max_file_kib * 1024))
+            except ValueError as error:
+                passed.append((str(file), str(error)))
+            except OSError as error:
+                passed.append((str(file), f"cannot be read: {error.strerror or type(error).__name__}"))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for inner, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
+        for name in sorted(files):
+            file = Path(inner, name)
+            if stat.S_ISREG(file.lstat().st_mode):
+                yield file
+
+
+def _read(file: Path, limit: int) -> str:
+    """Raises ValueError, whose text is for people, where it is not the text of a memory."""
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise ValueError("is not a regular file")
+        data = opened.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"is larger than {limit // 1024:,} KiB")
+    if b"\0" in data:
+        raise ValueError("is not text")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8 text") from None
+
+
+def add(path: Path, fingerprint: str) -> bool:
+    """Allow what has this fingerprint. False if it was allowed already.
+
+    Raises:
+        ConfigError: the file cannot be read or understood.
+        StateError: it cannot be written; it is left as it was.
+    """
+    import tomllib
+
+    try:
+        text = path.read_bytes().decode("utf-8") if path.exists() else ""
+        table = tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(path, f"cannot be read: {type(error).__name__}", hint="mend it, and try again") from None
+    section = table.get("secrets", {})
+    allowed = policy_of(path, section).allow
+    if fingerprint in allowed:
+        return False
+    changed = _with(text, fingerprint)
+    wanted = table | {"secrets": section | {"allow": [fingerprint, *allowed]}}
+    if _parsed(changed) != wanted:
+        hint = f'add "{fingerprint}" to allow in its section [secrets] by hand'
+        raise ConfigError(path, "is not written so that it can be added to", hint=hint)
+    _replace(path, changed)
+    return True
+
+
+def _with(text: str, fingerprint: str) -> str:
+    section = _SECTION.search(text)
+    if section is None:
+        gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+        return f'{text}{gap}[secrets]\nallow = ["{fingerprint}"]\n'
+    following = _NEXT.search(text, section.end())
+    listed = _LIST.search(text, section.end(), following.start() if following else len(text))
+    if listed is None:
+        head = text[: section.end()]
+        return f'{head}{"" if head.endswith(chr(10)) else chr(10)}allow = ["{fingerprint}"]\n{text[section.end() :]}'
+    rest = text[listed.end() :]
+    if rest.lstrip().startswith("]"):
+        return f'{text[: listed.end()]}"{fingerprint}"{rest.lstrip()}'
+    if line := re.match(r"[ \t]*\n([ \t]*)", rest):
+        return f'{text[: listed.end()]}\n{line[1]}"{fingerprint}",{rest}'
+    return f'{text[: listed.end()]}"{fingerprint}", {rest}'
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _replace(path: Path, text: str) -> None:
+    target = path.resolve()  # a linked file (dotfiles in a repository) stays a link
+    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with open(os.open(part, flags, mode), "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except OSError as error:
+        with suppress(OSError):  # a read-only disk refuses this as well
+            part.unlink()
+        raise StateError(path, error) from error

@@ -1,0 +1,92 @@
+"""This machine's new key: made, put on the space's list of devices, and told to the daemon (PROTOCOL.md 7.10)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.keys.identity import Identity
+from confide_proxy.devices import key_change
+from confide_proxy.devices.connection import SpaceConnection
+from confide_proxy.devices.keyring import Keyring
+from confide_proxy.errors import KeyChangeError
+from confide_proxy.link import identity as identities
+from confide_proxy.link.connect import open_connection
+from confide_proxy.link.identity import Form, Stored
+from confide_proxy.link.key_rotation import MachineKeys, exclusive
+
+if TYPE_CHECKING:
+    from confide_proxy.config import ProxyConfig
+    from confide_proxy.paths import Paths
+
+REQUEST_DEADLINE_S: Final = 10.0
+_LOCK_DEADLINE_S: Final = 2.0
+
+
+async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = None) -> tuple[bytes, bytes]:
+    """Give this machine a new key, in the form of the old one. Returns the old and the new Ed25519 public key.
+
+    Args:
+        passphrase: seals the new key, and opens the old one; needed where the old one is sealed.
+
+    Raises:
+        KeyChangeError: another process changes the key, or the new key is not in force yet; a later connection finishes that.
+        PassphraseError: it does not open the old key.
+        RequestError: the daemon refuses the new key.
+        RosterError: the daemon shows a list of devices that is not to be believed, so the new key cannot be put on it.
+        Whatever `open_connection` raises.
+    """
+    keys = MachineKeys(paths, passphrase=passphrase, is_locked=True)
+    with exclusive(paths, wait_s=_LOCK_DEADLINE_S):
+        connection = await open_connection(paths, config, keys=keys)
+        serving = asyncio.create_task(connection.serve(on_message=_pass_over, on_request=_refuse))
+        try:
+            held = await asyncio.to_thread(keys.held)
+            if held.following is not None:
+                raise KeyChangeError(
+                    "an earlier rotation could not be finished",
+                    hint="confide key show tells where the keys are; is the disk full?",
+                )
+            old = await asyncio.to_thread(held.current.open, passphrase)
+            new = Identity.generate()
+            await asyncio.to_thread(_prepare, paths, held.current, new, passphrase)
+            # Before the daemon hears of it: from then on the old key cannot connect, and without it nobody could add the new one.
+            await key_change.prepare(paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time()))
+            body = sign_rotation(old, new, connection.session_id)
+            await connection.request("rotate", body, timeout_s=REQUEST_DEADLINE_S)
+        finally:
+            await connection.close()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+        async with SpaceConnection(paths, config, machine=keys) as space:
+            with suppress(
+                ConfideError, TimeoutError
+            ):  # else the next connection takes the old key from the list of devices
+                await space.keyring.refresh(space.connection)
+        if (await asyncio.to_thread(keys.held)).public_keys != (new.public_key, None):
+            raise KeyChangeError(
+                "the daemon was told of the new key, but it is not in force here yet", hint="confide status tries again"
+            )
+    return old.public_key, new.public_key
+
+
+def _prepare(paths: Paths, current: Stored, new: Identity, passphrase: str | None) -> None:
+    """Have the next key on the disk, and unlocked for as long as the current one: sessions come back with it by themselves."""
+    if current.form is Form.PASSPHRASE:
+        from confide_proxy.link import unlocked_key
+
+        if found := unlocked_key.find(current.public_key):
+            unlocked_key.keep(new, found.until)
+    identities.write(paths.next_identity, new, current.form, passphrase=passphrase)
+
+
+async def _pass_over(_message: bytes) -> None:
+    """No agent's session runs here."""
+
+
+async def _refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
+    raise RequestError("unavailable", "this connection only brings a new key")

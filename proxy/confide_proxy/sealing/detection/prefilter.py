@@ -1,0 +1,46 @@
+"""Whether a text is worth a closer look at all: most are not, and nothing is imported or compiled for them.
+
+Here stands what each detector begins with. Tests hold every finding against it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAME_MARKS: Final = (
+    *("pass", "pwd", "token", "secret", "key", "credential", "pw", "jwt", "_pat", "psk"),
+    *("contrase", "kennwort", "senha", "wachtwoord", "motdepasse"),
+)
+"""Of names that tell what stands behind them (`assignments`), in lower case."""
+_MARKS: Final = (
+    *NAME_MARKS,
+    *("basic", "bearer", "auth", "://", "curl ", "wget ", "http ", "skopeo ", "mysql", "redis-cli ", "login", "cred"),
+    *("identified by ", ":5432:", ":*:"),
+)
+"""Of all detectors but that of tokens, in lower case."""
+SHORTEST_TOKEN: Final = 20
+"""An AWS access key id; no other token of a known form is shorter."""
+
+
+def gives_reason(lowered: str) -> bool:
+    """Whether a text in lower case may hold a credential at all: a telling word, or a word as long as the shortest token."""
+    return any(mark in lowered for mark in _MARKS) or any(len(word) >= SHORTEST_TOKEN for word in lowered.split())
+
+
+def lower(text: str) -> str:
+    """The text in lower case with every character where it was: the one letter that becomes two, `İ`, is taken for an `I`."""
+    return text.replace("\u0130", "I").lower()
+
+
+def plain(text: str) -> str:
+    """The text with the blanks and signs of other keyboards as those of ASCII, every character where it was: web pages and word
+    processors put no-break spaces behind a colon, and some editors a byte order mark before a text."""
+    return text if text.isascii() else text.translate(_PLAIN)
+
+
+_PLAIN = {
+    **dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200C), 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF), " "),
+    **{0xFF1A: ":", 0xFF1D: "=", 0xFF5C: "|", 0x2028: "\n", 0x2029: "\n", 0x85: "\n"},
+    **{0x201C: '"', 0x201D: '"', 0x201E: '"', 0x2018: "'", 0x2019: "'", 0x201A: "'"},
+}
+"""Quotes as well: word processors make them curly, and a password between such is in quotes all the same."""

@@ -1,0 +1,118 @@
+"""Finding credentials in a text: a cheap look first (`prefilter`), then the detectors, of which each begins with a search for its marks.
+
+The cost grows with the text's length and nothing else: no expression may run further than the bound it names, so that a text made to be
+hard (a megabyte of `eyJ`) costs no more than a multiple of any other. Nothing is imported or compiled before a text gives a reason to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Final
+
+from confide_proxy.sealing.detection.prefilter import gives_reason, lower, plain
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.detection.finding import Finding
+
+REPEATED_FROM: Final = 0.75
+REPEATED_CHARS: Final = 8
+"""A shorter password may be a word that stands elsewhere for something else."""
+LONGEST_REPEATED: Final = 4096
+_FEW: Final = 64
+"""So many beginnings are searched for one by one, which is faster than a look at every character."""
+
+
+def scan(text: str, least: float = 0.0) -> list[Finding]:
+    """The credentials in a text, in its order, none over another.
+
+    Args:
+        least: the confidence (0 to 1) from which on they count; from 0.5 on, lone random strings are not even looked for.
+    """
+    text = plain(text)
+    lowered = lower(text)
+    if not gives_reason(lowered):
+        return []
+    from confide_proxy.sealing.detection import assignments, entropy, http_auth, logins, private_keys, tokens
+    from confide_proxy.sealing.detection.finding import resolved
+
+    # In this order: of values that are found twice the first says of what kind their repetitions are.
+    found = [
+        *tokens.find(text),
+        *private_keys.find(text),
+        *http_auth.find_jwts(text),
+        *logins.find_in_urls(text),
+        *http_auth.find(text, lowered),
+        *logins.find(text, lowered),
+        *assignments.find(text, lowered),
+    ]
+    if least <= entropy.CONFIDENCE:
+        found += entropy.find(text)
+    found = [each for each in found if each.confidence >= least]
+    return resolved([*found, *_repeated(text, found)])
+
+
+def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
+    """The same values where nothing says what they are: a password that is set in one line and used in another."""
+    from confide_proxy.sealing.detection.finding import Finding
+    from confide_proxy.sealing.detection.plausibility import is_unmistakable
+    from confide_proxy.sealing.detection.tokens import starts_word
+
+    values: dict[str, Finding] = {}
+    for each in found:
+        value = text[each.start : each.end]
+        is_long = REPEATED_CHARS <= each.length <= LONGEST_REPEATED
+        if each.confidence >= REPEATED_FROM and is_long and value not in values and is_unmistakable(value):
+            values[value] = each
+    if not values:
+        return
+    for start, end in Repeats(values).find(
+        text, lambda at: starts_word(text, at), lambda at: not text[at : at + 1].isalnum()
+    ):
+        first = values[text[start:end]]
+        yield Finding(first.kind, start, end, first.confidence, "repeated", first.prefix)
+
+
+class Repeats:
+    """Values to be found again. Those of less than REPEATED_CHARS are not."""
+
+    def __init__(self, values: Collection[str]) -> None:
+        self._values = frozenset(values)
+        lengths: dict[str, set[int]] = {}
+        for value in self._values:
+            if len(value) >= REPEATED_CHARS:
+                lengths.setdefault(value[:REPEATED_CHARS], set()).add(len(value))
+        self._lengths = {head: sorted(found, reverse=True) for head, found in lengths.items()}
+
+    def find(
+        self,
+        text: str,
+        begins: Callable[[int], bool] = lambda _at: True,
+        ends: Callable[[int], bool] = lambda _at: True,
+    ) -> Iterator[tuple[int, int]]:
+        """Where they stand, in order, none over another; of those that begin at one place the longest.
+
+        Args:
+            begins, ends: whether one may, at this place in the text.
+        """
+        behind = 0
+        for at in self._starts(text):
+            if at < behind or not begins(at):
+                continue
+            for length in self._lengths[text[at : at + REPEATED_CHARS]]:
+                end = at + length
+                if ends(end) and text[at:end] in self._values:
+                    yield at, end
+                    behind = end
+                    break
+
+    def _starts(self, text: str) -> Iterator[int] | list[int]:
+        """Where one of the beginnings is, in order."""
+        if len(self._lengths) > _FEW:
+            return (at for at in range(len(text)) if text[at : at + REPEATED_CHARS] in self._lengths)
+        starts = []
+        for head in self._lengths:
+            at = text.find(head)
+            while at >= 0:
+                starts.append(at)
+                at = text.find(head, at + 1)
+        return sorted(starts)

@@ -1,0 +1,1 @@
+"""The files of a project and the daemon's documents, kept the same."""

@@ -1,0 +1,1 @@
+"""A whole memory as a folder of files."""

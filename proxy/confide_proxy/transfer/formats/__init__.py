@@ -1,0 +1,1 @@
+"""Forms of files that readers of several systems share."""

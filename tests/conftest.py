@@ -1,0 +1,65 @@
+"""An agent with all tools, on a daemon in this process; and the choice of tests for the inner loop, `make test-quick`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.documents.notes import Agent, acting
+
+STARTS = re.compile(
+    r"support[.](programs|confided|forked|wire|pair|mcp_session|watch|watching)\b|^import (subprocess|multiprocessing)",
+    re.M,
+)
+"""What a module of tests says that starts programs."""
+SLOW = {
+    *("e2e", "chaos", "interop"),
+    *("test_adversary.py", "test_fuzz.py", "test_tampering.py", "test_back_pressure.py"),
+    *(
+        "test_chunk_properties.py",
+        "test_chunks.py",
+        "test_custody_restored.py",
+        "test_provider_faults.py",
+        "test_vault.py",
+    ),
+    *("test_store_contract.py", "test_indexing_faults.py", "test_transcript_parsers.py", "test_provider_libraries.py"),
+}
+"""Folders that start programs, and modules that draw or wait for long."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true", help="only tests that start no program, and neither draw nor wait for long"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--quick`, what takes long is not even imported."""
+    if not config.getoption("--quick"):
+        return None
+    if collection_path.name in SLOW:
+        return True
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if is_test and STARTS.search(collection_path.read_text(encoding="utf-8")) else None
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
+    async with serving(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+async def laptop(daemon: Serving) -> AsyncIterator[Machine]:
+    async with machine(daemon) as connected:
+        await connected.attach("proj", "global", toolsets=["all"])
+        yield connected
+
+
+@pytest.fixture
+async def agent(laptop: Machine) -> AsyncIterator[Agent]:
+    async with acting(laptop) as agent:
+        yield agent

@@ -1,0 +1,62 @@
+"""What stands in a text in place of what was sealed or redacted."""
+
+from __future__ import annotations
+
+import pytest
+
+from confide_crypto.sealing.placeholder import in_order, is_sealed_from, only, warnings
+
+SEALED = f"(sealed:github-token:{'4f' * 16})"
+OTHER = f"(sealed:password:{'0a' * 16})"
+REDACTED = f"(redacted:password:{'1b' * 12})"
+
+
+def test_a_text_may_be_nothing_else() -> None:
+    assert only(f" {SEALED}\n{REDACTED} ")
+    assert not only(f"token {SEALED}")
+
+
+def test_they_are_told_in_their_order() -> None:
+    assert in_order(f"a {SEALED} b {REDACTED} c {SEALED}") == (SEALED, REDACTED, SEALED)
+    assert in_order("(sealed:github-token:4f)") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing", []),
+        (f"{SEALED} {SEALED}", ["one value is sealed; the file has its placeholder"]),
+        (f"{SEALED} {OTHER}", ["2 values are sealed; the file has their placeholders"]),
+        (f"{SEALED} {REDACTED}", ["one value is sealed", "one value is redacted, and left the machine in no form"]),
+    ],
+)
+def test_a_value_that_went_is_told_once(text: str, said: list[str]) -> None:
+    found = warnings(text)
+    assert len(found) == len(said)
+    assert all(one.startswith(beginning) for one, beginning in zip(found, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("after", "before"),
+    [
+        ("as it was", "as it was"),
+        (f"key {SEALED}.", "key secret."),
+        (f"{SEALED} and {OTHER} end", "one and two and three end"),
+    ],
+)
+def test_a_text_with_parts_sealed_is_that_text(after: str, before: str) -> None:
+    assert is_sealed_from(after, before)
+
+
+@pytest.mark.parametrize(
+    ("after", "before"),
+    [
+        ("as it was", "as it is"),
+        (f"key {SEALED}.", "kex secret."),
+        (f"key {SEALED}.", "key secret!"),
+        (f"key {SEALED}.", "key ."),
+        (f"{SEALED} and {OTHER} end", "one or two end"),
+    ],
+)
+def test_a_text_that_differs_elsewhere_is_another_one(after: str, before: str) -> None:
+    assert not is_sealed_from(after, before)

@@ -1,0 +1,395 @@
+"""What becomes of a call between client and daemon: taken back, asked twice, cut off, too late, too large; and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from tests.support.crypto.channels import HOST, Door
+from tests.support.programs.processes import Machine
+from tests.support.programs.wire import Wire
+from websockets.asyncio.server import Server, ServerConnection, serve
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys.identity import format_daemon_key, parse_public_key
+from confide_crypto.transport.open import Connection, accept, websocket_options
+
+ATTACHED = {"space": "s", "project": "p", "daemonVersion": "0", "limits": {}, "catalogue": "x"}
+NOTHING: dict[str, Any] = {"send": [], "adopt": [], "pull": [], "drop": []}
+PATIENCE_S = 20.0
+SHORT_S = 0.5
+CALL = "tools/call"
+Message = dict[str, Any]
+
+
+class Slow:
+    """A daemon that notes every message, and answers none before it is told to."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._door = Door(parse_public_key(machine.run("key", "show").splitlines()[0])[0])
+        self.lines: list[bytes] = []
+        self.operations: list[str] = []
+        """Of the calls that come as requests, from the journal of the machine."""
+        self.connections: list[Connection] = []
+
+    async def handle(self, ws: ServerConnection) -> None:
+        connection = await accept(ws, HOST, self._door)
+        self.connections.append(connection)
+
+        async def note(data: bytes) -> None:
+            if json.loads(data).get("id") != "confide-replay":
+                self.lines.append(data)
+
+        with suppress(ConfideError):
+            await connection.serve(on_message=note, on_request=self._answer)
+
+    @property
+    def messages(self) -> list[Message]:
+        """All that have come, but for what a client opens its session with."""
+        messages = [json.loads(line) for line in self.lines]
+        return [message for message in messages if message.get("method") != "notifications/initialized"]
+
+    @property
+    def calls(self) -> list[Message]:
+        return [message for message in self.messages if message.get("method") == CALL]
+
+    async def say(self, message: Message, connection: Connection | None = None) -> None:
+        line = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        await (connection or self.connections[-1]).send_message(line)
+
+    async def answer(self, identifier: Any, text: str = "done") -> None:
+        await self.say({"id": identifier, "result": {"content": [{"type": "text", "text": text}]}})
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():  # noqa: ASYNC110 - another program is waited for
+                await asyncio.sleep(0.02)
+
+    async def _answer(self, op: str, body: Message) -> Message:
+        if op == "attach":
+            return ATTACHED
+        if op == "call":
+            self.operations.append(body["operation"])
+            return {"result": {}}
+        return {"compare": NOTHING, "is-sensitive": {"sensitive": False}}.get(op, {})
+
+
+class Client:
+    """One `confide mcp`, asked and listened to."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def say(self, identifier: Any, method: str, **params: Any) -> None:
+        self.wire.send({"id": identifier, "method": method, "params": params})
+
+    def call(self, identifier: Any, tool: str = "memory_search", /, **arguments: Any) -> None:
+        self.say(identifier, CALL, name=tool, arguments=arguments or {"query": "x"})
+
+    def cancel(self, identifier: Any) -> None:
+        self.wire.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
+
+    async def next(self, timeout_s: float = PATIENCE_S) -> Message:
+        return await asyncio.to_thread(self.wire.next, timeout_s)
+
+    async def hears_nothing(self) -> None:
+        """For a while, and the session lives."""
+        with suppress(Empty):
+            raise AssertionError(f"there came {await self.next(SHORT_S)}")
+        self.say("alive", "server/discover")
+        assert (await self.next())["id"] == "alive"
+
+
+class Setting:
+    """A daemon, a client, and the port between them."""
+
+    def __init__(self, machine: Machine, port: int) -> None:
+        self.machine, self._port = machine, port
+        self.daemon = Slow(machine)
+        self._server: Server | None = None
+
+    async def listen(self) -> None:
+        self._server = await serve(self.daemon.handle, "127.0.0.1", self._port, **websocket_options())
+        self._port = next(iter(self._server.sockets)).getsockname()[1]
+
+    async def pin(self) -> None:
+        url, key = f"ws://127.0.0.1:{self._port}/", format_daemon_key(HOST.static_key)
+        await asyncio.to_thread(self.machine.run, "pin", url, key)
+
+    async def close(self) -> None:
+        """The daemon goes away, without a goodbye."""
+        if self._server is not None:
+            self._server.close(close_connections=False)
+            for connection in self.daemon.connections:
+                connection.abort()
+            await self._server.wait_closed()
+            self._server = None
+
+
+@asynccontextmanager
+async def running(tmp_path: Path) -> AsyncIterator[tuple[Setting, Slow, Client]]:
+    setting = Setting(Machine(tmp_path, "ann"), 0)
+    await setting.listen()
+    await setting.pin()
+    wire = await asyncio.to_thread(Wire, setting.machine)
+    try:
+        await asyncio.to_thread(wire.open)
+        client = Client(wire)
+        client.call("first")
+        await setting.daemon.until(lambda: setting.daemon.calls)
+        await setting.daemon.answer("first")
+        assert (await client.next())["id"] == "first"
+        setting.daemon.lines.clear()
+        yield setting, setting.daemon, client
+    finally:
+        await setting.close()
+        await asyncio.to_thread(wire.__exit__, None, None, None)
+
+
+async def test_a_call_that_is_taken_back_is_not_answered(tmp_path: Path) -> None:
+    """The daemon hears of it behind the call itself; what it says all the same reaches nobody."""
+    async with running(tmp_path) as (_, daemon, client):
+        client.call(7)
+        await daemon.until(lambda: daemon.calls)
+        client.cancel(7)
+        await daemon.until(lambda: len(daemon.messages) == 2)
+        assert [message["method"] for message in daemon.messages] == [CALL, "notifications/cancelled"]
+        await daemon.answer(7)
+        await client.hears_nothing()
+        client.cancel(7)  # once more, and of a call that nobody has made
+        client.cancel("none")
+        await client.hears_nothing()
+
+
+async def test_a_call_that_is_taken_back_before_there_is_a_link_is_never_made(tmp_path: Path) -> None:
+    async with running(tmp_path) as (setting, daemon, client):
+        await setting.close()
+        client.call(7, "memory_store", content="taken back")
+        client.call(8, "memory_read", path="MEMORY.md")
+        client.cancel(7)
+        client.cancel(8)
+        await asyncio.sleep(0.2)
+        daemon.lines.clear()
+        await setting.listen()
+        client.call(9)
+        await daemon.until(lambda: daemon.calls)
+        await daemon.answer(9)
+        assert (await client.next())["id"] == 9
+        assert [call["id"] for call in daemon.calls] == [9]
+        assert not daemon.operations
+        assert not (setting.machine.home / "proxy" / "journal" / "queue").exists()
+
+
+async def test_an_id_that_is_used_twice(tmp_path: Path) -> None:
+    """A client's mistake: both calls are made, and one of the two answers is passed on. 7 and "7" are two ids."""
+    async with running(tmp_path) as (_, daemon, client):
+        client.call(7, query="first")
+        client.call(7, query="second")
+        client.call("7", query="third")
+        await daemon.until(lambda: len(daemon.calls) == 3)
+        assert [call["params"]["arguments"]["query"] for call in daemon.calls] == ["first", "second", "third"]
+        await daemon.answer(7, "one")
+        await daemon.answer(7, "two")
+        await daemon.answer("7", "three")
+        heard = [await client.next(), await client.next()]
+        assert [(message["id"], message["result"]["content"][0]["text"]) for message in heard] == [
+            (7, "one"),
+            ("7", "three"),
+        ]
+        await client.hears_nothing()
+
+
+async def test_progress_is_passed_on(tmp_path: Path) -> None:
+    """The token goes up as the client gave it, beside what a store is told by; what the daemon says of it comes down before the answer."""
+    async with running(tmp_path) as (_, daemon, client):
+        given = {"name": "memory_store", "arguments": {"content": "x", "title": "t"}, "_meta": {"progressToken": 3}}
+        client.say(7, CALL, **given)
+        await daemon.until(lambda: daemon.calls)
+        meta = daemon.calls[0]["params"]["_meta"]
+        assert meta.keys() == {"progressToken", "confide/operation", "confide/said"}
+        assert meta["progressToken"] == 3
+        told = {"progressToken": 3, "progress": 1, "total": 2, "message": "half"}
+        await daemon.say({"method": "notifications/progress", "params": told})
+        await daemon.answer(7)
+        assert (await client.next())["params"] == told
+        assert (await client.next())["id"] == 7
+
+
+async def test_what_a_client_says_of_its_operation_is_not_taken(tmp_path: Path) -> None:
+    """The id under which a store is made once is this machine's; another client's could be that of another store."""
+    async with running(tmp_path) as (_, daemon, client):
+        own = {"confide/operation": "0" * 32, "confide/said": "1999-01-01T00:00:00+00:00", "other": 1}
+        for number in (1, 2):
+            client.say(number, CALL, name="memory_store", arguments={"content": "x", "title": "t"}, _meta=own)
+        client.say(3, CALL, name="memory_store", arguments={"content": "x", "title": "t"}, _meta="none")
+        await daemon.until(lambda: len(daemon.calls) == 3)
+        metas = [call["params"]["_meta"] for call in daemon.calls]
+        assert len({meta["confide/operation"] for meta in metas} | {"0" * 32}) == 4
+        assert all(not meta["confide/said"].startswith("1999") for meta in metas)
+        assert [meta.get("other") for meta in metas] == [1, 1, None]
+
+
+async def test_what_needs_no_change_goes_up_as_it_came(tmp_path: Path) -> None:
+    """Byte for byte, numbers and spaces as the client wrote them."""
+    async with running(tmp_path) as (_, daemon, client):
+        params = '{ "name":"memory_search", "arguments": {"query":"caf\\u00e9", "minScore": 1.0e-1}, "_meta":{} }'
+        lines = [
+            f'{{"params":{params},  "method":"tools/call", "jsonrpc":"2.0","id":7 }}'.encode(),
+            b'{"jsonrpc": "2.0", "id": 8, "method": "prompts/get", "params": {"name":  "caf\\u00e9"}}',
+            b'{"jsonrpc":"2.0", "method":"notifications/roots/list_changed"}',
+        ]
+        for line in lines:
+            client.wire.send_line(line)
+        await daemon.until(lambda: len(daemon.lines) == 3)
+        assert daemon.lines == lines
+
+
+async def test_a_link_that_falls_during_a_call(tmp_path: Path) -> None:
+    """What may be sent twice is, a store under the same id; of the rest nobody knows, and its client is told so. Each is answered once."""
+    async with running(tmp_path) as (_, daemon, client):
+        client.call(1)
+        client.call(2, "memory_store", content="x", title="t")
+        client.call(3, "memory_unheard_of")
+        await daemon.until(lambda: len(daemon.calls) == 3)
+        before = daemon.calls
+        daemon.connections[-1].abort()
+        broken = await client.next()
+        assert broken["id"] == 3
+        assert broken["result"]["isError"]
+        text = broken["result"]["content"][0]["text"]
+        assert text.startswith("the link to the daemon broke during this call, so it may have taken effect: ")
+        await daemon.until(lambda: len(daemon.calls) == 5)
+        assert daemon.calls[3:] == before[:2]
+        for identifier in (1, 2, 1, 2, 3):
+            await daemon.answer(identifier)
+        assert [(await client.next())["id"] for _ in range(2)] == [1, 2]
+        await client.hears_nothing()
+
+
+async def test_an_answer_from_before_the_link_fell(tmp_path: Path) -> None:
+    """It was on its way when the connection broke: one of the two answers counts."""
+    async with running(tmp_path) as (_, daemon, client):
+        client.call(1)
+        await daemon.until(lambda: daemon.calls)
+        await daemon.answer(1, "early")
+        daemon.connections[-1].abort()
+        assert (await client.next())["id"] == 1
+        await daemon.until(lambda: len(daemon.connections) == 2)
+        with suppress(ConfideError):
+            await daemon.answer(1, "late")
+        await client.hears_nothing()
+
+
+async def test_calls_while_the_daemon_is_away(tmp_path: Path) -> None:
+    """Each has one answer: from the files here, from the queue, or an error; and what was queued is made once when it is back."""
+    async with running(tmp_path) as (setting, daemon, client):
+        await setting.close()
+        client.call(1, "memory_store", content="while it is away")
+        client.call(2, query="away")
+        client.call(3, "memory_unheard_of")
+        client.say(4, "resources/read", uri="confide://x")
+        client.call(5, "memory_store", title="without a text")
+        heard = {message["id"]: message for message in [await client.next() for _ in range(5)]}
+        assert heard[1]["result"]["structuredContent"]["queued"] is True
+        assert heard[2]["result"]["structuredContent"]["searchMode"] == "offline"
+        assert heard[3]["result"]["isError"]
+        assert heard[4]["error"]["code"] == -32000
+        assert heard[5]["result"]["isError"]
+        client.call(6, "memory_store", content="and again")
+        assert (await client.next())["result"]["structuredContent"]["queued"] is True
+        daemon.lines.clear()
+        await setting.listen()
+        client.call(7, "memory_store", content="after it")
+        await daemon.until(lambda: daemon.calls)
+        # What was queued before goes first.
+        assert len(set(daemon.operations)) == len(daemon.operations) == 2
+        assert [call["id"] for call in daemon.calls] == [7]
+        await daemon.answer(7)
+        assert (await client.next())["id"] == 7
+
+
+async def test_lines_that_cannot_be_read_end_nothing(tmp_path: Path) -> None:
+    """Between good calls, with the link up: each gets its error, and none of them reaches the daemon."""
+    async with running(tmp_path) as (_, daemon, client):
+        client.call(1)
+        for line in (
+            b"{",
+            b"\xff",
+            b"null",
+            b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
+            b'{"jsonrpc":"2.0","id":true,"method":"ping"}',
+            b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}',
+            b"[" * 100_000,
+        ):
+            client.wire.send_line(line)
+        client.call(2, "memory_search", query="\ud800 alone")
+        codes = [await client.next() for _ in range(7)]
+        assert [message["error"]["code"] for message in codes] == [-32700, -32700, *[-32600] * 4, -32700]
+        assert all(message["id"] is None for message in codes)
+        await daemon.until(lambda: len(daemon.calls) == 2)
+        assert [message["id"] for message in daemon.messages] == [1, 2]
+        await daemon.answer(2)
+        assert (await client.next())["id"] == 2
+
+
+async def test_calls_of_odd_forms_are_the_daemons_to_judge(tmp_path: Path) -> None:
+    """No arguments, no parameters, a tool without a name: they go up, and its answer comes down."""
+    async with running(tmp_path) as (_, daemon, client):
+        odd: list[Message] = [
+            {"method": CALL},
+            {"method": CALL, "params": {}},
+            {"method": CALL, "params": [1]},
+            {"method": CALL, "params": {"name": 7, "arguments": {}}},
+            {"method": CALL, "params": {"name": "memory_search", "arguments": None}},
+            {"method": "no/such/method", "params": {"_meta": 3}},
+        ]
+        for number, message in enumerate(odd, 1):
+            client.wire.send({"id": number, **message})
+        await daemon.until(lambda: len(daemon.messages) == len(odd))
+        for number in range(1, len(odd) + 1):
+            await daemon.say({"id": number, "error": {"code": -32602, "message": "no"}})
+            assert (await client.next())["id"] == number
+
+
+async def test_large_lines(tmp_path: Path) -> None:
+    """Up to the channel's limit they pass; a store that is over it with its id is refused by itself, and the session goes on."""
+    async with running(tmp_path) as (_, daemon, client):
+        client.call(1, query="words " * 2**18)
+        await daemon.until(lambda: daemon.calls)
+        assert len(daemon.calls[0]["params"]["arguments"]["query"]) == 6 * 2**18
+        await daemon.answer(1)
+        assert (await client.next())["id"] == 1
+        shape = '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"memory_store","arguments":{"content":"%s"}}}'
+        line = (shape % ("a word " * 2**22)[: 16 * 2**20 - len(shape)]).encode()
+        await asyncio.to_thread(client.wire.send_line, line)
+        told = await client.next()
+        assert told["id"] == 2
+        assert told["result"]["isError"]
+        # Where it takes too long to be looked through, this machine refuses it for what the tool allows.
+        assert any(why in told["result"]["content"][0]["text"] for why in ("larger than 16 MiB", "is too long"))
+        client.call(3)
+        await daemon.until(lambda: len(daemon.calls) == 2)
+        await daemon.answer(3)
+        assert (await client.next())["id"] == 3
+
+
+async def test_stores_go_up_in_the_order_they_were_said(tmp_path: Path) -> None:
+    """All at once, among searches, large ones among small ones, whatever has to be looked at longer."""
+    async with running(tmp_path) as (_, daemon, client):
+        count = 60
+        for number in range(count):
+            text = f"{number} password " + "word " * (40_000 if number % 7 == 3 else 1)
+            if number % 3:
+                client.call(number, "memory_store", content=text, title="t")
+            else:
+                client.call(number, query=text[:200])
+        await daemon.until(lambda: len(daemon.calls) == count)
+        assert [call["id"] for call in daemon.calls] == list(range(count))
+        for number in reversed(range(count)):
+            await daemon.answer(number)
+        assert [(await client.next())["id"] for _ in range(count)] == list(reversed(range(count)))
