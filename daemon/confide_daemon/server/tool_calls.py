@@ -28,7 +28,7 @@ from confide_daemon.server.catalogue import Tool, tools
 from confide_daemon.server.requests.router import as_request_error
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_memory.tools.arguments import check
-from confide_memory.tools.meta import CODE, OPERATION, SAID
+from confide_memory.tools.meta import CODE, OPERATION, SAID, SENT
 
 log = logging.getLogger(__name__)
 
@@ -49,37 +49,41 @@ class Origin:
     Attributes:
         operation: the id under which it may send it again.
         said: when it was made, by that machine's clock, with its time zone.
+        sent: project and path of the file that it has just put if it had changed.
     """
 
     operation: str | None = None
     said: datetime | None = None
+    sent: tuple[Any, Any] | None = None
 
     @classmethod
-    def of(cls, operation: Any, said: Any) -> Origin:
-        """Both as they stand in a message, None where they are not given.
+    def of(cls, operation: Any, said: Any, sent: Any = None) -> Origin:
+        """All as they stand in a message, None where they are not given.
 
         Raises:
             RequestError: one of them is not of its form.
         """
         if operation is not None and not (isinstance(operation, str) and _ID.fullmatch(operation)):
             raise RequestError("invalid", "the id of an operation is 32 lower-case hex digits")
+        # Nothing depends on its form: what is no file's place is no place that anything is stored in.
+        place = (sent.get("project"), sent.get("path")) if isinstance(sent, dict) else None
         if said is None:
-            return cls(operation)
+            return cls(operation, sent=place)
         try:
             if not isinstance(said, str) or len(said) > _MAX_SAID_CHARS:
                 raise ValueError
-            return cls(operation, datetime.fromisoformat(said))
+            return cls(operation, datetime.fromisoformat(said), place)
         except ValueError:
             raise RequestError("invalid", "the time of a call is not an ISO 8601 time") from None
 
     @classmethod
     def of_meta(cls, meta: Mapping[str, Any] | None) -> Origin:
         """What the `_meta` of a tool call says. Raises as `of`."""
-        return cls.of(meta.get(OPERATION), meta.get(SAID)) if meta else cls()
+        return cls.of(meta.get(OPERATION), meta.get(SAID), meta.get(SENT)) if meta else cls()
 
     def within(self, context: ToolContext) -> ToolContext:
         """The surroundings of the call, with this."""
-        return replace(context, operation=self.operation, said=self.said)
+        return replace(context, operation=self.operation, said=self.said, sent=self.sent)
 
 
 async def run(

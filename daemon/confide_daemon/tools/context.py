@@ -102,6 +102,7 @@ class ToolContext:
         sealing: looks at the space's list of devices.
         operation: the id under which the machine may ask again for the same change; None where it gave none.
         said: when the call was made, by its machine's clock and in its time zone; None for now.
+        sent: project and path of a file that the machine has put already, if it had changed, before it made the call.
     """
 
     space: Space
@@ -114,6 +115,7 @@ class ToolContext:
     sealing: Callable[[], Awaitable[SealingFacts]]
     operation: str | None = None
     said: datetime | None = None
+    sent: tuple[Any, Any] | None = None
 
     @property
     def linked(self) -> frozenset[str]:

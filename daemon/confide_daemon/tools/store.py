@@ -123,7 +123,8 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     asked = json.dumps([DEFINITION.name, project, path, arguments["mode"], heading, content])
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
     context.grants.require_write(project, path)
-    await context.machine.flush(project, path)
+    if context.sent != (project, path):
+        await context.machine.flush(project, path)
     grants = context.grants
     grants.require_write(project, path)  # a machine that answers late must not outlast its grant
     if is_sensitive(content) or is_sensitive(await context.space.documents.newest_text(project, path) or ""):

@@ -68,7 +68,7 @@ class Session:
         )
         self.link = Link(paths, config, list(bodies.values()), callbacks, machine)
         self._streamer = Streamer(paths.seats, self.files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
-        sealed = SealedCalls(self.sealing, project.name)
+        sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
         tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed), sealed)
         self._group: asyncio.TaskGroup | None = None
 

@@ -6,10 +6,11 @@ Calls that only ask get placeholders too, so that a search for a credential find
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_memory.tools.meta import SENT
 from confide_proxy.sealing import arguments as sealed_arguments
 from confide_proxy.sealing import lookup
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LARGE_BYTES: Final = 64 * 1024
 """The text of what is larger is not even looked at in the event loop."""
 ASK_DEADLINE_S: Final = 5.0
+FLUSH_DEADLINE_S: Final = 2.0
 STORE: Final = "memory_store"
 UPDATE: Final = "memory_update"
 CONTENT: Final = "content"
@@ -63,10 +65,13 @@ class Asked(NamedTuple):
 class SealedCalls:
     """Seals what goes up from one session or command."""
 
-    def __init__(self, sealing: Sealing, project: str) -> None:
-        """`project` is the session's."""
+    def __init__(
+        self, sealing: Sealing, project: str, *, flush: Callable[[str, str], Awaitable[None]] | None = None
+    ) -> None:
+        """`project` is the session's; `flush` has a file of a project, by its path, sent if it has changed."""
         self._sealing = sealing
         self._project = project
+        self._flush = flush
 
     @property
     def sealing(self) -> Sealing:
@@ -110,9 +115,13 @@ class SealedCalls:
         """
         called = self._called(message, said)
         if called is not None:
+            sent = await self._sent(called)
             given = await self.arguments(link, called, is_lookup=is_lookup)
-            if given is not called.arguments:
-                message = {**message, "params": {**message["params"], "arguments": given}}
+            if sent or given is not called.arguments:
+                params = {**message["params"], "arguments": given}
+                if sent:
+                    params["_meta"] = {**(params.get("_meta") or {}), SENT: sent}
+                message = {**message, "params": params}
         return await asyncio.to_thread(self._looked_up, message)
 
     async def arguments(self, link: Requests, called: Asked, *, is_lookup: bool) -> Mapping[str, Any]:
@@ -141,6 +150,29 @@ class SealedCalls:
         """The arguments as they will be, for who looks at a call that waits. May take a while. Raises as `arguments.seal`."""
         given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
         return given
+
+    async def _sent(self, called: Asked) -> dict[str, Any] | None:
+        """The file that a text is put into, once what a person has just written there is with the daemon: that may be why the text must
+        be sealed, and it is what the text is put upon. None where that cannot be said; then the daemon asks for it."""
+        asked = _asked_about(called)
+        if self._flush is None or called.tool != STORE or asked is None:
+            return None
+        try:
+            async with asyncio.timeout(FLUSH_DEADLINE_S):
+                await self._flush(asked["project"], asked["path"])
+        except ConnectionLost:
+            raise
+        except (ConfideError, TimeoutError, OSError):
+            return None
+        return await self._place(called)
+
+    async def _place(self, called: Asked) -> dict[str, Any] | None:
+        """What a text is put into, as the daemon may be told it: a name may be a credential too. None as `_asked_about`."""
+        asked = _asked_about(called)
+        if asked is None or not sealed_arguments.gives_reason(asked):
+            return asked
+        place, _ = await asyncio.to_thread(self.seal, asked, is_lookup=True)
+        return dict(place)
 
     async def _recognized(self, link: Requests, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments with placeholders in the question also for what nothing in it gives away."""
@@ -173,7 +205,7 @@ class SealedCalls:
 
     async def _is_onto_sensitive(self, link: Requests, called: Asked) -> bool:
         """Whether the daemon keeps what is to be changed as sensitive."""
-        asked = _asked_about(called)
+        asked = await self._place(called)
         if asked is None:
             return False
         try:

@@ -99,7 +99,8 @@ class Files:
             if op == "apply":
                 return await self._apply(body)
             if op == "flush":
-                return await self._flush(body)
+                await self.flush(str(body.get("project")), str(body["path"]))
+                return {}
             if op == "backlog":
                 return await self._backlog()
             if op == "workplace":
@@ -159,11 +160,11 @@ class Files:
         sealer = self.folders[0].sealer
         return await (workplace(project, sealer.shown) if sealer else workplace(project))
 
-    async def _flush(self, body: dict[str, Any]) -> dict[str, Any]:
-        replica = self._replicas.get(str(body.get("project")))
+    async def flush(self, project: str, path: str) -> None:
+        """Send one file if it has changed. Raises as `on_request`, or of the link."""
+        replica = self._replicas.get(project)
         if replica is not None:
-            await replica.flush(str(body["path"]))
-        return {}
+            await replica.flush(path)
 
     async def _before_write(self, folder: Folder) -> None:
         if folder.project in self._to_ignore:

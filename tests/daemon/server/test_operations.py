@@ -193,3 +193,25 @@ async def test_change_and_id_are_on_disk_together(tmp_path: Path) -> None:
             "p", "a.md", "- one", heading=None, author="me", operation=Operation(operation.id, "other")
         )
     await space.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_asked"),
+    [
+        ({"project": "proj", "path": "MEMORY.md"}, False),
+        ({"project": "proj", "path": "memory/other.md"}, True),
+        ({"project": ["proj"], "path": {}}, True),
+        ("MEMORY.md", True),
+        (None, True),
+    ],
+)
+async def test_a_file_that_was_just_sent_is_not_asked_for(daemon: Serving, sent: Any, is_asked: bool) -> None:
+    """PROTOCOL.md 9.4: `confide/sent`. What says nothing of that file changes nothing."""
+    async with machine(daemon) as box:
+        await box.attach("proj", "global")
+        meta: Any = {"confide/sent": sent} if sent else None
+        async with box.mcp() as client:
+            stored = await client.call_tool("memory_store", {"content": "- said", "path": "MEMORY.md"}, meta=meta)
+        assert not stored.is_error, stored
+        assert box.flushed == ([{"project": "proj", "path": "MEMORY.md"}] if is_asked else [])
+        assert await text_of(box, "MEMORY.md") == "- said\n"

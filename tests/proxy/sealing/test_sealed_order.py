@@ -33,6 +33,8 @@ class Scripted:
         self._entries: list[bytes] = []
         self.came: list[str] = []
         self.texts: list[str] = []
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        """Every request, and what it says."""
         self.troubles: list[str] = []
         """What becomes of the next requests of `records`, one each: an error's code, "gone", or "later"."""
         self.is_asked = asyncio.Event()
@@ -66,6 +68,7 @@ class Scripted:
         self.texts.append(text)
 
     async def _answer(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((op, body))
         roster = Roster.read(self._entries) if self._entries else None
         number, head = len(self._entries) - 1, roster.head.hex() if roster else ""
         shown = {"number": number, "head": head, "custody": "server"}
@@ -87,6 +90,8 @@ class Scripted:
                 return {"sensitive": False}
             case "compare":
                 return NOTHING
+            case "put":
+                return {"revision": 1}
         return {}
 
     async def _records(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -107,8 +112,9 @@ class Scripted:
 class Agent:
     """A session of `confide mcp`, asked without waiting for the answers."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, machine: Machine) -> None:
         self.wire = wire
+        self.machine = machine
 
     def ask(self, tool: str, **arguments: Any) -> int:
         return self.wire.ask("tools/call", {"name": tool, "arguments": arguments})
@@ -133,11 +139,12 @@ async def running(tmp_path: Path, *troubles: str) -> AsyncIterator[tuple[Scripte
         wire = await asyncio.to_thread(Wire, machine)
         try:
             await asyncio.to_thread(wire.open)
-            yield daemon, Agent(wire)
+            yield daemon, Agent(wire, machine)
         finally:
             daemon.may_go_on.set()
             await asyncio.to_thread(wire.__exit__, None, None, None)
     assert not any(TOKEN in text for text in daemon.texts)
+    assert not any(TOKEN in json.dumps(body) for _, body in daemon.asked)
 
 
 async def test_who_comes_later_is_sent_later(tmp_path: Path) -> None:
@@ -189,3 +196,26 @@ async def test_a_link_that_breaks_just_then(tmp_path: Path) -> None:
         assert not told.get("isError"), told
         is_queued = told["structuredContent"].get("queued", False)
         await daemon.until("records", "call" if is_queued else "memory_store")
+
+
+async def test_what_a_person_has_just_saved_goes_before_the_question_and_the_call(tmp_path: Path) -> None:
+    """It may be what makes the note sensitive. The call says so, and saves the daemon a question (PROTOCOL.md 9.4)."""
+    async with running(tmp_path) as (daemon, agent):
+        await agent.answer(agent.store("the files are watched"))
+        daemon.asked.clear()
+        agent.machine.write("memory/diary.md", "A person was here.\n")
+        await agent.answer(agent.ask("memory_store", content="plain", path="memory/diary.md"))
+        ops = [op for op, body in daemon.asked if body.get("path") == "memory/diary.md"]
+        assert ops == ["put", "is-sensitive"]
+        called = json.loads(daemon.texts[-1])["params"]
+        project = next(body["project"] for op, body in daemon.asked if op == "put")
+        assert called["_meta"]["confide/sent"] == {"project": project, "path": "memory/diary.md"}
+
+
+async def test_the_name_of_a_file_may_be_a_credential(tmp_path: Path) -> None:
+    """Whatever is asked or said of it, it is not said in clear."""
+    async with running(tmp_path) as (daemon, agent):
+        answer = await agent.answer(agent.ask("memory_store", content="plain", path=f"memory/{TOKEN}.md"))
+        assert "(sealed:github-token:" in answer["structuredContent"]["said"]["path"]
+        asked = [body["path"] for op, body in daemon.asked if op == "is-sensitive"]
+        assert asked == [answer["structuredContent"]["said"]["path"]]

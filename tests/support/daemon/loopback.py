@@ -152,6 +152,7 @@ class Machine:
         self.files: dict[tuple[str, str], str] = {}
         self.applied: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.scans: list[dict[str, Any]] = []
+        self.flushed: list[dict[str, Any]] = []
         self.scan_refusal: RequestError | None = None
         self.is_deaf = False  # leaves `apply` and `roster` unanswered, as a machine that sleeps does
         self.roster_news: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -231,6 +232,7 @@ class Machine:
                 raise self.scan_refusal
             return {"filesScanned": len(self.files), "sent": 0, "removed": 0, "pulled": 0, "skipped": []}
         if op == "flush":
+            self.flushed.append(body)
             return {}  # this machine has sent all that it holds
         if op == "backlog":
             return {"pendingUploads": 0, "queuedOffline": 0, "deadLetters": 0}

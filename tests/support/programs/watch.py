@@ -31,7 +31,8 @@ class Watching:
             stderr=subprocess.PIPE,
         )
         self.said: queue.Queue[dict[str, Any]] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -60,6 +61,7 @@ def watching(machine: Machine, *folders: Path) -> Iterator[Watching]:
     finally:
         watch.process.kill()
         watch.process.wait(5)
+        watch.reader.join(5)  # a pipe that is closed under its reader is an error in that thread
         for pipe in (watch.process.stdout, watch.process.stderr):
             assert pipe is not None
             if pipe is watch.process.stderr:
