@@ -7,72 +7,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from confide_crypto.errors import ConfideError, LinkError
 from confide_proxy import VERSION
 from confide_proxy import paths as places
-from confide_proxy.cli import (
-    device_removal,
-    devices,
-    history,
-    join,
-    keys,
-    queue,
-    recovery,
-    scan,
-    search,
-    secrets,
-    status,
-    sync,
-    transcripts,
-    transfer,
-)
-from confide_proxy.cli.console import Here, ProjectDir, out, remark
+from confide_proxy.cli import devices, history, join, keys, recovery, scan, search, secrets, status, sync, transfer
+from confide_proxy.cli.console import Here, ProjectDir, TakesRevision, out, remark
 from confide_proxy.config import load as load_config
 from confide_proxy.errors import FolderError
 
-_ORDER: Final = (
-    "watch export history deleted restore import projects link unlink scan mcp join pin search read store status sync quickstart "
-    "device key queue recovery secrets transcripts setup"
-)
-"""The commands in the order in which people are shown them."""
-
-
-class _Commands(TyperGroup):
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=_ORDER.split().index)
-
-
 app = typer.Typer(
     name="confide",
-    cls=_Commands,
     help="Private, lasting memory for coding agents.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (
-    devices,
-    history,
-    join,
-    keys,
-    queue,
-    recovery,
-    scan,
-    search,
-    secrets,
-    status,
-    sync,
-    transcripts,
-    transfer,
-):
-    module.add_to(app)
-device_removal.add_to(devices.device_app)
 
 
 def main() -> NoReturn:
@@ -116,10 +70,38 @@ def _global(
     context.obj = Here(paths, load_config(paths.config))
 
 
-@app.command()
 def mcp(context: typer.Context, project: ProjectDir = Path()) -> None:
     """Serve MCP on stdin and stdout; an agent's client runs this."""
     from confide_proxy.mcp import stdio
 
     here: Here = context.obj
     sys.exit(stdio.run(["--project", str(project), "--config", str(here.paths.config)]))
+
+
+# In the order in which people are shown them.
+app.command()(sync.watch)
+app.command()(transfer.export)
+app.command()(history.history)
+app.command()(history.deleted)
+app.command(cls=TakesRevision)(history.restore)
+app.command("import")(transfer.import_memories)
+app.command()(history.projects)
+app.command()(history.link)
+app.command()(history.unlink)
+app.command()(scan.scan)
+app.command()(mcp)
+app.command()(join.join)
+app.command()(join.pin)
+app.command()(search.search)
+app.command(cls=TakesRevision)(search.read)
+app.command(cls=search.TakesListItems)(search.store)
+app.command()(status.status)
+app.command()(sync.sync)
+app.command()(sync.quickstart)
+app.add_typer(devices.device_app, name="device")
+app.add_typer(keys.key_app, name="key")
+app.add_typer(status.queue_app, name="queue")
+app.add_typer(recovery.recovery_app, name="recovery")
+app.add_typer(secrets.secrets_app, name="secrets")
+app.add_typer(history.transcript_app, name="transcripts")
+app.add_typer(join.setup_app, name="setup")

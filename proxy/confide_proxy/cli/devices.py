@@ -5,22 +5,39 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words
-from confide_proxy.cli.console import AsJson, Here, Output, clock, command, confirmed, note, print_json, remark, say
-from confide_proxy.errors import DeviceError
+from confide_memory.wire.fields import records
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    AsJson,
+    Here,
+    Output,
+    clock,
+    command,
+    confirmed,
+    note,
+    print_json,
+    remark,
+    say,
+)
+from confide_proxy.errors import DeviceError, UnfitAnswerError
+from confide_proxy.sync import project as projects
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.roster_entry import Device
     from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_memory.wire.document_body import Asks
     from confide_proxy.devices.connection import SpaceConnection
     from confide_proxy.devices.keyring import Keyring
     from confide_proxy.devices.roster_client import Joiner
@@ -28,16 +45,19 @@ if TYPE_CHECKING:
 device_app = typer.Typer(help="The machines that may open what is sealed in the space.", no_args_is_help=True)
 
 _CODE_LETTERS: Final = 40
+_PAGE: Final = 1000
+_MOST_LISTED: Final = 100_000
+_MOST_LOOKED_FOR: Final = 200
+"""Secrets whose documents are looked for: a search each."""
+_MOST_DOCUMENTS: Final = 10
+_RESEAL_AT_ONCE: Final = 1000
+"""Records that are sealed anew right away; sessions go through the rest."""
+_SHOWN: Final = 50
 _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, or its six words.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make the commands known."""
-    app.add_typer(device_app, name="device")
 
 
 @device_app.command("ls")
@@ -200,6 +220,110 @@ async def device_confirm(here: Here, yes: Yes = False) -> Output:
 
     told = {"canSeal": problem is None, "problem": str(problem) if problem else None}
     return Output({"spaceWords": words, **told}, tell)
+
+
+@device_app.command("rm")
+@command
+async def device_rm(here: Here, name: Name, yes: Yes = False) -> Output:
+    """Remove a device: it opens nothing that is sealed from now on. Then list what it could open."""
+    async with connected(here) as space:
+        keyring = space.keyring
+        assert keyring.roster is not None
+        identity = await keyring.identity()
+        device = find(keyring.roster, name)
+        removed = facts(keyring.roster, device)
+        if device.key == identity.public_key:
+            hint = "remove it on another one: it would make the key that it must not have"
+            raise DeviceError("this machine cannot remove itself", hint=hint)
+        await ask(f"remove {removed['name']}  {removed['words']}?", is_sure=yes)
+        # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
+        exposed = await sealed_secrets(space.connection, None)
+        roster = await keyring.extend(space.connection, remover(identity, device.key))
+        if exposed is not None:
+            exposed |= await sealed_secrets(space.connection, roster.epoch) or {}
+        resealed = await _reseal(here.paths.rosters, space) if exposed else 0
+    if exposed:
+        await _find_documents(here, exposed)
+    shown = None if exposed is None else list(exposed.values())
+    result = {"removed": removed, "epoch": roster.epoch, "exposed": shown, "resealed": resealed}
+    return Output(result, lambda: tell_removal(result))
+
+
+def tell_removal(result: dict[str, Any]) -> None:
+    """For a person: who was removed, and what they could open (PROTOCOL.md 10.7)."""
+    device, exposed = result["removed"], result["exposed"]
+    say(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
+    if not device["isPaper"]:
+        # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
+        remark(
+            "unless it was revoked already, it still has access to the memory; to end that, on the daemon's machine: "
+            "confided revoke, with the name that confided callers shows beside these words"
+        )
+    if exposed is None:
+        remark("note: this machine may not list the space's secrets; one with all projects can")
+        return
+    if not exposed:
+        say("nothing was sealed yet, so there was nothing that it could open")
+        return
+    kinds = Counter(one["kind"] for one in exposed)
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    say(f"it could open {counts}. They must be changed at their source:")
+    for one in exposed[:_SHOWN]:
+        say(f"  {one['kind']}  {one['id']}  {', '.join(one['documents']) or 'no document that was found'}")
+    if len(exposed) > _SHOWN:
+        say(f"  and {len(exposed) - _SHOWN} more; --json lists all")
+
+
+async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, Any]] | None:
+    """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it.
+
+    Returns:
+        None where this machine may not see them all.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    after = ""
+    while len(found) < _MOST_LISTED:
+        try:
+            body = {"after": after, "limit": _PAGE, "below": below}
+            answer = await link.request("record-list", body, timeout_s=DEADLINE_S)
+        except RequestError as error:
+            if error.code != "denied":
+                raise
+            return None
+        if "next" not in answer:
+            raise UnfitAnswerError
+        page = records(answer, "records", id=str, kind=str, at=str)
+        found |= {one["id"]: {**one, "documents": []} for one in page}
+        following = answer["next"]
+        if not isinstance(following, str) or following <= after:
+            break
+        after = following
+    return found
+
+
+async def _reseal(folder: Path, space: SpaceConnection) -> int:
+    from confide_proxy.devices.reseal import Resealing
+
+    keys = space.keyring.keys
+    if keys is None:
+        return 0
+    # Another machine has begun a newer epoch, or this one may not write: sessions go on with it.
+    with suppress(RequestError):
+        return await Resealing(folder, keys).run(space.connection, pause_s=0, most=_RESEAL_AT_ONCE)
+    return 0
+
+
+async def _find_documents(here: Here, exposed: dict[str, dict[str, Any]]) -> None:
+    """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
+    with suppress(ConfideError, TimeoutError):
+        async with here.client(projects.identify(Path.cwd())) as client:
+            for name in list(exposed)[:_MOST_LOOKED_FOR]:
+                arguments = {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS}
+                answer = await client.call("memory_search", arguments)
+                hits = [hit for hit in answer["results"] if name in hit["snippet"]]
+                exposed[name]["documents"] = list(
+                    dict.fromkeys(printable(f"{hit['project']}: {hit['path']}") for hit in hits)
+                )
 
 
 @asynccontextmanager

@@ -45,13 +45,6 @@ _INVITER_S = 2.0
 """The machine that made the invite, if it is connected, adds this one within a few round trips."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the commands known."""
-    app.command()(join)
-    app.command()(pin)
-    app.add_typer(setup_app, name="setup")
-
-
 def join(
     context: typer.Context,
     invite: Annotated[

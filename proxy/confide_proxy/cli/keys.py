@@ -29,11 +29,6 @@ _LOCK_WAIT_S = 2.0
 _MOST_TYPED = 4096
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the commands known."""
-    app.add_typer(key_app, name="key")
-
-
 @key_app.command("show")
 @command
 def key_show(here: Here) -> Output:

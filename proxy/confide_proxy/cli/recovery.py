@@ -30,11 +30,6 @@ _MOST_TYPED = 4096
 _UNSEEN = "if confide device ls shows a new recovery code, nobody has it: confide recovery new --replace"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the commands known."""
-    app.add_typer(recovery_app, name="recovery")
-
-
 @recovery_app.command("new")
 def recovery_new(
     context: typer.Context,

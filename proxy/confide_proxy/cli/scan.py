@@ -74,11 +74,6 @@ class Sight:
     fingerprint: str
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the command known."""
-    app.command("scan")(scan)
-
-
 @command
 def scan(
     here: Here,

@@ -20,7 +20,6 @@ from confide_proxy.cli.console import (
     Here,
     Output,
     ProjectDir,
-    TakesRevision,
     command,
     identified,
     note,
@@ -40,20 +39,13 @@ SEND_DEADLINE_S = 60.0
 """How long a command sends what waits before it does what it was asked; the rest goes with the next one."""
 
 
-class _TakesListItems(TyperCommand):
+class TakesListItems(TyperCommand):
     """A command whose text may be a markdown list item: "- " begins no option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         items = [argument for argument in args if argument.startswith("- ")]
         others = [argument for argument in args if not argument.startswith("- ")]
         return super().parse_args(ctx, [*others, "--", *items] if items else others)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make the three commands known."""
-    app.command()(search)
-    app.command(cls=TakesRevision)(read)
-    app.command(cls=_TakesListItems)(store)
 
 
 @command

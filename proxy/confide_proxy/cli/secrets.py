@@ -42,11 +42,6 @@ _LISTED: Final = 1000
 secrets_app = typer.Typer(help="Sealed credentials of the space.", no_args_is_help=True)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the commands known."""
-    app.add_typer(secrets_app, name="secrets")
-
-
 @secrets_app.command("rescan")
 @command
 async def rescan(

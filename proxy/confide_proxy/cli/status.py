@@ -1,15 +1,17 @@
 """`confide status`: how this machine's link stands, who both ends are, what the daemon holds, and what is wrong where the link is down.
 
-Nothing of the link is a secret: addresses come without their fragment, of keys there are the public ones only.
+Nothing of the link is a secret: addresses come without their fragment, of keys there are the public ones only. And `confide queue`: what
+waits on this machine for the daemon, and what it has refused (docs/offline.md), which never needs the daemon.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import typer
@@ -17,10 +19,11 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_proxy.cli import search, secrets
-from confide_proxy.cli.console import AsJson, Here, ProjectDir, identified, print_json, say
+from confide_proxy.cli.console import AsJson, Here, Output, ProjectDir, clock, command, identified, print_json, say
 from confide_proxy.errors import SpaceLockedError, ToolError
 from confide_proxy.link import identity as identities
 from confide_proxy.link import local_daemon, pin
+from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
@@ -28,14 +31,12 @@ if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
     from confide_proxy.sync.project import Project
 
+queue_app = typer.Typer(help="What waits on this machine for the daemon, and what it has refused.")
+
+DAMAGED = "damaged"
 _SHORT: Final = 20
 """Characters of the daemon's key: enough to tell two daemons apart at a glance. What proves a daemon is the pin, never this."""
 TAKEN: Final = "the daemon keeps the key of the database now, as its machines did before: a thief of its disk and its master.key reads it"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make the command known."""
-    app.command()(status)
 
 
 def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson = False) -> None:
@@ -154,3 +155,136 @@ def _words(paths: Paths) -> str | None:
         return fingerprint_words(identities.read(paths.identity).public_key)
     except (ConfideError, OSError):
         return None
+
+
+@queue_app.callback(invoke_without_command=True)
+def queue(
+    context: typer.Context,
+    show: Annotated[bool, typer.Option("--show", help="What is in them, too, with no credential in clear.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List them, in the order in which they are sent."""
+    if context.invoked_subcommand is not None:
+        return
+    here: Here = context.obj
+    journal = Journal(here.paths.journal)
+    counts = journal.counts()
+    entries = journal.heads()
+    if show:
+        entries = _as_sent(here, [journal.get(head.id) or head for head in entries])
+    if as_json:
+        listed = [_as_json(entry, show=show) for entry in entries]
+        print_json(
+            {
+                "queuedOffline": counts.queued,
+                "deadLetters": counts.dead,
+                "damaged": counts.damaged,
+                "calls": listed,
+            }
+        )
+        return
+    for entry in entries:
+        state = "refused" if entry.code else "waits"
+        say(f"{entry.id[:8]}  {clock(entry.at)}  {state:<7}  {entry.tool}  {entry.path} [{entry.target}]")
+        if entry.code:
+            say(f"          {entry.code}: {entry.why}")
+        if show:
+            for line in _shown(entry):
+                say(f"    {line}")
+    if counts.damaged:
+        where = journal.damaged_file
+        say(f"{counts.damaged} damaged records cannot be read; they end up in {where}")
+    if not entries and not counts.damaged:
+        say("nothing waits")
+
+
+@queue_app.command()
+@command
+def retry(
+    here: Here,
+    identity: Annotated[
+        str, typer.Argument(metavar="[ID]", help="One that was refused; all of them if left out.")
+    ] = "",
+) -> Output:
+    """Let what the daemon refused wait again, to be sent once more."""
+    journal = Journal(here.paths.journal)
+    chosen = [_found(journal, identity)] if identity else [entry for entry in journal.heads() if entry.code]
+    done = [entry.id for entry in chosen if journal.retry(entry.id)]
+    if identity and not done:
+        raise ToolError(
+            f"{identity[:32]} was not refused: it waits already", hint="it is sent once the daemon can be reached"
+        )
+    told = f"{len(done)} {'waits' if len(done) == 1 else 'wait'} again; confide sync sends them now"
+    return Output({"retried": done}, told)
+
+
+@queue_app.command()
+@command
+def drop(
+    here: Here,
+    identity: Annotated[str, typer.Argument(metavar="ID", help="As `confide queue` shows it; its beginning will do.")],
+) -> Output:
+    """Throw one away for good; `damaged` stands for all that cannot be read."""
+    journal = Journal(here.paths.journal)
+    if identity == DAMAGED:
+        count = journal.drop_damaged()
+        return Output({"dropped": count}, f"dropped {count} damaged records")
+    entry = _found(journal, identity)
+    journal.drop(entry.id)
+    return Output({"dropped": entry.id}, f"dropped {entry.id[:8]}: {entry.path} [{entry.target}]")
+
+
+def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
+    """The calls with their arguments as the daemon will get them, as far as that can be said without it.
+
+    What cannot be sealed here yet, or is not let out, is redacted: this goes into logs, and before the eyes of agents.
+    """
+    from confide_proxy.link.key_rotation import MachineKeys
+    from confide_proxy.sealing.context import Sealing
+    from confide_proxy.sealing.tool_calls import Asked, SealedCalls
+
+    policy = here.config.secrets
+    if policy.tools == "block":
+        policy = policy._replace(tools="redact")
+    sealing = Sealing(here.paths, replace(here.config, secrets=policy), MachineKeys(here.paths))
+    sealing.keyring.load()
+    sealed = SealedCalls(sealing, "")
+    shown = []
+    for entry in entries:
+        try:
+            given = dict(sealed.shown(Asked(entry.tool, entry.arguments, entry.project, entry.said)))
+        except ConfideError as error:
+            given = {"content": f"… (not shown: {error})"}
+        shown.append(replace(entry, arguments=given))
+    return shown
+
+
+def _shown(entry: Entry) -> list[str]:
+    """What is asked for: the text, and for other calls than a store of a file everything else as well."""
+    beside = {
+        name: value for name, value in entry.arguments.items() if name not in ("content", "path", "project", "mode")
+    }
+    fields = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in beside.items()]
+    return [*fields, *str(entry.arguments.get("content", "")).splitlines()]
+
+
+def _found(journal: Journal, identity: str) -> Entry:
+    entry = journal.get(identity) if identity else None
+    if entry is None:
+        raise ToolError(
+            f"there is no call {identity[:32]} here, or several that begin so", hint="confide queue lists them"
+        )
+    return entry
+
+
+def _as_json(entry: Entry, *, show: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "id": entry.id,
+        "time": entry.said,
+        "tool": entry.tool,
+        "project": entry.target,
+        "path": entry.path,
+        "state": "refused" if entry.code else "waits",
+    }
+    told |= {"code": entry.code, "reason": entry.why} if entry.code else {}
+    return {**told, "arguments": entry.arguments} if show else told

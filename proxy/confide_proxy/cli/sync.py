@@ -53,12 +53,6 @@ _FINAL = (KeyFileError, KeyringError, NotJoinedError, HandshakeError)
 _FINAL_DENIALS: Final = frozenset({"unknown", "revoked", "expired", "invite"})
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the three commands known."""
-    for each in (sync, quickstart, watch):
-        app.command()(each)
-
-
 @command
 async def sync(
     here: Here,

@@ -52,12 +52,6 @@ _TOLD = {
 }
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make the two commands known."""
-    app.command()(export)
-    app.command("import")(import_memories)
-
-
 @command
 async def export(
     here: Here,
