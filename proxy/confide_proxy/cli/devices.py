@@ -122,7 +122,7 @@ async def _invite(
 ) -> None:
     from confide_crypto.sealing.pairing import DeviceInvite
     from confide_proxy.devices import roster_client
-    from confide_proxy.devices.invites import Invitation, Invitations
+    from confide_proxy.devices.pairing import Invitation, Invitations
 
     async with connected(here) as space:
         assert space.keyring.roster is not None

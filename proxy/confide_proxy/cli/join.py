@@ -55,7 +55,7 @@ def join(
 ) -> None:
     """Join a daemon: make this machine's key, pin the daemon's, test the link."""
     from confide_crypto.sealing.pairing import parse_invite
-    from confide_proxy.devices.invites import Invitations
+    from confide_proxy.devices.pairing import Invitations
 
     here: Here = context.obj
     plain, pair = parse_invite(invite or _pasted(as_json))

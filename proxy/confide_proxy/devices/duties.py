@@ -17,7 +17,7 @@ from confide_crypto.keys.files import read_private_file, remove_private_file, wr
 from confide_crypto.sealing.errors import PairingError, RosterError
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_proxy.devices import roster_client
-from confide_proxy.devices.invites import Invitation, Invitations
+from confide_proxy.devices.pairing import Invitation, Invitations
 
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity

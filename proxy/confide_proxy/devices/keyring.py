@@ -47,6 +47,7 @@ class Keyring:
     """The keys of one space at a time.
 
     Attributes:
+        space: the id that the daemon gives the space; "" before a connection has told it.
         keys: None while this machine cannot seal.
         problem: why not, with a way out.
         roster: as this machine believes it; None before there is one.
@@ -59,7 +60,7 @@ class Keyring:
     def __init__(self, paths: Paths, machine: MachineKeys) -> None:
         self._paths = paths
         self._machine = machine
-        self._space = ""
+        self.space = ""
         self._opened_by = b""
         self._turn = asyncio.Lock()
         self.keys: SpaceKeys | None = None
@@ -70,11 +71,6 @@ class Keyring:
         self.custody = ""
         self.was_taken = False
 
-    @property
-    def space(self) -> str:
-        """The id that the daemon gives the space; "" before a connection has told it."""
-        return self._space
-
     @functools.cached_property
     def _cache(self) -> RosterCache:
         # Imported late, with what reads rosters: a start without a space does without.
@@ -84,7 +80,7 @@ class Keyring:
 
     def load(self) -> None:
         """Have the keys of the space that was used last, for when the daemon is away. Blocks; what is wrong is the `problem`."""
-        if self.keys is not None or self._space:
+        if self.keys is not None or self.space:
             return
         try:
             seen = self._cache.last()
@@ -170,7 +166,7 @@ class Keyring:
         async with self._turn:
             await self._refresh(link)
             if self.unconfirmed is not None and self.unconfirmed.words == words:
-                await self._vouched_for(self.unconfirmed)
+                await asyncio.to_thread(self._cache.come_back, self.unconfirmed.space)
                 await self._believe(self.unconfirmed)
                 await self._refresh(link)
 
@@ -205,12 +201,12 @@ class Keyring:
 
     def _enter(self, space: str) -> None:
         """Begin with what this machine has seen of the space."""
-        if space == self._space:
+        if space == self.space:
             return
         self._fail(_unknown())
         self.roster, self.unconfirmed, self.shown = None, None, None
         seen = self._cache.read(space)
-        self._space = space
+        self.space = space
         # Also of one that is new: while the daemon is away, the keys of another space must not be taken for its own.
         self._cache.use(space)
         if seen is not None and seen.roster is not None and not self._cache.is_left(seen.pin.space):
@@ -218,17 +214,17 @@ class Keyring:
 
     def _catch_up(self) -> None:
         known = self.roster
-        pin = self._cache.pin(self._space) if known is not None else None
+        pin = self._cache.pin(self.space) if known is not None else None
         if known is None or pin is None or pin.number <= known.pin.number:
             return
-        seen = self._cache.read(self._space)
+        seen = self._cache.read(self.space)
         if seen is not None and seen.roster is not None:
             seen.roster.check(known.pin)
             self._take(seen.roster, self._machine.identity())
 
     def _note_custody(self) -> None:
         try:
-            self.was_taken, is_new = self._cache.note_custody(self._space, self.custody)
+            self.was_taken, is_new = self._cache.note_custody(self.space, self.custody)
         except KeyFileError as error:  # as on a full disk: it is noted another time
             log.info("who keeps the key of the database is not noted: %s", error)
             return
@@ -246,7 +242,7 @@ class Keyring:
             is_same
             and not status.get("needs")
             and self._opened_by == self._machine.identity().public_key
-            and not are_due(self._paths.rosters, self._space)
+            and not are_due(self._paths.rosters, self.space)
         )
 
     def _take(self, roster: Roster, identity: Identity) -> None:
@@ -275,16 +271,12 @@ class Keyring:
         """Keep and open a roster that the daemon has."""
 
         def work(identity: Identity) -> None:
-            newest = self._cache.keep(self._space, roster)
-            self._cache.use(self._space)
+            newest = self._cache.keep(self.space, roster)
+            self._cache.use(self.space)
             self._take(newest, identity)
 
         identity = await self.identity()
         await asyncio.to_thread(work, identity)
-
-    async def _vouched_for(self, roster: Roster) -> None:
-        """Somebody else than the daemon says that it has this space."""
-        await asyncio.to_thread(self._cache.come_back, roster.space)
 
     # What the daemon shows
 
@@ -298,7 +290,7 @@ class Keyring:
             return
         await self._hand_over(link)
         epoch = self.keys.epoch
-        duties = Duties(self._paths.rosters, self._space, identity, link, self._extend)
+        duties = Duties(self._paths.rosters, self.space, identity, link, self._extend)
         try:
             await duties.answer(self.shown.waiting)
             await duties.finish_key_change(self._machine)
@@ -311,7 +303,7 @@ class Keyring:
     async def _look(self, link: Asks) -> None:
         """Fetch the news, and believe them, or refuse."""
         from confide_crypto.sealing.roster import Roster
-        from confide_proxy.devices import roster_check, roster_client
+        from confide_proxy.devices import roster_client
         from confide_proxy.devices.pairing import Joining
 
         identity = await self.identity()
@@ -322,24 +314,24 @@ class Keyring:
         for _ in range(TRIES):
             since = len(self.roster.entries) if self.roster else 0
             shown = await roster_client.roster(link, since)
-            if shown.space != self._space:
+            if shown.space != self.space:
                 await asyncio.to_thread(self._enter, shown.space)
                 if since != (len(self.roster.entries) if self.roster else 0):
                     continue
-            seen = None if self.roster else await asyncio.to_thread(self._cache.read, self._space)
+            seen = None if self.roster else await asyncio.to_thread(self._cache.read, self.space)
             pin = seen.pin if seen else None
             roster: Roster | None
             is_known = True
             if self.roster is not None:
-                roster, shown = await roster_check.continued(link, self.roster, shown)
+                roster, shown = await roster_client.continued(link, self.roster, shown)
             elif shown.entries:
                 roster = await asyncio.to_thread(Roster.read, shown.entries)
-                is_known = roster_check.is_known(roster, pin, identity)
+                is_known = roster_client.is_known(roster, pin, identity)
                 is_known = is_known and not await asyncio.to_thread(self._cache.is_left, roster.space)
             elif pin is not None or joining.pair is not None:
-                raise roster_check.withheld()
+                raise roster_client.withheld()
             else:
-                roster = await roster_check.founded(link, identity, self.own_name)
+                roster = await roster_client.founded(link, identity, self.own_name)
                 if roster is None:
                     continue
                 shown = await roster_client.roster(link, 1)
@@ -349,7 +341,7 @@ class Keyring:
                 await asyncio.to_thread(self._note_custody)
             if answer is not None:
                 joining.accept(answer, roster)
-                await self._vouched_for(roster)
+                await asyncio.to_thread(self._cache.come_back, roster.space)
             elif not is_known:
                 self._doubt(roster, identity, was_invited=joining.pair is not None)
                 await self._show_card(link, joining, roster)

@@ -1,27 +1,42 @@
-"""What a device asks a daemon about its space's roster, and the answers, of which nothing is believed yet (PROTOCOL.md 9, 10)."""
+"""What a device asks a daemon about its space's roster (PROTOCOL.md 9, 10), and how what it shows stands to the roster that is known:
+it goes on, has lost something, or is another (10.6)."""
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+import asyncio
+import logging
+import time
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from confide_crypto.errors import RequestError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import KEY_LENGTH, MAX_NAME
+from confide_crypto.sealing.errors import WithheldRosterError
 from confide_crypto.sealing.pairing import REQUEST_LENGTH
-from confide_crypto.sealing.roster import MAX_ENTRIES
+from confide_crypto.sealing.roster import MAX_ENTRIES, Pin, Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, MAX_ENTRY_BYTES, Card, Entry
+from confide_memory.wire.fields import encoded
 from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
+    from confide_crypto.keys.identity import Identity
     from confide_memory.wire.document_body import Asks
+
+
+log = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 20.0
 _CARD_AT: Final = 1 + 16
 """Of the card in a pair request: behind version and invite id."""
 _MOST_WAITING: Final = 256
+_GONE: Final = (
+    "the daemon may have been restored from an old copy: connect with the machine that began the space, or that "
+    "made the last change"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +101,12 @@ async def roster(link: Asks, since: int) -> Shown:
 
 async def extend(link: Asks, entry: Entry) -> None:
     """Have the daemon take an entry. Raises RequestError: `conflict` if the roster has gone on meanwhile."""
-    await link.request("extend", {"entry": _text(entry.encode())}, timeout_s=DEADLINE_S)
+    await link.request("extend", {"entry": encoded(entry.encode())}, timeout_s=DEADLINE_S)
 
 
 async def pair(link: Asks, *, request: bytes | None = None, card: Card | None = None) -> bytes | None:
     """Show this machine to the devices, as one with a pair secret or as one without; the answer, if a device has given one."""
-    body = {"request": _text(request)} if request is not None else {"card": _text(card.encode()) if card else ""}
+    body = {"request": encoded(request)} if request is not None else {"card": encoded(card.encode()) if card else ""}
     answer = (await link.request("pair", body, timeout_s=DEADLINE_S)).get("answer")
     try:
         return None if answer is None else _bytes(answer)
@@ -101,12 +116,12 @@ async def pair(link: Asks, *, request: bytes | None = None, card: Card | None = 
 
 async def pair_answer(link: Asks, key: bytes, answer: bytes) -> None:
     """Answer a machine that has joined with a pair secret."""
-    await link.request("pair-answer", {"key": key.hex(), "answer": _text(answer)}, timeout_s=DEADLINE_S)
+    await link.request("pair-answer", {"key": key.hex(), "answer": encoded(answer)}, timeout_s=DEADLINE_S)
 
 
 async def unlock(link: Asks, keys: Mapping[int, bytes]) -> bool:
     """Hand over database keys by epoch; whether the space is locked still."""
-    body = {"keys": {str(epoch): _text(key) for epoch, key in keys.items()}}
+    body = {"keys": {str(epoch): encoded(key) for epoch, key in keys.items()}}
     return (await link.request("unlock", body, timeout_s=DEADLINE_S)).get("isLocked") is not False
 
 
@@ -165,5 +180,71 @@ def _bytes(value: Any, most_bytes: int = MAX_ENTRY_BYTES) -> bytes:
     return data
 
 
-def _text(data: bytes) -> str:
-    return b64encode(data).decode()
+async def continued(link: Asks, known: Roster, shown: Shown) -> tuple[Roster, Shown]:
+    """What is known with the daemon's news behind it, and what it shows now. A daemon that knows less, and nothing else, is told the rest.
+
+    Raises:
+        ForkedRosterError and others of RosterError: it shows another history.
+        WithheldRosterError: it shows less, and does not take the rest.
+        RequestError, ConnectionLost, TimeoutError: from the link.
+    """
+    newest = len(known.entries) - 1
+    if shown.number < newest:
+        _check(known, shown)
+        log.warning("the daemon has lost %d changes to the list of devices; sending them again", newest - shown.number)
+        await _send_again(link, known, shown.number + 1)
+        shown = await roster(link, len(known.entries))
+        if shown.number < newest:
+            raise WithheldRosterError("the newest changes to the list of devices are missing", hint=_GONE)
+    _check(known, shown)
+    return await asyncio.to_thread(known.extend, shown.entries), shown
+
+
+async def founded(link: Asks, identity: Identity, name: str) -> Roster | None:
+    """The beginning of a space that has no roster, with this machine as its only device; None if another one was first.
+
+    Raises:
+        RequestError, ConnectionLost, TimeoutError: from the link; `denied` where this machine may not write.
+    """
+    made, _ = await asyncio.to_thread(Roster.found, identity, name, now=int(time.time()))
+    try:
+        await extend(link, made.entries[0])
+    except RequestError as error:
+        if error.code == "conflict":
+            return None
+        raise
+    return made
+
+
+def is_known(roster: Roster, pin: Pin | None, identity: Identity) -> bool:
+    """Whether there is a reason to believe a whole roster that is shown: what this machine has seen of it, or that it began it.
+
+    Raises:
+        RosterError: it is not what this machine has seen.
+    """
+    if pin is not None:
+        roster.check(pin)
+    # One's own genesis without a pin: a crash came between the daemon's answer and the pin.
+    return pin is not None or roster.entries[0].signer == identity.public_key
+
+
+def withheld() -> WithheldRosterError:
+    """There is a roster, and the daemon shows none."""
+    return WithheldRosterError("the daemon does not show the devices of this space", hint=_GONE)
+
+
+def _check(known: Roster, shown: Shown) -> None:
+    """Check that its newest entry is the known one of that number, if there is one of that number."""
+    if 0 <= shown.number < len(known.entries):
+        known.check(Pin(known.space, shown.number, shown.head))
+
+
+async def _send_again(link: Asks, known: Roster, since: int) -> None:
+    for entry in known.entries[since:]:
+        try:
+            await extend(link, entry)
+        except RequestError as error:
+            if error.code == "conflict":  # another device tells it the same
+                continue
+            problem = "the daemon has lost the newest changes to the list of devices, and does not take them again"
+            raise WithheldRosterError(problem, hint=_GONE) from error

@@ -1,27 +1,38 @@
-"""This machine's new key: made, put on the space's list of devices, and told to the daemon (PROTOCOL.md 7.10)."""
+"""This machine's new key: made, put on the space's list of devices, and told to the daemon (PROTOCOL.md 7.10).
+
+The machine stays one device of its space: the old key adds the new, the new removes the old (10.6). A note of both is on the disk before
+the roster is touched. Whichever of the two the machine has when it is settled removes the other, so that a rotation that was cut short,
+or that never happened, leaves one device as well.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.handshake.caller_rotation import sign_rotation
 from confide_crypto.keys.identity import Identity
-from confide_proxy.devices import key_change
+from confide_crypto.sealing.roster_entry import Card, Device
 from confide_proxy.devices.connection import SpaceConnection
+from confide_proxy.devices.duties import KeyChange
 from confide_proxy.devices.keyring import Keyring
+from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.link import identity as identities
-from confide_proxy.link.connect import open_connection
 from confide_proxy.link.identity import Form, Stored
 from confide_proxy.link.key_rotation import MachineKeys, exclusive
 
 if TYPE_CHECKING:
+    from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_memory.wire.document_body import Asks
     from confide_proxy.config import ProxyConfig
     from confide_proxy.paths import Paths
+
 
 REQUEST_DEADLINE_S: Final = 10.0
 _LOCK_DEADLINE_S: Final = 2.0
@@ -42,9 +53,7 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
     """
     keys = MachineKeys(paths, passphrase=passphrase, is_locked=True)
     with exclusive(paths, wait_s=_LOCK_DEADLINE_S):
-        connection = await open_connection(paths, config, keys=keys)
-        serving = asyncio.create_task(connection.serve(on_message=_pass_over, on_request=_refuse))
-        try:
+        async with SpaceConnection(paths, config, machine=keys) as space:
             held = await asyncio.to_thread(keys.held)
             if held.following is not None:
                 raise KeyChangeError(
@@ -55,17 +64,12 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
             new = Identity.generate()
             await asyncio.to_thread(_prepare, paths, held.current, new, passphrase)
             # Before the daemon hears of it: from then on the old key cannot connect, and without it nobody could add the new one.
-            await key_change.prepare(paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time()))
-            body = sign_rotation(old, new, connection.session_id)
-            await connection.request("rotate", body, timeout_s=REQUEST_DEADLINE_S)
-        finally:
-            await connection.close()
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+            await prepare_roster(paths.rosters, space.keyring, space.connection, old, new, now=int(time.time()))
+            body = sign_rotation(old, new, space.connection.session_id)
+            await space.connection.request("rotate", body, timeout_s=REQUEST_DEADLINE_S)
         async with SpaceConnection(paths, config, machine=keys) as space:
-            with suppress(
-                ConfideError, TimeoutError
-            ):  # else the next connection takes the old key from the list of devices
+            # Else the next connection takes the old key from the list of devices.
+            with suppress(ConfideError, TimeoutError):
                 await space.keyring.refresh(space.connection)
         if (await asyncio.to_thread(keys.held)).public_keys != (new.public_key, None):
             raise KeyChangeError(
@@ -84,9 +88,24 @@ def _prepare(paths: Paths, current: Stored, new: Identity, passphrase: str | Non
     identities.write(paths.next_identity, new, current.form, passphrase=passphrase)
 
 
-async def _pass_over(_message: bytes) -> None:
-    """No agent's session runs here."""
+async def prepare_roster(folder: Path, keyring: Keyring, link: Asks, old: Identity, new: Identity, *, now: int) -> None:
+    """Have the new key on the roster, if the old one is, before the daemon hears of it.
 
+    Raises:
+        Whatever `Keyring.extend` raises; nothing has happened to this machine's key then.
+    """
+    try:
+        await keyring.refresh(link)
+    except RequestError:
+        if RosterCache(folder).last() is not None:
+            raise
+        return  # a daemon that knows no devices
+    if keyring.keys is None:
+        return
+    KeyChange(keyring.space, old.public_key, new.public_key).write(folder)
 
-async def _refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
-    raise RequestError("unavailable", "this connection only brings a new key")
+    def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
+        name = roster.devices[old.public_key].name
+        return roster.add(old, Device(Card.of(new), name), keys, now=now) if keys else None
+
+    await keyring.extend(link, make)

@@ -26,7 +26,7 @@ from confide_crypto.errors import EXIT_DENIED
 from confide_crypto.handshake.caller_rotation import sign_rotation
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_proxy.config import ProxyConfig
-from confide_proxy.devices import key_change
+from confide_proxy.devices import rotation
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.link import identity as identities
 from confide_proxy.link.connect import open_connection
@@ -83,7 +83,9 @@ def cut_short(paths: Paths, after: str, passphrase: str | None = None) -> tuple[
             connection = await open_connection(paths, ProxyConfig(), keys=keys)
             aside.rename(paths.next_identity)
             serving = asyncio.create_task(connection.serve(on_message=unasked, on_request=unasked))
-            await key_change.prepare(paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time()))
+            await rotation.prepare_roster(
+                paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time())
+            )
             await connection.request("rotate", sign_rotation(old, new, connection.session_id), timeout_s=10)
             await connection.close()
             await asyncio.gather(serving, return_exceptions=True)

@@ -29,9 +29,9 @@ from confide_crypto.transport.open import Connection
 from confide_daemon.access.jobs import Jobs
 from confide_proxy.cli import status
 from confide_proxy.cli.devices import remover
-from confide_proxy.devices import key_change
+from confide_proxy.devices import rotation
 from confide_proxy.devices.duties import KeyChange
-from confide_proxy.devices.invites import Invitation, Invitations
+from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
 from confide_proxy.link import pin
 
@@ -379,7 +379,7 @@ async def test_a_key_that_changes_stays_one_device(daemon: Serving, tmp_path: Pa
         keyring = ann.keyring()
         new.save(ann.paths.next_identity)
         async with ann.connected() as link:
-            await key_change.prepare(ann.paths.rosters, keyring, link, old, new, now=int(time.time()))
+            await rotation.prepare_roster(ann.paths.rosters, keyring, link, old, new, now=int(time.time()))
             assert keyring.roster is not None
             assert new.public_key in keyring.roster.devices
             if is_in_force:

@@ -13,8 +13,8 @@ from tests.support.daemon.loopback import Serving
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.transport.open import Connection, connect
-from confide_proxy.devices.invites import Invitation, Invitations
 from confide_proxy.devices.keyring import Keyring
+from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.link import pin
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.pin import Joined
