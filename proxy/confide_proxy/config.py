@@ -27,7 +27,7 @@ class Policy(NamedTuple):
     Attributes:
         tools, files, transcripts, imports: one of `ACTIONS`.
         min_confidence: from which confidence on (above 0, at most 1); what is less sure is let through.
-        allow: fingerprints of what may go as it is (`fingerprints`).
+        allow: fingerprints of what may go as it is (`Fingerprints`).
         local: one of `KEPT`: whether a file of memory keeps what is sealed in clear, or gets a placeholder in its place too.
     """
 

@@ -28,7 +28,7 @@ from confide_proxy.sync.project import Narrowing, Project
 if TYPE_CHECKING:
     from confide_proxy.config import Policy
     from confide_proxy.sealing.detection.finding import Finding
-    from confide_proxy.sealing.fingerprints import Fingerprints
+    from confide_proxy.sealing.sealer import Fingerprints
 
 FOUND: Final = 9
 """The exit code where there is a credential that the policy would not let through (docs/commands.md)."""
@@ -91,7 +91,7 @@ def scan(
     project: ProjectDir = Path(),
 ) -> Output:
     """Show which credentials your memory holds, before anything is sent; never their values."""
-    from confide_proxy.sealing import fingerprints
+    from confide_proxy.sealing.sealer import load_fingerprints
 
     if allow:
         return _allow(here, allow)
@@ -101,7 +101,7 @@ def scan(
         if paths
         else of_project(here.paths, here.config, identified(project), passed)
     )
-    prints = fingerprints.load(here.paths.fingerprint_key)
+    prints = load_fingerprints(here.paths.fingerprint_key)
     count = 0
     seen: list[Sight] = []
     for text in texts:

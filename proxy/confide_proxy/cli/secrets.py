@@ -70,16 +70,15 @@ async def rescan(
 
 async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: bool) -> tuple[Outcome, bool]:
     """What was found or done, and whether it was a look alone. `is_sure`: None asks."""
-    from confide_proxy.sealing import fingerprints
     from confide_proxy.sealing.rescan import Rescan, policy_of
-    from confide_proxy.sealing.sealer import Sealer
+    from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
     async with here.client(project) as client:
         keyring, deposit = client.sealing.keyring, client.sealing.deposit
         if is_sure is not False and keyring.keys is None:
             assert keyring.problem is not None
             raise keyring.problem
-        prints = await asyncio.to_thread(fingerprints.load, here.paths.fingerprint_key)
+        prints = await asyncio.to_thread(load_fingerprints, here.paths.fingerprint_key)
         # As they are now: should they be lost on the way, a credential must not be redacted in the place of being sealed.
         keys = keyring.keys
         sealer = Sealer(policy_of(here.config.secrets), lambda: keys, lambda: prints)

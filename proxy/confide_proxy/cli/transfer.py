@@ -184,17 +184,15 @@ def _look_and_import(
 
 
 def _stores(paths: list[Path], system: str | None, this: Project) -> list[Store]:
-    from confide_proxy.transfer import discovery
+    from confide_proxy.transfer import plan
     from confide_proxy.transfer.plan import stores_at
 
     if paths:
         return stores_at(list(dict.fromkeys(map(_existing, paths))), system)
     if system is not None:
         stores_at([], system)
-        return [one for one in discovery.in_project(this) if one.reader.name == system] + discovery.in_home(
-            Path.home(), system
-        )
-    return discovery.in_project(this) + discovery.in_home(Path.home())
+        return [one for one in plan.in_project(this) if one.reader.name == system] + plan.in_home(Path.home(), system)
+    return plan.in_project(this) + plan.in_home(Path.home())
 
 
 def _existing(path: Path) -> Path:

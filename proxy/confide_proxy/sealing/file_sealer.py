@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_memory.wire.document_body import Asks
     from confide_proxy.config import Policy
-    from confide_proxy.sealing.context import Sealing
+    from confide_proxy.sealing.context import Deposit, Sealing
     from confide_proxy.sealing.sealer import Sealed, Secret
-    from confide_proxy.sealing.upload import Deposit
 
 NAME_TELLS: Final = "has a name with what looks like a credential in it: give it another one"
 ID_TELLS: Final = "has a note's id with what looks like a credential in it: give it another one"

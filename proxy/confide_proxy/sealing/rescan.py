@@ -24,13 +24,13 @@ from confide_memory.sensitivity import is_sensitive
 from confide_memory.wire.document_body import MAX_TEXT_BYTES
 from confide_memory.wire.fields import value
 from confide_proxy.errors import UnfitAnswerError
-from confide_proxy.sealing.upload import batches
+from confide_proxy.sealing.context import batches
 
 if TYPE_CHECKING:
     from confide_memory.wire.document_body import Asks
     from confide_proxy.config import Policy
+    from confide_proxy.sealing.context import Deposit
     from confide_proxy.sealing.sealer import Sealed, Sealer
-    from confide_proxy.sealing.upload import Deposit
 
 PAGE_DEADLINE_S: Final = 60.0
 REWRITE_DEADLINE_S: Final = 300.0

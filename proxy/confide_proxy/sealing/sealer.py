@@ -7,12 +7,18 @@ the daemon sends back. The same text always seals to the same text: comparisons 
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.sealing import placeholder as placeholders
 from confide_crypto.sealing.placeholder import STANDIN, Placeholder
 from confide_crypto.sealing.record import KIND_PATTERN, MAX_VALUE
@@ -24,7 +30,7 @@ from confide_proxy.sealing.detection.finding import outside
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_proxy.config import Policy
-    from confide_proxy.sealing.fingerprints import Fingerprints
+
 
 NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
@@ -33,6 +39,9 @@ _PLACEHOLDER_LINE: Final = re.compile(rf"^(?:{STANDIN.pattern}[ \t]*)+\r?$", re.
 _WORD: Final = re.compile(r"\w+")
 _MAY_WAIT: Final = frozenset({"files", "transcripts"})
 """Sources whose plaintext stays on this machine, so that what is redacted now can be sealed later. What an agent says is said once."""
+KEY_BYTES: Final = 32
+_DIGEST_BYTES: Final = 12
+_PERSON: Final = b"confide-finding"
 
 
 class Secret(NamedTuple):
@@ -212,3 +221,35 @@ def _piece(text: str, making: _Making) -> Iterator[str]:
     yield text[:start]
     yield making.put("seal", NOTE, core)
     yield text[start + len(core) :]
+
+
+class Fingerprints:
+    """Names for credentials, so that one can be allowed by the configuration without standing in it. `key`: this machine's, 32 bytes.
+
+    A fingerprint is BLAKE2b-96 of kind and value, keyed with random bytes that this machine keeps to itself. A plain hash of a short
+    password can be guessed by whoever reads the configuration, and those are shared as dotfiles; a keyed one tells nothing without the key.
+    The price: on another machine the same credential has another one, and is not allowed there until it is allowed there too.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def of(self, kind: str, value: str) -> str:
+        """24 hex digits."""
+        data = kind.encode() + b"\0" + value.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, digest_size=_DIGEST_BYTES, key=self._key, person=_PERSON).hexdigest()
+
+
+def load_fingerprints(path: Path) -> Fingerprints:
+    """Those of the key in a file of mode 0600, which is made where it is not there.
+
+    Raises:
+        KeyFileError: the file is open to others, damaged, or cannot be read or made.
+    """
+    if not path.exists():
+        with suppress(FileExistsError):  # another process was first
+            write_private_file(path, os.urandom(KEY_BYTES))
+    key = read_private_file(path)
+    if len(key) != KEY_BYTES:
+        raise KeyFileError(path, "is damaged", hint="delete it, and allow again what confide scan shows")
+    return Fingerprints(key)

@@ -1,24 +1,30 @@
 """The way up for what an agent says: sealed (`arguments`), its records with the daemon, and only then the message itself.
 
 Calls that only ask get placeholders too, so that a search for a credential finds where it is sealed, but leave nothing with the daemon.
+That holds for a question that nothing gives away as well, "where do we use hunter22-x": what looks like a credential is asked for by its
+keyed name (PROTOCOL.md 10.2), which tells the daemon nothing, and goes out as its placeholder if that is sealed already.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.tools.meta import SENT
+from confide_proxy.errors import LATER
 from confide_proxy.sealing import arguments as sealed_arguments
-from confide_proxy.sealing import lookup
 
 if TYPE_CHECKING:
-    from confide_memory.wire.document_body import Asks as Requests
+    from confide_crypto.sealing.placeholder import Placeholder
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_memory.wire.document_body import Asks
     from confide_proxy.devices.keyring import Keyring
     from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.sealer import Secret
+
 
 LARGE_BYTES: Final = 64 * 1024
 """The text of what is larger is not even looked at in the event loop."""
@@ -46,6 +52,21 @@ _PROTOCOL: Final = frozenset(
 """Parameters that are the client's and not its agent's."""
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "method"})
 _TOOL_CALL: Final = "tools/call"
+KINDS: Final = (
+    *("password", "url-password", "connection-string", "api-key", "token"),
+    *("secret-key", "aws-secret-key", "basic-auth", "bearer-token", "secret", "key"),
+)
+"""Those that are known by what stands before them alone; tokens of a known form are found without it."""
+MOST_WORDS: Final = 4
+"""Each is a few small requests, all at once."""
+DEADLINE_S: Final = 5.0
+_LEAST_CHARS: Final = 8
+_MOST_CHARS: Final = 256
+_LEAST_RANDOM_CHARS: Final = 16
+_AROUND: Final = "\"'`,;:?()[]<>"
+_ENDS: Final = ".!"
+_NUMBER: Final = re.compile(r"[\d.,:/+_TZv-]+")
+"""Dates, versions, addresses."""
 
 
 class Asked(NamedTuple):
@@ -94,13 +115,13 @@ class SealedCalls:
             return False
         called = self._called(message)
         if called is not None:
-            is_told = not _is_whole(called) and _asked_about(called) is None and lookup.is_plain(_query(called))
+            is_told = not _is_whole(called) and _asked_about(called) is None and is_plain(_query(called))
             if not is_told or sealed_arguments.gives_reason(called.arguments):
                 return False
         return not any(sealed_arguments.gives_reason(part) for _, part in _said(message))
 
     async def prepared(
-        self, link: Requests, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
+        self, link: Asks, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
     ) -> dict[str, Any]:
         """A message that is not plain, as it goes up; all that it names is with the daemon. The same object where nothing changes.
 
@@ -124,7 +145,7 @@ class SealedCalls:
                 message = {**message, "params": params}
         return await asyncio.to_thread(self._looked_up, message)
 
-    async def arguments(self, link: Requests, called: Asked, *, is_lookup: bool) -> Mapping[str, Any]:
+    async def arguments(self, link: Asks, called: Asked, *, is_lookup: bool) -> Mapping[str, Any]:
         """The arguments of a call as they go up; all that they name is with the daemon. Raises as `prepared`."""
         is_lookup = is_lookup and called.tool in LOOKUPS
         is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
@@ -174,12 +195,12 @@ class SealedCalls:
         place, _ = await asyncio.to_thread(self.seal, asked, is_lookup=True)
         return dict(place)
 
-    async def _recognized(self, link: Requests, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _recognized(self, link: Asks, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments with placeholders in the question also for what nothing in it gives away."""
         query, keys = given.get(QUERY), self._sealing.keyring.keys
-        if not isinstance(query, str) or keys is None or lookup.is_plain(query):
+        if not isinstance(query, str) or keys is None or is_plain(query):
             return given
-        known = await lookup.recognized(link, keys, query)
+        known = await recognized(link, keys, query)
         return given if known == query else {**given, QUERY: known}
 
     def _looked_up(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +224,7 @@ class SealedCalls:
             return None
         return Asked(str(params.get("name")), params["arguments"], self._project, said)
 
-    async def _is_onto_sensitive(self, link: Requests, called: Asked) -> bool:
+    async def _is_onto_sensitive(self, link: Asks, called: Asked) -> bool:
         """Whether the daemon keeps what is to be changed as sensitive."""
         asked = await self._place(called)
         if asked is None:
@@ -265,3 +286,66 @@ def _said(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
         elif name not in _ENVELOPE:
             parts.append((name, part))
     return parts
+
+
+def is_plain(query: str) -> bool:
+    """Whether no word of a question may be a credential, by a look that costs next to nothing."""
+    return not any(_may_be(word.strip(_AROUND)) for word in query.split())
+
+
+async def recognized(link: Asks, keys: SpaceKeys, query: str) -> str:
+    """The question with placeholders for each word of it that is sealed in the space: one for each kind that it is sealed as.
+
+    Raises:
+        RequestError: the daemon cannot say now.
+        ConnectionLost, TimeoutError: from the link.
+    """
+    words = _candidates(query)
+    wanted = [(word, str(placeholder), placeholder.secret_id) for word in words for placeholder in _names(keys, word)]
+
+    async def is_sealed(secret_id: bytes) -> bool:
+        try:
+            await link.request("record", {"id": secret_id.hex()}, timeout_s=DEADLINE_S)
+        except RequestError as error:
+            if error.code in LATER:
+                raise
+            return False
+        return True
+
+    found = await asyncio.gather(*(is_sealed(secret_id) for _, _, secret_id in wanted))
+    sealed: dict[str, list[str]] = {}
+    for (word, placeholder, _), is_there in zip(wanted, found, strict=True):
+        if is_there:
+            sealed.setdefault(word, []).append(placeholder)
+    for word, names in sealed.items():
+        query = query.replace(word, " ".join(names))
+    return query
+
+
+def _may_be(word: str) -> bool:
+    if not _LEAST_CHARS <= len(word) <= _MOST_CHARS or _NUMBER.fullmatch(word):
+        return False
+    return len(word) >= _LEAST_RANDOM_CHARS or any(letter.isdigit() for letter in word)
+
+
+def _candidates(query: str) -> list[str]:
+    """What may be one, the longer form before the shorter: a password may end with the sentence's mark."""
+    from confide_crypto.sealing.placeholder import STANDIN
+    from confide_proxy.sealing.detection.plausibility import is_unmistakable
+
+    found: dict[str, None] = {}
+    # What stands for a credential is none, though one in twenty-five looks like one.
+    for part in STANDIN.sub(" ", query).split():
+        if len(found) >= MOST_WORDS:
+            break
+        word = part.strip(_AROUND)
+        if _may_be(word) and is_unmistakable(word):
+            found |= dict.fromkeys((word, word.removesuffix("."), word.rstrip(_ENDS)))
+    return [word for word in found if _may_be(word)][:MOST_WORDS]
+
+
+def _names(keys: SpaceKeys, word: str) -> list[Placeholder]:
+    from confide_crypto.sealing.placeholder import Placeholder
+
+    data = word.encode("utf-8", "surrogatepass")
+    return [Placeholder(kind, keys.secret_id(kind, data)) for kind in KINDS]

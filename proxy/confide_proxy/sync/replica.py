@@ -38,7 +38,7 @@ from confide_proxy.sync.project import FILE
 from confide_proxy.sync.report import Step, Steps, SyncReport
 
 if TYPE_CHECKING:
-    from confide_proxy.sealing.upload import Deposit
+    from confide_proxy.sealing.context import Deposit
 
 _PUT_DEADLINE_S = 60.0
 _PUT_BYTES_S = 30_000

@@ -14,7 +14,7 @@ from typing import Any
 
 from confide_memory.note import IMPORTANCE, MAX_METADATA_BYTES, MAX_RELATIONS, MAX_TAGS, MAX_WORD, SCOPES
 from confide_memory.note_names import ID, MAX_TITLE, TASK_ID
-from confide_proxy.transfer.record import Record, kind_of, slug
+from confide_proxy.transfer.reader import Record, kind_of, slug
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "title": ("title", "name", "subject", "summary"),

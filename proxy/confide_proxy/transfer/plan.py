@@ -1,4 +1,4 @@
-"""What is to be imported: stores with their readers, what a look at them shows, and the batches that are sent.
+"""What is to be imported: stores with their readers, named or found, what a look at them shows, and the batches that are sent, sealed.
 
 A store is read anew for each of these, so that nothing of it has to be held: an export may be larger than memory.
 """
@@ -6,30 +6,44 @@ A store is read anew for each of these, so that nothing of it has to be held: an
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, printable
+from confide_crypto.sealing.placeholder import STANDIN
 from confide_memory.document_path import composed
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import BlockedError, ToolError, UnreadableError
+from confide_proxy.sealing import arguments
 from confide_proxy.sealing.detection import scanner
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
-from confide_proxy.transfer import files, sealed_record
-from confide_proxy.transfer.fields import fitted, project_of
-from confide_proxy.transfer.reader import MAX_RECORDS, Losses, Reader, Skipped
+from confide_proxy.transfer import files
+from confide_proxy.transfer.fields import as_json, fitted, project_of
+from confide_proxy.transfer.files import is_folder
+from confide_proxy.transfer.reader import MAX_RECORDS, Losses, Reader, Record, Skipped
 from confide_proxy.transfer.readers import readers
-from confide_proxy.transfer.readers.markdown import MarkdownReader
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.readers.markdown import MarkdownReader, is_decision, is_template
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from confide_proxy.sealing.sealer import Sealer, Secret
 
+
+SOURCE: Final = "imports"
+_CALLED: Final = ("title", "type", "category", "entity", "source", "status")
+_TEXTS: Final = ("content", *_CALLED)
+_LISTS: Final = ("tags", "keywords")
+LEAST: Final = 0.6
+"""From which confidence on a word is no name."""
+_RUN: Final = 8
+"""So many letters and digits of a credential in a row tell of it."""
 BATCH_RECORDS = 200
 BATCH_BYTES = 4 * 1024 * 1024
 """Both are what the daemon takes in one request."""
@@ -37,6 +51,78 @@ _MAX_HELD_BYTES = 4 * BATCH_BYTES
 _PLAIN = frozenset({"markdown", "json"})
 """Readers of forms that others are written in: they read what no other one knows."""
 MOST_NAMED = 5
+NOTES: Final = ("NOTES.md", "notes.md", "CLAUDE.md")
+FOLDERS: Final = (".", "docs", "doc")
+DECISION_FOLDERS: Final = ("adr", "adrs", "decisions", "architecture/decisions")
+MOST_FILES: Final = 500
+"""Of one folder that are looked at."""
+
+
+class Tellings:
+    """Parts of credentials. What a note is called is made of its text, cut off and without markup, so that nothing knows them for one."""
+
+    def __init__(self, credentials: Iterable[str]) -> None:
+        """`credentials` of the note."""
+        bare = list(map(_bare, credentials))
+        self._runs = {value[at : at + _RUN] for value in bare for at in range(max(1, len(value) - _RUN + 1))} - {""}
+        self._sizes = sorted({len(run) for run in self._runs})
+
+    def without(self, text: str) -> str | None:
+        """The text up to the first of them; None where nothing is left."""
+        masked = STANDIN.sub(lambda found: "\0" * len(found[0]), text)
+        places = [at for at, letter in enumerate(masked) if letter.isalnum() or letter == "\0"]
+        bare = "".join(masked[at].lower()[0] for at in places)
+        for begin, at in enumerate(places):
+            if any(bare[begin : begin + size] in self._runs for size in self._sizes):
+                return f"{text[:at]}…" if text[:at].strip() else None
+        return text
+
+
+def _bare(text: str) -> str:
+    return "".join(letter.lower()[0] for letter in text if letter.isalnum())
+
+
+def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, ...]]:
+    """The record with a stand-in for each credential in what it says: a text, a list of words, a value of its metadata; and those secrets.
+
+    Where its metadata says `sensitive: true`, all of its content is one secret.
+
+    Raises:
+        BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`.
+        ToolError: its metadata is nested too deep to be looked through.
+    """
+    said: dict[str, Any] = {name: getattr(record, name) for name in _TEXTS}
+    said |= {name: list(getattr(record, name)) for name in _LISTS}
+    said["metadata"] = as_json(record.metadata)
+    if not arguments.gives_reason(said) and record.metadata.get("sensitive") is not True:
+        return record, ()
+    whole = "content" if record.metadata.get("sensitive") is True else None
+    found: set[str] = set()
+    sealed, secrets = arguments.seal(said, sealer, SOURCE, whole=whole, found=found)
+    tellings = Tellings(found)
+    sealed |= {name: tellings.without(sealed[name]) for name in _CALLED if sealed[name]}
+    sealed |= {name: tuple(filter(None, map(tellings.without, sealed[name]))) for name in _LISTS}
+    if whole and _bare(record.title or "") in _bare(record.content):
+        sealed["title"] = None
+    named = id_of(record, is_told=sealed["entity"] == record.entity)
+    return replace(record, **sealed, id=named), secrets
+
+
+def seal_origin(note: dict[str, Any], sealer: Sealer) -> tuple[dict[str, Any], tuple[Secret, ...]]:
+    """The body of a note with what says where it comes from sealed too, as the address of an export may hold its key. Raises as `seal`."""
+    metadata = note.get("metadata") or {}
+    about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
+    if not arguments.gives_reason(about):
+        return note, ()
+    sealed, secrets = arguments.seal(about, sealer, SOURCE)
+    return {**note, "metadata": {**metadata, **sealed}}, secrets
+
+
+def id_of(record: Record, *, is_told: bool = True) -> str:
+    """The id of the note that a record becomes; its entity is in it unless that is a credential, or `is_told` is False."""
+    if record.entity is None or (is_told and not scanner.scan(record.entity, LEAST)):
+        return record.note_id
+    return replace(record, entity=None).note_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +238,8 @@ class Plan:
                 origin = f"{store.shown}: {printable(record.origin)}"
                 batch = waiting.get(project)
                 try:
-                    sealed = sealed_record.seal(record, sealer)
-                    note, more = sealed_record.seal_origin(fitted(sealed.record, self._ids, store.shown), sealer)
+                    sealed, secrets = seal_record(record, sealer)
+                    note, more = seal_origin(fitted(sealed, self._ids, store.shown), sealer)
                 except (BlockedError, ToolError) as error:
                     batch = waiting.setdefault(project, Batch(project))
                     batch.refused.append(Skipped(origin, str(error)))
@@ -165,7 +251,7 @@ class Plan:
                 batch = waiting.setdefault(project, Batch(project))
                 batch.notes.append(note)
                 batch.origins.append(origin)
-                batch.secrets.update(dict.fromkeys((*sealed.secrets, *more)))
+                batch.secrets.update(dict.fromkeys((*secrets, *more)))
                 sizes[project] += size
                 if sizes.total() > _MAX_HELD_BYTES:
                     yield from waiting.values()
@@ -176,7 +262,7 @@ class Plan:
     def _survey(self, store: Store) -> Survey:
         survey = Survey(store)
         for record in self._records(store, survey.losses, survey):
-            self._ids[record.system, record.origin] = sealed_record.id_of(record)
+            self._ids[record.system, record.origin] = id_of(record)
             survey.notes += 1
             survey.projects[project_of(record, self._project)] += 1
             if record.category:
@@ -208,7 +294,7 @@ class Plan:
 
 def _shown(words: str) -> str:
     """A title, tag or other name for people and agents, unless it holds a credential."""
-    return "(a credential)" if scanner.scan(words, sealed_record.LEAST) else printable(words)
+    return "(a credential)" if scanner.scan(words, LEAST) else printable(words)
 
 
 def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
@@ -247,3 +333,58 @@ def _is_memory(folder: Folder, file: Path) -> bool:
         return folder.is_watched(composed(file.resolve().relative_to(folder.root.resolve()).as_posix()))
     except ValueError:
         return False
+
+
+def in_project(project: Project) -> list[Store]:
+    """The notes and decisions that people keep in a repository; what is living memory already is not among them."""
+    root, reader = project.root, readers()["markdown"]
+    paths = [root / name for name in NOTES if _is_file(root / name)]
+    paths += [root / ".claude" / name for name in _names(root / ".claude") if name.lower().endswith(".md")]
+    for folder in FOLDERS:
+        # By name alone: a folder of documents may hold a thousand, and this is asked while somebody waits.
+        names = [name for name in _names(root / folder) if is_decision(name, []) and not is_template(name)]
+        paths += [root / folder / name for name in names]
+        paths += [root / folder / inner for inner in DECISION_FOLDERS if _holds_markdown(root / folder / inner)]
+    # NOTES.md and notes.md are one file where the file system takes no notice of case.
+    return [Store(path, reader) for path in _distinct(paths) if not files.is_excluded(path)]
+
+
+def in_home(home: Path, name: str | None = None) -> list[Store]:
+    """The stores of other systems where these usually are; those of one system, if it is named."""
+    found: list[Store] = []
+    for reader in readers().values():
+        if name in (None, reader.name):
+            found += [
+                Store(path, reader) for path in reader.places(home) if os.path.lexists(path) and reader.recognises(path)
+            ]
+    return found
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _names(folder: Path) -> list[str]:
+    if not is_folder(folder):
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            found = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            return sorted(name for _, name in zip(range(MOST_FILES), found, strict=False))
+    except OSError:
+        return []
+
+
+def _holds_markdown(folder: Path) -> bool:
+    return any(name.lower().endswith(".md") for name in _names(folder))
+
+
+def _distinct(paths: list[Path]) -> list[Path]:
+    by_file: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue
+        by_file.setdefault((status.st_dev, status.st_ino), path)
+    return list(by_file.values())

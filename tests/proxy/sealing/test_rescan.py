@@ -15,11 +15,10 @@ from confide_crypto.sealing import placeholder as placeholders
 from confide_crypto.transport.open import Connection
 from confide_proxy.config import Policy
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.sealing.fingerprints import Fingerprints
+from confide_proxy.sealing.context import Deposit
 from confide_proxy.sealing.open import open_secret
 from confide_proxy.sealing.rescan import Outcome, Rescan, policy_of
-from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.sealing.upload import Deposit
+from confide_proxy.sealing.sealer import Fingerprints, Sealer
 
 TOKEN = "gh" + "p_" + "Zk81LqWm4TxC0bVn7RsD2yHf9GpJ3eUa5KiQ"
 NOTE = "memory/notes/home-1a2b3c4d.md"

@@ -34,12 +34,10 @@ from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.offline.replay import Replay
 from confide_proxy.sealing import arguments, open, tool_calls
 from confide_proxy.sealing import open as secret_get
+from confide_proxy.sealing.context import Deposit
 from confide_proxy.sealing.detection import scanner
-from confide_proxy.sealing.fingerprints import Fingerprints
-from confide_proxy.sealing.lookup import KINDS
-from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.sealing.tool_calls import Asked, SealedCalls
-from confide_proxy.sealing.upload import Deposit
+from confide_proxy.sealing.sealer import Fingerprints, Sealer
+from confide_proxy.sealing.tool_calls import KINDS, Asked, SealedCalls
 
 CATALOGUE = Catalogue(json.loads(PACKAGED.read_bytes()))
 PRINTS = Fingerprints(b"k" * 32)

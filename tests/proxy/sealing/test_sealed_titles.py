@@ -10,12 +10,11 @@ from tests.support.sealing.secret_corpus import positives
 
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.config import Policy
-from confide_proxy.sealing.fingerprints import Fingerprints
-from confide_proxy.sealing.sealer import Sealer
-from confide_proxy.transfer import sealed_record
-from confide_proxy.transfer.formats.conversation import first_line
+from confide_proxy.sealing.sealer import Fingerprints, Sealer
+from confide_proxy.transfer import plan
+from confide_proxy.transfer.formats.account_export import first_line
 from confide_proxy.transfer.formats.sections import plain, title_of
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import Record
 
 KEYS = SpaceKeys.generate()
 SEALER = Sealer(Policy(), lambda: KEYS, lambda: Fingerprints(bytes(32)))
@@ -35,7 +34,7 @@ def test_no_part_of_a_credential_is_in_a_title(called: Callable[[str], str | Non
             values = SEALER.seal(text, "imports").values.values()
             title = called(text)
             record = Record("x", "1", text, title=title, status=title, tags=(title or "none",))
-            sealed = sealed_record.seal(record, SEALER).record
+            sealed = plan.seal_record(record, SEALER)[0]
             said = bare(json.dumps([sealed.title, sealed.status, sealed.tags]))
             for value in map(bare, values):
                 assert not any(value[at : at + 9] in said for at in range(max(1, len(value) - 8))), sample.kind
@@ -45,14 +44,14 @@ def test_no_part_of_a_credential_is_in_a_title(called: Callable[[str], str | Non
 
 def test_a_title_is_kept_as_far_as_it_tells_nothing() -> None:
     def titled(title: str, content: str) -> str | None:
-        return sealed_record.seal(Record("x", "1", content, title=title), SEALER).record.title
+        return plan.seal_record(Record("x", "1", content, title=title), SEALER)[0].title
 
     assert titled("How we deploy", f"token {TOKEN}") == "How we deploy"
     assert titled(f"Of {TOKEN.replace('_', '')} and more", f"use {TOKEN}") == "Of …"
     assert titled(TOKEN[:20], f"token {TOKEN}") is None
     redacting = Sealer(Policy(imports="redact"), lambda: None, lambda: Fingerprints(bytes(32)))
     record = Record("x", "1", f"use {TOKEN}", title=f"Use {TOKEN[:20]}")
-    assert sealed_record.seal(record, redacting).record.title == "Use …"
+    assert plan.seal_record(record, redacting)[0].title == "Use …"
     named = titled(f"Deploys with {TOKEN} at night", f"token {TOKEN}")
     assert named is not None
     assert named.startswith("Deploys with (sealed:github-token:")
@@ -62,7 +61,7 @@ def test_a_title_is_kept_as_far_as_it_tells_nothing() -> None:
 def test_a_sensitive_record_is_not_called_by_its_text() -> None:
     def titled(title: str) -> str | None:
         record = Record("x", "1", "# Under the stone\n\nlies the key", title=title, metadata={"sensitive": True})
-        return sealed_record.seal(record, SEALER).record.title
+        return plan.seal_record(record, SEALER)[0].title
 
     assert titled("Under the stone") is None
     assert titled("Under the st…") is None

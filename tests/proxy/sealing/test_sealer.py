@@ -17,8 +17,7 @@ from confide_daemon.errors import ToolError
 from confide_daemon.sealing.sensitivity import sealed_only
 from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, UnsealableError
-from confide_proxy.sealing.fingerprints import Fingerprints
-from confide_proxy.sealing.sealer import Sealer, Secret
+from confide_proxy.sealing.sealer import Fingerprints, Sealer, Secret
 
 KEYS = SpaceKeys.generate()
 PRINTS = Fingerprints(b"k" * 32)

@@ -13,7 +13,7 @@ from confide_crypto.errors import KeyFileError
 from confide_proxy.cli.scan import add
 from confide_proxy.config import Policy, load
 from confide_proxy.errors import ConfigError, StateError
-from confide_proxy.sealing import fingerprints
+from confide_proxy.sealing import sealer
 
 FIRST, SECOND = "0123456789abcdef01234567", "fedcba9876543210fedcba98"
 
@@ -135,9 +135,9 @@ def test_a_disk_that_takes_nothing_is_said_to_be_one(
 
 def test_fingerprints_are_this_machines(tmp_path: Path) -> None:
     """The same value has the same one here, another of another kind, and on another machine; its key is private."""
-    here, there = fingerprints.load(tmp_path / "a" / "key"), fingerprints.load(tmp_path / "b" / "key")
+    here, there = sealer.load_fingerprints(tmp_path / "a" / "key"), sealer.load_fingerprints(tmp_path / "b" / "key")
     value = "hunter22x"
-    assert here.of("password", value) == fingerprints.load(tmp_path / "a" / "key").of("password", value)
+    assert here.of("password", value) == sealer.load_fingerprints(tmp_path / "a" / "key").of("password", value)
     others = {here.of("password", value), here.of("token", value), here.of("password", value + "y")}
     assert len({*others, there.of("password", value)}) == 4
     assert (tmp_path / "a" / "key").stat().st_mode & 0o777 == 0o600
@@ -146,10 +146,10 @@ def test_fingerprints_are_this_machines(tmp_path: Path) -> None:
 def test_a_damaged_key_is_refused(tmp_path: Path) -> None:
     """A short key would name everything otherwise, and allow what nobody allowed."""
     key = tmp_path / "state" / "key"
-    fingerprints.load(key)
+    sealer.load_fingerprints(key)
     key.write_bytes(b"short")
     with pytest.raises(KeyFileError, match="damaged"):
-        fingerprints.load(key)
+        sealer.load_fingerprints(key)
     key.chmod(0o644)
     with pytest.raises(KeyFileError):
-        fingerprints.load(key)
+        sealer.load_fingerprints(key)

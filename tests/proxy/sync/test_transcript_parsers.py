@@ -14,8 +14,7 @@ from tests.support.sealing.sealers import SEALER
 from tests.support.sealing.secret_corpus import positives
 
 from confide_proxy.config import TRANSCRIPT_SOURCES, Policy, ProxyConfig
-from confide_proxy.sealing.fingerprints import Fingerprints
-from confide_proxy.sealing.sealer import Sealer
+from confide_proxy.sealing.sealer import Fingerprints, Sealer
 from confide_proxy.sync.transcripts.batch import MAX_TEXT_CHARS, MOST_MESSAGES, collect, origin_of
 from confide_proxy.sync.transcripts.files import MAX_LINE_BYTES, found_below, mark_of, opened, whole_lines
 from confide_proxy.sync.transcripts.offsets import Known, Progress

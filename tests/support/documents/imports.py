@@ -6,8 +6,7 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
-from confide_proxy.transfer.reader import Losses, Reader
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import Losses, Reader, Record
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "importing"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.config import Policy
-from confide_proxy.sealing.fingerprints import Fingerprints
-from confide_proxy.sealing.sealer import Sealer
+from confide_proxy.sealing.sealer import Fingerprints, Sealer
 
 KEYS = SpaceKeys.generate()
 PRINTS = Fingerprints(bytes(32))

@@ -1,17 +1,17 @@
 """Passwords beside a user's name, with nothing that calls them so: `curl -u shop:…`, `Credentials("shop", "…")`, "login: shop / …"; and
-inside of addresses: `postgres://shop:…@db/shop`, and any other URL with a user and a password (RFC 3986, 3.2.1)."""
+inside of addresses: `postgres://shop:…@db/shop`, and any other URL with a user and a password (RFC 3986, 3.2.1). Credentials as HTTP
+carries them: `Authorization: Basic` and `Bearer` (RFC 7617, RFC 6750), and a registry's `"auth"`."""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.entropy import is_random
-from confide_proxy.sealing.detection.false_positives import is_placeholder
 from confide_proxy.sealing.detection.finding import Finding, compiled
 from confide_proxy.sealing.detection.key_names import promise_of
-from confide_proxy.sealing.detection.plausibility import Context, judged
+from confide_proxy.sealing.detection.plausibility import Context, is_placeholder, is_random, is_sample, judged
 
 _VALUE: Final = r"(?P<quote>[\"']?)(?P<value>[^\s\"']{4,200})(?P=quote)(?=\s|$|\))"
 _PAIR: Final = r"(?P<user>[^\s:\"']{1,80}):(?P<value>[^\s\"']{4,200})"
@@ -47,6 +47,16 @@ _HEX: Final = r"[0-9a-f]+$"
 _WEB: Final = frozenset({"http", "https", "ftp", "git", "svn", "ws", "wss", "git+https", "ftps", "ssh", "sftp"})
 _EXAMPLES: Final = ("example.com", "example.org", "example.net", ".example", "foo.com", "bar.com")
 """Reserved for documents (RFC 2606, 3), or used as if they were."""
+_FLAGS: Final = re.IGNORECASE | re.ASCII
+_BASIC: Final = r"basic(?:[ \t]|%20|\\u0020){1,3}([A-Za-z0-9+/_-]{8,400}+={0,2})(?![A-Za-z0-9])"
+_BEARER: Final = r"(?:[ \t]|%20|\\u0020){1,3}(?:token=)?[\"']?([A-Za-z0-9_~+/.=:-]{16,4000}+)(?![A-Za-z0-9])"
+_SCHEMES: Final = (
+    r"authorization[\\\"'\])]{0,4}[ \t]{0,4}[:=,][ \t]{0,4}[\\\"'`f]{0,4}"
+    r"(?:token|apikey|api-key|ssws|sso-key|geniekey)(?![a-z])"
+)
+_DOCKER: Final = r"\"auth\"\s{0,4}:\s{0,4}\"([A-Za-z0-9+/]{8,400}+={0,2})\""
+_RFC_EXAMPLE: Final = "open sesame"
+"""Aladdin's password in RFC 7617, which every document on the subject shows."""
 
 
 def find(text: str, lowered: str) -> Iterator[Finding]:
@@ -135,3 +145,45 @@ def _url_password(text: str, at: int, begin: int) -> Finding | None:
     return Finding(
         "url-password" if name in _WEB else "connection-string", match.start(2), match.end(2), confidence, "address"
     )
+
+
+def find_in_headers(text: str, lowered: str) -> Iterator[Finding]:
+    """Every credential of these forms. `lowered` is the same text in lower case, character by character."""
+    for at in _at_words(lowered, "basic"):
+        if (match := compiled(_BASIC, _FLAGS).match(text, at)) and _is_pair(match[1]):
+            yield Finding("basic-auth", *match.span(1), 0.9, "header")
+    carried = [at + len("bearer") for at in _at_words(lowered, "bearer")]
+    for at in _at_words(lowered, "authorization"):
+        if scheme := compiled(_SCHEMES, _FLAGS).match(text, at):
+            carried.append(scheme.end())
+    for at in carried:
+        if (match := compiled(_BEARER, _FLAGS).match(text, at)) and _is_token(match[1]):
+            yield Finding("bearer-token", *match.span(1), 0.85, "header")
+    if '"auth"' in text:
+        for match in compiled(_DOCKER, re.ASCII).finditer(text):
+            if _is_pair(match[1]):
+                yield Finding("basic-auth", *match.span(1), 0.9, "header")
+
+
+def _at_words(text: str, mark: str) -> Iterator[int]:
+    """Where the mark begins a word."""
+    at = text.find(mark)
+    while at >= 0:
+        if at == 0 or not text[at - 1].isalnum():
+            yield at
+        at = text.find(mark, at + len(mark))
+
+
+def _is_token(value: str) -> bool:
+    return not is_sample(value) and not is_placeholder(value) and is_random(value.rstrip("="))
+
+
+def _is_pair(value: str) -> bool:
+    """Whether it is base64 of a user and a password."""
+    try:
+        pair = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_" if {"-", "_"} & set(value) else None)
+        user, colon, password = pair.decode("utf-8").partition(":")
+    except ValueError:
+        return False
+    is_pair = bool(colon and password) and pair.decode("utf-8").isprintable()
+    return is_pair and user.lower() != password.lower() and not is_placeholder(password) and password != _RFC_EXAMPLE

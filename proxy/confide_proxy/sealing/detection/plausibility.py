@@ -1,12 +1,20 @@
-"""Whether a value behind a telling name is a credential, by its looks and by how it was put there."""
+"""Whether a value is a credential, by its looks and by how it was put there: whether a machine has made it by chance or a person of words,
+and whether it only stands where a credential would (templates, examples, names of variables, published defaults).
+
+Strings made by chance that nothing says what for are the least sure findings of all, to be looked at, never acted upon by default. Nothing
+is cached: it would be values.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from confide_proxy.sealing.detection.entropy import is_random, is_wordy
-from confide_proxy.sealing.detection.false_positives import is_placeholder
-from confide_proxy.sealing.detection.finding import compiled
+from confide_proxy.sealing.detection.finding import Finding, compiled
 from confide_proxy.sealing.detection.key_names import PASSWORDS, Demand, Promise
 
 _IDENTIFIER: Final = r"^[A-Za-z_$@][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[?!]?$"
@@ -32,6 +40,52 @@ _NAMING: Final = ("password", "passwd", "psk", "apikey", "api_key", "secret", "t
 _MARKS: Final = frozenset("!@#$%^&*?~+=")
 _JOINTS: Final = frozenset("_-./:|")
 MAX_PASSWORD_CHARS: Final = 128
+_PAIRS: Final = """
+se in re er th el on te de en or le at st he et es lf me al ar ti nt ne co an no nd ro tr li ur it ed ta ng ra am ec is na io fi
+il tu ex ct ef ri pe ma pa rn od as ot ce si fo ss ea ac di la ve lo rt ge nc pr ca im un ns ad mp ou po om ha rr ue ll ul ch ls
+op rs ut pt va mo cl to ai ts em ep ic ck pl rg oc us ke da os ee ho lu hi ty xt um wi su ob lt ap
+"""
+_FREQUENT: Final = frozenset(_PAIRS.split())
+"""The most frequent pairs of letters in English prose and names of Python's standard library.
+
+Of random letters 19 % are such pairs, in words and identifiers 70 %: at 50 % the line takes 1 % of random strings of 24 characters for
+words, and 4 % of identifiers for random ones.
+"""
+_HEX_DIGITS: Final = frozenset("0123456789abcdef-_")
+_WORDY: Final = 0.5
+_FEWEST_PAIRS: Final = 3
+_CHANGING: Final = 0.4
+"""By chance 6 in 10 characters are of another class (upper case, lower case, digit) than the one before; in `newPassword2` 3 in 12."""
+RANDOM_CONFIDENCE: Final = 0.4
+_STRING: Final = (
+    r"(?<![A-Za-z0-9+/=_.%-])(?=[A-Za-z0-9+/_-]{0,127}[0-9])[A-Za-z0-9+/_-]{24,128}+={0,2}(?![A-Za-z0-9+/=_-])"
+)
+_LEAST_BITS: Final = 4.0
+"""A character of base64 carries up to 6, of 32 random ones about 4.6 are seen; hex digits, of hashes and ids, at most 4."""
+_PUBLISHED: Final = """
+admin administrator changeme changeit change_me default demo dummy empty example fake false foo foobar guest hidden letmein
+mypassword mysecret mytoken n/a nil nobody none null nope openssl optional pass passphrase passw0rd password password1
+password123 passwd postgres private pwd qwerty redacted required root s3cr3t s3cret sample secret secret123 secretpassword
+string supersecret test test123 test1234 testing tbd todo token toor true undefined unknown unset user username value xyzzy
+yes abc123 p@ssw0rd p@ssword p4ssw0rd pa55w0rd pa$$word minioadmin mysql redis rabbitmq
+"""
+_DEFAULTS: Final = frozenset(_PUBLISHED.split())
+"""Published everywhere, so that hiding them protects nothing; and words that only name what would stand there."""
+_MARKERS: Final = (
+    r"example|sample|placeholder|changeme|change[_-]me|redacted|removed|masked|censored|dummy|(?<![a-z])fake|notreal|not[_-]a[_-]?real"
+    r"|your|(?<![a-z])my[_-]|insert|replace|goes[_-]?here|(?<![a-z])here(?![a-z])|xxxx|\*\*\*|\.\.\.|…|•••|-----|_____|####"
+    r"|(?<![a-z])(?:test|mock|stub|bogus|invalid|wrong|secret|password|foo|bar|some|any|todo)(?:[_-]|$)"
+)
+_STRICT: Final = r"example|placeholder|redacted|your[_-]|xxxxx|\*\*\*|\.\.\.|…"
+"""In a token of a known form: what chance does not write."""
+_TEMPLATE: Final = (
+    r"^[<\[{(].*[>\]})]$|^%.*%$|^@.+@$|^__.+__$|\$\{|\{\{|\$\(|%\(|<%|\{\w*\}|^\$[A-Za-z_]|^\$\d$|^%[sdrvq]$|^#\{|^&[A-Za-z]|^![A-Za-z][\w:]*$|^\*+$"
+    r"|process\.env|os\.environ|getenv|\benv[.\[:(]|import\.meta|secrets?\.|vault[:.]|^arn:|^op://|^ref\+|^sops|^ENC\[|^sm://|^ssm:"
+)
+_SEQUENCES: Final = (
+    *("0123456789", "1234567890", "123456789", "12345678", "987654321"),
+    *("abcdefgh", "zyxwvut", "qwertyui", "deadbeef"),
+)
 
 
 class Context(NamedTuple):
@@ -167,3 +221,104 @@ def _is_mixed(value: str) -> bool:
 def _signs(value: str) -> set[str]:
     """Its characters that neither words nor the names of things have."""
     return {c for c in value if c.isascii() and not c.isalnum() and c not in _JOINTS}
+
+
+def entropy(value: str) -> float:
+    """Shannon's entropy in bits a character, from the characters' frequencies."""
+    size = len(value)
+    return -sum(count / size * math.log2(count / size) for count in Counter(value).values()) if size else 0.0
+
+
+def is_wordy(value: str) -> bool:
+    """Whether its letters are mostly such as words are made of, and neither cases nor digits change as often as they do by chance."""
+    if _changes(value) >= _CHANGING * len(value):
+        return False
+    # Hex digits make no words, though "ed", "ea" and "ce" are frequent in those.
+    if sum(c.isdigit() for c in value) * 5 >= len(value) and _HEX_DIGITS.issuperset(value.lower()):
+        return False
+    pairs = frequent = 0
+    lowered = value.lower()
+    for first, second in pairwise(lowered):
+        if first.isalpha() and second.isalpha():
+            pairs += 1
+            frequent += first + second in _FREQUENT
+    return pairs >= _FEWEST_PAIRS and frequent >= _WORDY * pairs
+
+
+def _is_joined(value: str) -> bool:
+    """Whether it is words in lower case and small numbers with hyphens between them: `quartz-saddle-v2`."""
+    parts = value.replace("_", "-").replace(".", "-").split("-")
+    return len(parts) > 1 and all(
+        (len(part) >= 3 and part.isalpha() and part.islower()) or (len(part) <= 3 and part.lstrip("v").isdigit())
+        for part in parts
+    )
+
+
+def _changes(value: str) -> int:
+    classes = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "-" for c in value]
+    return sum(first != second and "-" not in first + second for first, second in pairwise(classes))
+
+
+def is_random(value: str, least: int = 16) -> bool:
+    """Whether it has at least so many characters, digits among letters, few repetitions, and does not read like words.
+
+    Letters alone pass from 24 characters on, where both cases or the lack of words say enough.
+    """
+    size = len(value)
+    if size < least or len(set(value)) < min(8, size // 2) or is_wordy(value) or _is_joined(value):
+        return False
+    letters = sum(c.isalpha() for c in value)
+    digits = sum(c.isdigit() for c in value)
+    if not digits:
+        return letters >= 24 and entropy(value) >= 3.5
+    return letters > 0 and digits + letters >= 0.7 * size and entropy(value) >= min(3.0, 0.75 * math.log2(size))
+
+
+def find_random(text: str) -> Iterator[Finding]:
+    """Every string that looks made by chance, but for checksums, ids, paths, and data in base64."""
+    for match in compiled(_STRING).finditer(text):
+        value = match[0].rstrip("=")
+        is_checksum = (
+            text[max(0, match.start() - 7) : match.start()]
+            .lower()
+            .endswith(("sha256-", "sha384-", "sha512-", "sha1-", "base64,"))
+        )
+        if "/" in value and sum(c in "/-_" for c in value) * 6 > len(value):
+            continue  # a path
+        is_mixed = not value.islower() and not value.isupper()
+        if (
+            is_mixed
+            and not is_checksum
+            and not value.startswith("sha")
+            and is_random(value, 24)
+            and entropy(value) >= _LEAST_BITS
+            and not is_sample(value)
+        ):
+            yield Finding("high-entropy", match.start(), match.end(), RANDOM_CONFIDENCE, "entropy")
+
+
+def is_template(value: str) -> bool:
+    """Whether something else is put in its place later: `${VAR}`, `<your token>`, `{{ name }}`, `%s`, `$VAR`."""
+    return compiled(_TEMPLATE, re.IGNORECASE).search(value) is not None
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether it is a template, an example, a published default, or one character again and again."""
+    lowered = value.lower()
+    return (
+        lowered.strip("!.?") in _DEFAULTS
+        or _is_monotonous(lowered)
+        or is_template(value)
+        or compiled(_MARKERS, re.IGNORECASE).search(lowered) is not None
+    )
+
+
+def is_sample(value: str) -> bool:
+    """The same of a token whose form alone says what it is: only what chance does not write makes it a sample."""
+    lowered = value.lower()
+    return _is_monotonous(lowered) or compiled(_STRICT, re.IGNORECASE).search(lowered) is not None
+
+
+def _is_monotonous(lowered: str) -> bool:
+    kinds = len(set(lowered))
+    return kinds <= 3 or (len(lowered) >= 20 and kinds <= 6) or any(each in lowered for each in _SEQUENCES)

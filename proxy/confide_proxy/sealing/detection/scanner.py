@@ -32,21 +32,21 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
     lowered = lower(text)
     if not gives_reason(lowered):
         return []
-    from confide_proxy.sealing.detection import assignments, entropy, http_auth, logins, private_keys, tokens
+    from confide_proxy.sealing.detection import assignments, logins, plausibility, tokens
     from confide_proxy.sealing.detection.finding import resolved
 
     # In this order: of values that are found twice the first says of what kind their repetitions are.
     found = [
         *tokens.find(text),
-        *private_keys.find(text),
-        *http_auth.find_jwts(text),
+        *tokens.find_private_keys(text),
+        *tokens.find_jwts(text),
         *logins.find_in_urls(text),
-        *http_auth.find(text, lowered),
+        *logins.find_in_headers(text, lowered),
         *logins.find(text, lowered),
         *assignments.find(text, lowered),
     ]
-    if least <= entropy.CONFIDENCE:
-        found += entropy.find(text)
+    if least <= plausibility.RANDOM_CONFIDENCE:
+        found += plausibility.find_random(text)
     found = [each for each in found if each.confidence >= least]
     return resolved([*found, *_repeated(text, found)])
 

@@ -1,6 +1,7 @@
-"""Tokens that say by their own form what they are: a prefix, or a mark inside, that their issuer gave them.
+"""Secrets that say by their own form what they are: tokens with a prefix, or a mark inside, that their issuer gave them; private keys;
+and signed JSON Web Tokens (RFC 7519).
 
-They are found by their mark, checked by their expression, and random enough to be real. An expression is compiled when its mark is found
+Tokens are found by their mark, checked by their expression, and random enough to be real. An expression is compiled when its mark is found
 for the first time, so that a text without any costs some substring searches and no `re` at all. What an issuer documents is taken; lengths
 are those documented, with room upwards where they have grown before. No expression can run over the bounds that it names.
 """
@@ -9,17 +10,32 @@ are those documented, with room upwards where they have grown before. No express
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from confide_proxy.sealing.detection.entropy import is_wordy
-from confide_proxy.sealing.detection.false_positives import is_sample
 from confide_proxy.sealing.detection.finding import Finding, compiled
+from confide_proxy.sealing.detection.plausibility import is_sample, is_wordy
 from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN
 
 _W = r"[A-Za-z0-9]"
 _U = r"[A-Za-z0-9_-]"
 _H = r"[0-9a-f]"
+MAX_BLOCK_CHARS: Final = 64 * 1024
+"""An RSA key of 16,384 bits has 12 KiB; a PGP key with its signatures a few times that."""
+_FEWEST_BODY_CHARS: Final = 40
+"""An Ed25519 key in PKCS #8 has 64."""
+_BEGIN: Final = r"-----BEGIN ([A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?)-----"
+_BODY: Final = (
+    # Words have fewer than 16 letters; a last line that is shorter is told by its padding.
+    # Line ends may be escaped, lines quoted, indented or marked by a diff; PEM and PGP have headers, as `Proc-Type: 4,ENCRYPTED`.
+    r"(?:(?:\\+[nr]|\r?\n|[ \t]){1,40}+(?:[>+|#*-]{1,3}+(?=[ \t\w=/+])|[\"'][ \t]{0,4}\+?)?[ \t]{0,40}+[\"']?"
+    r"(?:[A-Z][A-Za-z-]{2,30}: [^\r\n\\]{0,200}+|(?:[A-Za-z0-9+/=]{16,100}+|[A-Za-z0-9+/]{1,15}={1,2})[\"',\\]{0,2}+))+"
+)
+_NOT_BODY: Final = r"[A-Z][A-Za-z-]{2,30}: [^\r\n\\]*|\\+[nrt]|[^A-Za-z0-9+/=]"
+_PUTTY: Final = "PuTTY-User-Key-File-"
+_PUTTY_END: Final = r"[0-9a-f]{40,64}"
 
 
 class Prefixed(NamedTuple):
@@ -162,6 +178,9 @@ MARKED: Final[tuple[Marked, ...]] = (
 _ESCAPED: Final = frozenset("nrtb")
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _DISCORD: Final = r"(?<![\w.-])[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,38}(?![\w.-])"
+_JWT_MARK: Final = "eyJ"
+"""`{"` in base64."""
+_JWT: Final = r"eyJ[A-Za-z0-9_-]{8,2000}+(?:\.[A-Za-z0-9_-]{0,8000}+){2,4}+"
 
 
 def find(text: str) -> Iterator[Finding]:
@@ -226,3 +245,56 @@ def starts_word(text: str, at: int) -> bool:
     if at > 1 and before in _ESCAPED and text[at - 2] == "\\":
         return True
     return at > 2 and text[at - 3] == "%" and {before, text[at - 2]} <= _HEX
+
+
+def find_private_keys(text: str) -> Iterator[Finding]:
+    """Every private key in the text: PEM (RFC 7468), OpenSSH, PGP (RFC 9580), PuTTY; also indented, in a diff, or escaped inside JSON.
+
+    The value is the whole block with its first and last line, for the lines between are of no use without them. A block that is cut off
+    ends where its lines stop looking like one. Lines alone, as code has them that reads such files, are no key.
+    """
+    if "PRIVATE KEY" in text:
+        for match in compiled(_BEGIN).finditer(text):
+            end = _end(text, match.end(), f"-----END {match[1]}-----")
+            body = compiled(_NOT_BODY).sub("", text[match.end() : end])
+            if len(body) >= _FEWEST_BODY_CHARS and len(set(body)) >= 12 and "..." not in text[match.end() : end]:
+                yield Finding("private-key", match.start(), end, 0.95, "private-key", match[0])
+    at = text.find(_PUTTY)
+    while at >= 0:
+        last = text.find("Private-MAC: ", at, at + MAX_BLOCK_CHARS)
+        code = compiled(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
+        if code and text.count(_PUTTY, at, last) == 1 and "Private-Lines: " in text[at:last]:
+            yield Finding("private-key", at, code.end(), 0.95, "private-key", _PUTTY)
+        at = text.find(_PUTTY, at + 1)
+
+
+def _end(text: str, begin: int, last: str) -> int:
+    at = text.find(last, begin, begin + MAX_BLOCK_CHARS)
+    if at >= 0 and "-----BEGIN" not in text[begin:at]:
+        return at + len(last)
+    cut = compiled(_BODY).match(text, begin, begin + MAX_BLOCK_CHARS)
+    return cut.end() if cut else begin
+
+
+def find_jwts(text: str) -> Iterator[Finding]:
+    """Every signed or encrypted token: parts of base64url, of which the first is a JSON object that names an algorithm. One without a signature, and the one that every tutorial shows, are none."""
+    at = text.find(_JWT_MARK)
+    while at >= 0:
+        match = compiled(_JWT).match(text, at) if starts_word(text, at) else None
+        at = text.find(_JWT_MARK, match.end() if match else at + 1)
+        if match is None:
+            continue
+        parts = match[0].split(".")
+        header, body = _decoded(parts[0]), _decoded(parts[1])
+        if not isinstance(header, dict) or header.get("alg") in (None, "none"):
+            continue
+        if len(parts[-1]) < 20 or (isinstance(body, dict) and body.get("sub") == "1234567890"):
+            continue
+        yield Finding("jwt", match.start(), match.end(), 0.9, "jwt", _JWT_MARK)
+
+
+def _decoded(part: str) -> Any:
+    try:
+        return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (ValueError, RecursionError):
+        return None

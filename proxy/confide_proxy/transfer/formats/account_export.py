@@ -1,23 +1,27 @@
 """The export of an account, as a service sends it: a zip, the folder that it was unpacked to, or its file of conversations alone.
 
-Nothing is unpacked to the disk: a file of a zip is read as a stream, by its name in the list, which is never used as a path.
+Nothing is unpacked to the disk: a file of a zip is read as a stream, by its name in the list, which is never used as a path; and
+of an array one element after another, so that an export of hundreds of megabytes is never held whole. A conversation becomes a note: who
+said what, in as many parts as it takes for each to fit into a document.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
+import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.files import head, is_folder, open_plain
-from confide_proxy.transfer.formats.json_stream import MAX_JSON_BYTES, BrokenJsonError, elements
-from confide_proxy.transfer.reader import MAX_FILES, MAX_STORE_BYTES, Losses
+from confide_proxy.transfer.reader import MAX_CONTENT_BYTES, MAX_FILES, MAX_STORE_BYTES, Losses, Record
 
 CONVERSATIONS = re.compile(r"conversations(?:-\d{1,6})?\.json")
 """Large exports have several files of them."""
@@ -27,6 +31,14 @@ _MAX_READ_BYTES = 2**26
 _MOST_PACKED = 200
 """Times that a file may shrink in a zip: conversations shrink to a fifth, and only what was made to harm to less than a hundredth."""
 _HEAD_BYTES = 65536
+MAX_JSON_BYTES = 2**29
+"""Of one file of an export: 512 MiB."""
+MAX_ELEMENT_CHARS = 2**26
+"""Of one element, such as a conversation."""
+_CHUNK_BYTES = 2**20
+_SPACE = re.compile(r"[ \t\n\r]*")
+TITLE_CHARS = 120
+_LOOKED_AT_CHARS = 10_000
 
 
 class _SmallReads(io.BufferedReader):
@@ -163,3 +175,154 @@ def _root(names: list[str]) -> str:
         and path.parts[0] not in ("__MACOSX", "..", "/")
     ]
     return min(roots, key=lambda root: (root.count("/"), root), default="")
+
+
+class BrokenJsonError(ValueError):
+    """What is wrong, as the end of a sentence."""
+
+
+def elements(file: BinaryIO, *, limit: int = MAX_JSON_BYTES) -> Iterator[Any]:
+    """The elements of the array that the file holds; of another value that value alone.
+
+    Raises:
+        BrokenJsonError: it is not UTF-8, not JSON, cut off, nested too deeply, or larger than a limit; what came before stands.
+    """
+    text = _Text(file, limit)
+    if text.next_character() != "[":
+        yield text.value()
+        return
+    text.position += 1
+    if text.next_character() == "]":
+        return
+    while True:
+        yield text.value()
+        match text.next_character():
+            case ",":
+                text.position += 1
+            case "]":
+                return
+            case "":
+                raise BrokenJsonError("ends in the middle")
+            case _:
+                raise BrokenJsonError("is not JSON")
+
+
+class _Text:
+    """The part of the file that is being read."""
+
+    def __init__(self, file: BinaryIO, limit: int) -> None:
+        self._file = file
+        self._room = limit
+        self._limit = limit
+        self._utf8 = codecs.getincrementaldecoder("utf-8-sig")()
+        # JSON has no NaN, and neither have the messages that a record is sent in.
+        self._json = json.JSONDecoder(parse_constant=lambda _: None)
+        self._text = ""
+        self._is_whole = False
+        self._has_begun = False
+        self.position = 0
+
+    def next_character(self) -> str:
+        """The next one that is not white space, "" at the end."""
+        while True:
+            space = _SPACE.match(self._text, self.position)
+            self.position = space.end() if space else self.position
+            if self.position < len(self._text):
+                self._has_begun = True
+                return self._text[self.position]
+            if self._is_whole:
+                return ""
+            self._more(_CHUNK_BYTES)
+
+    def value(self) -> Any:
+        """The value that begins at the next character."""
+        if not self.next_character():
+            raise BrokenJsonError("ends in the middle" if self._has_begun else "is empty")
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self.position)
+            except json.JSONDecodeError:
+                if self._is_whole:
+                    raise BrokenJsonError("is not JSON, or ends in the middle") from None
+            except RecursionError:
+                raise BrokenJsonError("is nested too deeply") from None
+            except ValueError:  # a number of thousands of digits
+                raise BrokenJsonError("holds a number that is too long") from None
+            else:
+                # A number may go on in what is not read yet.
+                if self._is_whole or end < len(self._text):
+                    self.position = end
+                    return value
+            have = len(self._text) - self.position
+            if have > MAX_ELEMENT_CHARS:
+                raise BrokenJsonError(f"holds an element larger than {MAX_ELEMENT_CHARS // 2**20} MiB, or is not JSON")
+            # As much again each time, so that trying anew costs no more than reading twice.
+            self._more(max(_CHUNK_BYTES, have))
+
+    def _more(self, size: int) -> None:
+        data = self._file.read(min(size, self._room + 1))
+        self._room -= len(data)
+        if self._room < 0:
+            raise BrokenJsonError(f"is larger than {self._limit // 2**20} MiB")
+        self._is_whole = not data
+        try:
+            added = self._utf8.decode(data, final=not data)
+        except UnicodeDecodeError:
+            raise BrokenJsonError("is not UTF-8 text") from None
+        self._text, self.position = self._text[self.position :] + added, 0
+
+
+def dialogue(turns: Iterable[tuple[str, str]]) -> str:
+    """Markdown of (who, text); what the same one says twice in a row is under one name."""
+    parts: list[str] = []
+    last = ""
+    for who, text in turns:
+        if not text.strip():
+            continue
+        parts.append(text.strip() if who == last else f"**{who}:**\n\n{text.strip()}")
+        last = who
+    return "\n\n".join(parts)
+
+
+def first_line(text: str) -> str | None:
+    """What a conversation without a title is called."""
+    line = next(
+        (
+            line.strip(" #*>`")
+            for line in text[:_LOOKED_AT_CHARS].splitlines()
+            if line.strip(" #*>`") and line[:2] != "**"
+        ),
+        "",
+    )
+    return (line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…") or None
+
+
+def parted(record: Record) -> Iterator[Record]:
+    """The record, or the parts of one that is too large for a document; the later ones say whose part they are."""
+    for number, piece in enumerate(_pieces(record.content), 1):
+        if number == 1:
+            yield replace(record, content=piece)
+        else:
+            yield replace(
+                record,
+                origin=f"{record.origin}#{number}",
+                content=piece,
+                title=f"{record.title} ({number})" if record.title else None,
+                relations=(("part_of", record.origin),),
+            )
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text cut where a paragraph, a line or at least a word ends."""
+    begin = 0
+    while begin < len(text):
+        end = min(len(text), begin + MAX_CONTENT_BYTES)
+        while (over := len(text[begin:end].encode("utf-8", "replace")) - MAX_CONTENT_BYTES) > 0:
+            end -= max(1, over // 4)  # a character takes four bytes at most
+        if end < len(text):
+            half = begin + (end - begin) // 2
+            cuts = (text.rfind(mark, half, end) for mark in ("\n\n", "\n", " "))
+            end = next((cut + 1 for cut in cuts if cut >= 0), end)
+        if text[begin:end].strip():
+            yield text[begin:end].strip("\n")
+        begin = end

@@ -19,8 +19,7 @@ from urllib.parse import quote
 
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.files import head, open_plain
-from confide_proxy.transfer.reader import MAX_STORE_BYTES, Losses, Reader
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import MAX_STORE_BYTES, Losses, Reader, Record
 
 MAGIC = b"SQLite format 3\0"
 MAX_VALUE_BYTES = 2**25

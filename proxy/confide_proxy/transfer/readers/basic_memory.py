@@ -17,8 +17,7 @@ from confide_memory.timestamps import iso
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.fields import record_of
 from confide_proxy.transfer.files import files_below, head, is_folder, name_of, placed, read_text
-from confide_proxy.transfer.reader import Losses, Reader, screened
-from confide_proxy.transfer.record import Record, kind_of
+from confide_proxy.transfer.reader import Losses, Reader, Record, kind_of, screened
 
 _MAX_FILE_BYTES = 2**20
 _LOOKED_AT = 64

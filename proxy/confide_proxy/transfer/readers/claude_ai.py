@@ -15,10 +15,8 @@ from typing import Any
 
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.fields import as_json, moment
-from confide_proxy.transfer.formats.account_export import CONVERSATIONS, AccountExport
-from confide_proxy.transfer.formats.conversation import dialogue, first_line, parted
-from confide_proxy.transfer.reader import Losses, Reader, screened
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.formats.account_export import CONVERSATIONS, AccountExport, dialogue, first_line, parted
+from confide_proxy.transfer.reader import Losses, Reader, Record, screened
 
 _MEMORIES = re.compile(r"memories\.json|memories/[^/]+\.json")
 _PROJECTS = re.compile(r"projects\.json|projects/[^/]+\.json")

@@ -12,8 +12,7 @@ from typing import Any
 
 from confide_proxy.transfer.fields import as_json, json_value, moment
 from confide_proxy.transfer.formats.sqlite import SqliteReader, columns_in, telling
-from confide_proxy.transfer.reader import MAX_CONTENT_BYTES, screened
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import MAX_CONTENT_BYTES, Record, screened
 
 # Older names of its columns (before version 6: sdk_session_id, claude_session_id) are not read: its own worker renames them when it starts.
 _TABLES = {

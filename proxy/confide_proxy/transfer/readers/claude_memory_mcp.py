@@ -12,8 +12,7 @@ from typing import Any
 from confide_memory.note import MAX_KEYWORDS
 from confide_proxy.transfer.fields import record_of
 from confide_proxy.transfer.formats.sqlite import SqliteReader, telling
-from confide_proxy.transfer.reader import Losses
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import Losses, Record
 
 _COLUMNS = frozenset({"id", "content", "category", "tags", "importance", "created_at", "updated_at"})
 _REDACTED = "[REDACTED:"

@@ -20,8 +20,7 @@ from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.fields import json_object, record_of
 from confide_proxy.transfer.files import is_folder
 from confide_proxy.transfer.formats.sqlite import has_tables, opened, tables_of, telling
-from confide_proxy.transfer.reader import MAX_FILES, Losses, Reader
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import MAX_FILES, Losses, Reader, Record
 
 _TABLES: dict[str, frozenset[str]] = {
     "memories": frozenset({"id", "content", "source", "project_id", "created_at", "updated_at", "metadata"}),

@@ -18,8 +18,7 @@ from confide_memory import note_names
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.fields import as_json, record_of
 from confide_proxy.transfer.files import head, name_of, open_plain, read_text
-from confide_proxy.transfer.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses, Reader
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses, Reader, Record
 
 TEXTS = ("content", "text", "memory", "value", "body", "note")
 LISTS = ("memories", "notes", "records", "items", "results", "data")

@@ -12,8 +12,7 @@ from typing import Any
 
 from confide_proxy.transfer.fields import as_json, json_value, moment
 from confide_proxy.transfer.formats.sqlite import SqliteReader, columns_in
-from confide_proxy.transfer.reader import Losses, screened
-from confide_proxy.transfer.record import Record, kind_of
+from confide_proxy.transfer.reader import Losses, Record, kind_of, screened
 
 _TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
 _LINKS = frozenset({"source_hash", "target_hash", "relationship_type"})

@@ -12,8 +12,7 @@ from typing import Any
 
 from confide_proxy.transfer.fields import record_of
 from confide_proxy.transfer.formats.sqlite import SqliteReader
-from confide_proxy.transfer.reader import Losses
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import Losses, Record
 
 _COLUMNS = frozenset({"entity", "attribute", "value", "timestamp"})
 _PROJECTS = frozenset({"clarity"})

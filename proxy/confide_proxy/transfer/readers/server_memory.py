@@ -16,8 +16,7 @@ from typing import Any
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.fields import as_json
 from confide_proxy.transfer.files import head, name_of, placed, read_text
-from confide_proxy.transfer.reader import Losses, Reader, screened
-from confide_proxy.transfer.record import Record, kind_of
+from confide_proxy.transfer.reader import Losses, Reader, Record, kind_of, screened
 
 _MOST_PLACES = 64
 

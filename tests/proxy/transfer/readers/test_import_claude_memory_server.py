@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.reader import Losses
+from confide_proxy.transfer.reader import Losses, Record
 from confide_proxy.transfer.readers.claude_memory_server import READER
-from confide_proxy.transfer.record import Record
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "importing" / "claude-memory-server" / "data.tar.gz"
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.reader import Losses
+from confide_proxy.transfer.reader import Losses, Record
 from confide_proxy.transfer.readers.json_records import READER
-from confide_proxy.transfer.record import Record
 
 OURS: dict[str, Any] = {
     "id": "0123456789abcdef0123",

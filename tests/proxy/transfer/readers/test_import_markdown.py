@@ -12,13 +12,12 @@ from tests.support.sealing.sealers import SEALER
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
 from confide_proxy.sync.project import Project
-from confide_proxy.transfer import discovery
+from confide_proxy.transfer import plan
 from confide_proxy.transfer.fields import MAX_METADATA_BYTES, fitted, project_of
 from confide_proxy.transfer.plan import Plan, Store, reader_of, stores_at
-from confide_proxy.transfer.reader import Losses
+from confide_proxy.transfer.reader import Losses, Record
 from confide_proxy.transfer.readers import readers
 from confide_proxy.transfer.readers.markdown import READER
-from confide_proxy.transfer.record import Record
 
 Write = Callable[[str, str], Path]
 
@@ -212,7 +211,7 @@ def test_what_is_there_to_import_is_found(write: Write, tmp_path: Path) -> None:
         write(path, "# A\n\ntext\n")
     (tmp_path / "doc").symlink_to(tmp_path / "docs")
     project = Project("shop", tmp_path, is_git=False)
-    found = [store.path.relative_to(tmp_path).as_posix() for store in discovery.in_project(project)]
+    found = [store.path.relative_to(tmp_path).as_posix() for store in plan.in_project(project)]
     assert found == ["NOTES.md", "CLAUDE.md", ".claude/rules.md", "docs/ADR-7-x.md", "docs/adr"]
 
 

@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.formats.qdrant import MAX_PARTS, MAX_POINT_BYTES, read_point
-from confide_proxy.transfer.reader import Losses
-from confide_proxy.transfer.readers.min_memory import READER
-from confide_proxy.transfer.record import Record
+from confide_proxy.transfer.reader import Losses, Record
+from confide_proxy.transfer.readers.min_memory import MAX_PARTS, MAX_POINT_BYTES, READER, read_point
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "importing" / "min-memory"
 STORAGE = Path("collection", "memories", "storage.sqlite")

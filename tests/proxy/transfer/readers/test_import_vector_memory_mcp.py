@@ -14,9 +14,8 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_proxy.sync.project import identify
 from confide_proxy.transfer.plan import Plan, Store
-from confide_proxy.transfer.reader import Losses
+from confide_proxy.transfer.reader import Losses, Record
 from confide_proxy.transfer.readers.vector_memory_mcp import READER
-from confide_proxy.transfer.record import Record
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "importing" / "vector-memory-mcp"
 BUILDS, LAPTOPS, TEXT, THROWN, REPLACED, HANDOFF = (
