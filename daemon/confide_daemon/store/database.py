@@ -67,7 +67,7 @@ class Database:
 
     Attributes:
         connection: SQLite's own; another one after the file was replaced.
-        key: what the file is encrypted with now.
+        key: what the file is encrypted with now; empty once this is closed.
         damage: what of it cannot be read, shared by all connections of the space.
         remembered: counts and lists that hold until somebody writes.
     """
@@ -81,7 +81,9 @@ class Database:
         self._after_commit: list[Callable[[], None]] = []
 
     def close(self) -> None:
-        """Closes the connection; the last one folds the log into the file."""
+        """Closes the connection and forgets the key; the last one folds the log into the file."""
+        # Whoever refers to this longer, as the thread that closes it does for a moment, has no key of a space that is locked.
+        self.key = b""
         with storage_errors("close the database"):
             disk.close(self.connection)
 

@@ -26,6 +26,8 @@ from confide_crypto.keys.identity import Identity
 from confide_daemon.cli import health
 from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.datadir.paths import Paths
+from confide_daemon.embedding import Model
+from confide_daemon.spaces.space import IndexSettings, Space
 from confide_daemon.store.connection import connect
 
 
@@ -207,3 +209,20 @@ async def test_a_lock_leaves_no_key_behind(tmp_path: Path, is_newer: bool) -> No
             assert holders(backwards)
         await until("the lock", lambda: not place.custodian.is_holding and place.closing is None)
         assert not holders(backwards)
+
+
+async def test_a_closed_space_has_no_key(tmp_path: Path) -> None:
+    """Whoever still refers to it, as the thread does that has just closed it: only then is the space told to be locked."""
+    number = secrets.randbits(256)
+    backwards = spelled_backwards(number.to_bytes(32, "big"))
+    space = await Space.open(
+        tmp_path / "space.db",
+        number.to_bytes(32, "big"),
+        space_id="space",
+        settings=IndexSettings(),
+        embedder=Model.none(),
+    )
+    assert await space.queued(frozenset()) == 0  # a reader opens its own connection
+    assert holders(backwards)
+    await space.close()
+    assert not holders(backwards)
