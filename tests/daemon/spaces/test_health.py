@@ -7,6 +7,7 @@ import multiprocessing
 import random
 import time
 import zlib
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import numpy as np
@@ -464,16 +465,29 @@ async def test_a_rebuild_that_is_given_up_leaves_everything_as_whole_as_before(p
     await space.close()
 
 
-def heal_and_be_killed(path: Path, after_s: float) -> None:
-    """Heals the space in a process that is killed in the middle of it, somewhere."""
+# This process has loaded libraries that may not be forked; the one that forks here has loaded this module alone.
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload([__name__])
 
-    async def heal() -> None:
+
+def heal(path: Path, begun: Event) -> None:
+    """Heals the space, for longer than anybody lets it."""
+
+    async def healing() -> None:
+        begun.set()
         space = await open_space(path)
         await space.upkeep.check()
         await asyncio.sleep(60)
 
-    process = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(heal()))
+    asyncio.run(healing())
+
+
+def heal_and_be_killed(path: Path, after_s: float) -> None:
+    """Heals the space in a process that is killed in the middle of it, somewhere."""
+    begun = FORKING.Event()
+    process = FORKING.Process(target=heal, args=(path, begun))
     process.start()
+    assert begun.wait(60)
     # The moment of the kill is the one thing here that is meant to be a matter of time.
     process.join(after_s)
     process.kill()

@@ -6,6 +6,8 @@ import os
 import pty
 import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,12 +15,16 @@ from pathlib import Path
 
 from tests.support.programs.processes import CONFIDE, DEADLINE_S, Machine, running_daemon
 
+# Done by a process of its own: this one has loaded libraries that may not be forked. A suite that runs in the background has SIGINT
+# ignored, and so would its children.
+ON_A_TERMINAL = "import os, signal, sys; os.login_tty(0); signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+
 
 class Terminal:
     """A command on a terminal of its own."""
 
-    def __init__(self, pid: int, fd: int) -> None:
-        self._pid = pid
+    def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
+        self._process = process
         self._fd = fd
         self.said = ""
 
@@ -44,25 +50,21 @@ class Terminal:
                     break
                 self.said += data.decode()
             else:
-                os.kill(self._pid, signal.SIGKILL)
-        status = os.waitpid(self._pid, 0)[1]
-        return os.waitstatus_to_exitcode(status)
+                self._process.kill()
+        return self._process.wait()
 
 
 @contextmanager
 def terminal(machine: Machine, *arguments: str) -> Iterator[Terminal]:
-    pid, fd = pty.fork()
-    if pid == 0:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # a suite that runs in the background has it ignored, and so would its children
-        os.chdir(machine.project)
-        os.execve(CONFIDE, [CONFIDE, *arguments], machine.env)
+    fd, theirs = pty.openpty()
+    command = [sys.executable, "-I", "-c", ON_A_TERMINAL, CONFIDE, *arguments]
+    process = subprocess.Popen(command, stdin=theirs, cwd=machine.project, env=machine.env)
+    os.close(theirs)
     try:
-        yield Terminal(pid, fd)
+        yield Terminal(process, fd)
     finally:
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
         os.close(fd)
 
 
