@@ -24,7 +24,12 @@ SHORTEST_TOKEN: Final = 20
 
 def gives_reason(lowered: str) -> bool:
     """Whether a text in lower case may hold a credential at all: a telling word, or a word as long as the shortest token."""
-    return any(mark in lowered for mark in _MARKS) or any(len(word) >= SHORTEST_TOKEN for word in lowered.split())
+    return is_telling(lowered) or any(len(word) >= SHORTEST_TOKEN for word in lowered.split())
+
+
+def is_telling(lowered: str) -> bool:
+    """Whether a text in lower case has a telling word: without one only what is known by its form can be in it (`tokens`)."""
+    return any(mark in lowered for mark in _MARKS)
 
 
 def lower(text: str) -> str:

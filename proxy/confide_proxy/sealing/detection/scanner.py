@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from confide_proxy.sealing.detection.prefilter import gives_reason, lower, plain
+from confide_proxy.sealing.detection.prefilter import gives_reason, is_telling, lower, plain
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.detection.finding import Finding
@@ -32,19 +32,20 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
     lowered = lower(text)
     if not gives_reason(lowered):
         return []
-    from confide_proxy.sealing.detection import assignments, logins, plausibility, tokens
+    from confide_proxy.sealing.detection import plausibility, tokens
     from confide_proxy.sealing.detection.finding import resolved
 
     # In this order: of values that are found twice the first says of what kind their repetitions are.
-    found = [
-        *tokens.find(text),
-        *tokens.find_private_keys(text),
-        *tokens.find_jwts(text),
-        *logins.find_in_urls(text),
-        *logins.find_in_headers(text, lowered),
-        *logins.find(text, lowered),
-        *assignments.find(text, lowered),
-    ]
+    found = [*tokens.find(text), *tokens.find_private_keys(text), *tokens.find_jwts(text)]
+    if is_telling(lowered):  # most texts have no more than a long word, as a path with a date is
+        from confide_proxy.sealing.detection import assignments, logins
+
+        found += [
+            *logins.find_in_urls(text),
+            *logins.find_in_headers(text, lowered),
+            *logins.find(text, lowered),
+            *assignments.find(text, lowered),
+        ]
     if least <= plausibility.RANDOM_CONFIDENCE:
         found += plausibility.find_random(text)
     found = [each for each in found if each.confidence >= least]
