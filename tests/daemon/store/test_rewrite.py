@@ -277,6 +277,20 @@ async def test_only_who_reaches_all_of_a_space_may_rescan_it(daemon: Serving) ->
                 assert refused.value.code == "denied", (narrowed, op)
 
 
+async def test_who_may_not_ask_hears_that_and_nothing_of_the_form_of_what_it_asks(daemon: Serving) -> None:
+    """Of a request with two faults, the missing right is told."""
+    async with machine(daemon, "reader", space="home", scope="read") as guest:
+        await guest.attach()
+        for op, body in {
+            "stored-texts": {"after": -1},
+            "unsealed": {"findings": "many"},
+            "remove": {"project": "proj", "path": "memory/plan.md", "base": -1},
+        }.items():
+            with pytest.raises(RequestError) as refused:
+                await guest.request(op, body)
+            assert refused.value.code == "denied", op
+
+
 async def test_a_machine_that_is_no_device_changes_no_past(daemon: Serving) -> None:
     """Nobody has vouched for it: what it writes can be undone, and what it seals could be opened by nobody."""
     async with device(daemon) as laptop, machine(daemon, "newcomer", space="home") as newcomer:

@@ -42,7 +42,7 @@ def write(onnx: Path, target: Path, *, pooling: int = MEAN) -> None:
         pooling: how the vectors of tokens become one, in llama.cpp's numbers (`llama_pooling_type`); another makes it another model.
     """
     tensors = dict(_tensors(onnx.read_bytes()))
-    tokenizer = resources.files("confide_daemon") / "data" / "minilm.tokenizer.json.gz"
+    tokenizer = resources.files("confide_daemon.embedding") / "data" / "minilm.tokenizer.json.gz"
     vocabulary = json.loads(gzip.decompress(tokenizer.read_bytes()))["model"]["vocab"]
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)
     special = {piece for piece in pieces if piece in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}

@@ -184,10 +184,10 @@ class RosterRequests:
         if not is_own:
             self._caller().grants.require_scope()
 
-    async def _pair(self, request: bytes | None, body: dict[str, Any]) -> dict[str, Any]:
+    async def _pair(self, request: Callable[[], bytes | None], body: dict[str, Any]) -> dict[str, Any]:
         caller = self._caller()
-        own = sized(CARD_LENGTH)
-        shown = request[_FIRST_CARD_BYTE:][:CARD_LENGTH] if request is not None else own(body, "card")
+        asked = request()
+        shown = asked[_FIRST_CARD_BYTE:][:CARD_LENGTH] if asked is not None else sized(CARD_LENGTH)(body, "card")
         _check_card(Card.parse(shown), caller.public_key)
         roster = await self._current(caller.space_id)
         pairings = self._desk.pairings
@@ -197,7 +197,7 @@ class RosterRequests:
         if roster is not None and caller.public_key in roster.devices:
             answer = await asyncio.to_thread(pairings.answer_of, caller.space_id, caller.public_key)
             return {"answer": encoded_or_none(answer)}
-        answer, is_new = await asyncio.to_thread(pairings.ask, caller.space_id, caller.public_key, shown, request)
+        answer, is_new = await asyncio.to_thread(pairings.ask, caller.space_id, caller.public_key, shown, asked)
         if is_new:
             self._desk.announce(caller.space_id, self)
         return {"answer": encoded_or_none(answer)}

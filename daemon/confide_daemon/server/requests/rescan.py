@@ -65,9 +65,9 @@ class RescanRequests:
                 "a device of the space approves this machine",
             )
 
-    async def _stored_texts(self, after: int) -> dict[str, Any]:
+    async def _stored_texts(self, after: Callable[[], int]) -> dict[str, Any]:
         self._require_all()
-        page = await self._space.stored_texts.page(after)
+        page = await self._space.stored_texts.page(after())
         self._require_all()
         texts = page.texts
         return {
@@ -91,12 +91,12 @@ class RescanRequests:
         erased = await self._space.stored_texts.erase()
         return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
 
-    async def _unsealed(self, findings: int | None) -> dict[str, Any]:
+    async def _unsealed(self, findings: Callable[[], int] | None) -> dict[str, Any]:
         self._caller().grants.require_every_project("the count of what is not sealed")
         space_id = self._space.space_id
         if findings is not None:
             self._require_all()
-            counted = Unsealed(findings, time.time())
+            counted = Unsealed(findings(), time.time())
             await asyncio.to_thread(self._counts.keep, space_id, counted)
         found = await asyncio.to_thread(self._counts.of, space_id)
         is_due = found is None and await self._space.stored_texts.is_older_than_sealing()

@@ -135,12 +135,12 @@ class SyncRequests:
         }
         return answer if is_same else {**answer, "text": result.text}
 
-    async def _remove(self, project: str, path: str, base: int) -> dict[str, Any]:
+    async def _remove(self, project: str, path: str, base: Callable[[], int]) -> dict[str, Any]:
         self._grants().require_write(project, path)
         before = await self._hash_of(project, path)
         grants = self._grants()
         grants.require_write(project, path)
-        result = await self._space.documents.remove(project, path, base=base, author=grants.alias)
+        result = await self._space.documents.remove(project, path, base=base(), author=grants.alias)
         if not result.removed:
             return {"revision": result.revision, "removed": False, "text": result.text}
         self._copies.forget(project, path)
