@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.notes_listing import KEY, NOW, notes_of
-from confide_daemon.notes import entities
+from confide_daemon.notes import service
 from confide_daemon.store.store import Store
 
 BUDGET_MS = 20.0
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         fill(store, options.notes, called)
 
         def search() -> None:
-            entities.search(store, rng.choice(called)[1:-2], here, tasks=False, limit=5)
+            service.search(store, rng.choice(called)[1:-2], here, tasks=False, limit=5)
 
         def counts() -> None:
             with store.reading():

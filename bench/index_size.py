@@ -26,7 +26,7 @@ from bench.texts import documentation
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.retrieval.chunking.chunker import cut
+from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.space import IndexSettings, Space
 from confide_daemon.store.connection import connect
 

@@ -32,7 +32,7 @@ from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import Model, libraries
 from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.onnx import THREADS, load_minilm
-from confide_daemon.retrieval.chunking.chunker import cut
+from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.space import IndexSettings, Space
 
 MIN_RATIO = 0.85

@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from confide_daemon.documents.results import DocumentText, PutResult
-from confide_daemon.documents.revision_diff import compare
 from confide_daemon.documents.writer import LOST_HINT, Operation, Writer
 from confide_daemon.errors import DamagedError, NotFoundError, StorageError
 from confide_daemon.store.rows import RevisionEntry
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
+from confide_memory import front_matter
 from confide_memory.documents import source_of
+from confide_memory.markdown import headings
 from confide_memory.timestamps import iso
 
 log = logging.getLogger(__name__)
@@ -253,3 +255,58 @@ def near_names(store: Store, project: str, path: str) -> str | None:
     same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
     near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
     return f"did you mean {', '.join(near)}?" if near else None
+
+
+MAX_COMPARED = 1024 * 1024  # characters of both texts
+MAX_NAMED = 5
+MAX_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`fields` and `under` (headings) are those that changed, in their order."""
+
+    added: int
+    removed: int
+    fields: tuple[str, ...] = ()
+    under: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"+{self.added} -{self.removed} lines"]
+        parts += [f"fields {_listed(self.fields)}"] if self.fields else []
+        parts += [f"under {_listed(self.under)}"] if self.under else []
+        return "; ".join(parts)
+
+
+def compare(before: str, after: str) -> Comparison | None:
+    """What is different, lines counted wherever they stand: one that was moved is none. None where the texts are too large."""
+    if len(before) + len(after) > MAX_COMPARED:
+        return None
+    old, new = front_matter.parse(before), front_matter.parse(after)
+    names = list(dict.fromkeys([*old.fields, *new.fields]))
+    fields = [name for name in names if old.fields.get(name, ...) != new.fields.get(name, ...)]
+    added, under_new = _only(new.body, old.body)
+    removed, under_old = _only(old.body, new.body)
+    head_added, head_removed = _only(new.head, old.head)[0], _only(old.head, new.head)[0]
+    under = tuple(dict.fromkeys([*under_new, *under_old]))
+    return Comparison(added + head_added, removed + head_removed, tuple(fields), under)
+
+
+def _only(text: str, other: str) -> tuple[int, list[str]]:
+    """How many lines are in this text alone, and the headings they stand under."""
+    there = Counter(other.splitlines())
+    titles = {heading.line: heading.title for heading in headings(text)}
+    count, under, title = 0, [], ""
+    for number, line in enumerate(text.splitlines()):
+        title = titles.get(number, title)
+        if there[line] > 0:
+            there[line] -= 1
+        elif line.strip():
+            count += 1
+            under += [title] if title else []
+    return count, under
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(name[:MAX_NAME] for name in names[:MAX_NAMED])
+    return f"{shown}, ..." if len(names) > MAX_NAMED else shown

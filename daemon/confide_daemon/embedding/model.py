@@ -40,7 +40,7 @@ class Model:
     Attributes:
         name: the provider, as the configuration calls it.
         breaker: refuses calls at once while the model keeps failing; questions and documents go through it.
-        monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing.budget`).
+        monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing.model`).
         price_per_million: US dollars for a million tokens, None where it is not known; 0.0 for what runs on this machine.
     """
 

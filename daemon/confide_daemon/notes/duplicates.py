@@ -21,10 +21,8 @@ from confide_daemon.embedding import Vectors
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError, StorageError
 from confide_daemon.notes.similarity import FIRST, Near, find_near, first_look
-from confide_daemon.retrieval.chunking.chunker import cut
-from confide_daemon.retrieval.indexing.backfill import in_thread
-from confide_daemon.retrieval.indexing.budget import Budget
-from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.chunker import cut
+from confide_daemon.retrieval.indexing.model import Budget, Provider, in_thread
 from confide_daemon.retrieval.indexing.planner import Condition, live_generation
 from confide_daemon.retrieval.indexing.serving import loading
 from confide_daemon.store.rows import Generation, NoteRow

@@ -16,7 +16,7 @@ from rapidfuzz import fuzz
 
 from confide_crypto.sealing import placeholder
 from confide_daemon.embedding import Vectors
-from confide_daemon.retrieval.search.terms import STOP_WORDS, keyword_query
+from confide_daemon.retrieval.search.query import STOP_WORDS, keyword_query
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
 from confide_daemon.store.store import Store
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.store.damage import Damage
+from confide_daemon.store.database import Damage
 from confide_daemon.store.rows import Breach
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads

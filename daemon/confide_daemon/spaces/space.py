@@ -23,19 +23,16 @@ from confide_daemon.documents.results import (
     RebuildResult,
     RemoveResult,
 )
-from confide_daemon.documents.service import Documents, Transcripts
-from confide_daemon.documents.usage import Usage
+from confide_daemon.documents.service import Documents, Transcripts, Usage
 from confide_daemon.documents.writer import Operation, Writer
 from confide_daemon.embedding import Model
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.notes.dedupe import Deduplication
 from confide_daemon.notes.duplicates import Duplicates
 from confide_daemon.notes.service import Notes
-from confide_daemon.retrieval.indexing import model_check
-from confide_daemon.retrieval.indexing.budget import Budget
-from confide_daemon.retrieval.indexing.derive import Derivation
-from confide_daemon.retrieval.indexing.indexer import Indexer, Progress
-from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing import model
+from confide_daemon.retrieval.indexing.indexer import Derivation, Indexer, Progress
+from confide_daemon.retrieval.indexing.model import Budget, Provider
 from confide_daemon.retrieval.indexing.planner import Condition, live_generation
 from confide_daemon.retrieval.search.engine import Hit, SearchQuery, SearchResult
 from confide_daemon.retrieval.search.service import Searcher
@@ -47,7 +44,7 @@ from confide_daemon.sealing.vault.vault import Vault
 from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Upkeep, mark_closed
 from confide_daemon.spaces.status import Clash, SpaceStatus, read_status
-from confide_daemon.store.damage import Damage
+from confide_daemon.store.database import Damage
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.threads import StoreThreads
@@ -253,8 +250,8 @@ class Space:
         """Has vectors computed anew that their model, which has another one's name, does not give; of how many that was seen."""
         for provider in self._providers:
             name = provider.name
-            texts, vectors = await self._threads.examine(lambda store: model_check.sample(store, name))  # noqa: B023
-            if await model_check.is_foreign(provider, texts, vectors):
+            texts, vectors = await self._threads.examine(lambda store: model.sample(store, name))  # noqa: B023
+            if await model.is_foreign(provider, texts, vectors):
                 self._indexer.renew()
                 return len(texts)
         return 0

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from confide_daemon.retrieval.indexing import status as report
+from confide_daemon.retrieval.indexing import serving
 from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.model import Provider
 from confide_daemon.retrieval.indexing.planner import Held, holdings, live_generation
-from confide_daemon.retrieval.indexing.status import GenerationStatus, ProviderStatus
+from confide_daemon.retrieval.indexing.serving import GenerationStatus, ProviderStatus
 from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.spaces.maintenance import Health, Upkeep
 from confide_daemon.store.rows import SourceCount
@@ -85,7 +85,7 @@ def read_status(
         size_bytes = store.size_bytes()
         clashes = store.documents.clashing(projects, limit=MAX_CLASHES)
     p50_ms, p95_ms = searcher.latencies()
-    warnings = report.warnings(providers, live)
+    warnings = serving.warnings(providers, live)
     if indexer.failure is not None:
         warnings.append(f"indexing has stopped: {indexer.failure}")
     warnings += upkeep.warnings()
@@ -110,7 +110,7 @@ def read_status(
         search_p95_ms=p95_ms,
         warnings=warnings,
         clashes=[Clash(*clash) for clash in clashes],
-        generations=report.generation_status(held, state.generation if state.building else None, total),
-        providers=[report.provider_status(provider) for provider in providers],
+        generations=serving.generation_status(held, state.generation if state.building else None, total),
+        providers=[serving.provider_status(provider) for provider in providers],
         health=upkeep.health(),
     )

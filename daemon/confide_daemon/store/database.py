@@ -3,19 +3,84 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import apsw
 
 from confide_daemon.errors import DamagedError
-from confide_daemon.store import disk
-from confide_daemon.store.connection import connect, storage_errors, transaction
-from confide_daemon.store.damage import PAGES, Damage
+from confide_daemon.store.connection import (
+    check_room_for_derived,
+    close,
+    connect,
+    storage_errors,
+    transaction,
+)
 
 T = TypeVar("T")
+
+# Parts that can turn out to be unreadable.
+KEYWORDS: Final = "keywords"
+VECTORS: Final = "vectors"
+PAGES: Final = "pages"  # somewhere
+
+
+class Damage:
+    """What of a space's database is unreadable, as its connections tell one another so that searches go around it; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._parts: frozenset[str] = frozenset()
+        self._listener: Callable[[], None] | None = None
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """What is known to be unreadable."""
+        return self._parts
+
+    def listen(self, listener: Callable[[], None] | None) -> None:
+        """Calls back, in whatever thread meets it, when something new is found."""
+        self._listener = listener
+
+    def note(self, part: str) -> None:
+        """Something could not be read."""
+        with self._lock:
+            if part in self._parts:
+                return
+            self._parts |= {part}
+        if self._listener is not None:
+            self._listener()
+
+    def clear(self) -> None:
+        """Everything can be read again."""
+        with self._lock:
+            self._parts = frozenset()
+
+    def around(self, read: Callable[[], T]) -> T:
+        """What `read` gives, tried again as long as it meets legs that were not known to be unreadable: it leaves those out then.
+
+        A transaction that has met a damaged page cannot read anything more, so the whole reading begins anew.
+        """
+        while True:
+            known = self._parts
+            try:
+                return read()
+            except DamagedError:
+                if not (self._parts - known) & {KEYWORDS, VECTORS}:
+                    raise
+
+    def warnings(self) -> list[str]:
+        """What a search has to say about it."""
+        said = {
+            KEYWORDS: "the keyword index is damaged and being rebuilt; found by meaning alone",
+            VECTORS: "stored vectors are damaged and being rebuilt; found by keywords alone",
+        }
+        return [said[part] for part in sorted(self._parts) if part in said]
+
+
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 """Runs SQL with its values: the rows that it gives (`Database.rows`)."""
 
@@ -85,7 +150,7 @@ class Database:
         # Whoever refers to this longer, as the thread that closes it does for a moment, has no key of a space that is locked.
         self.key = b""
         with storage_errors("close the database"):
-            disk.close(self.connection)
+            close(self.connection)
 
     def interrupt(self) -> None:
         """Makes what runs in it now fail; any thread may call it, also when it is closed."""
@@ -120,7 +185,7 @@ class Database:
 
     def check_room(self) -> None:
         """Raises StorageError where the disk is too full for what can be rebuilt, before anybody computes or pays for that."""
-        disk.check_room_for_derived(self.connection)
+        check_room_for_derived(self.connection)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -144,7 +209,7 @@ class Database:
             doing: what that is for, for the error.
         """
         with storage_errors(doing):
-            disk.close(self.connection)
+            close(self.connection)
             try:
                 yield
             finally:

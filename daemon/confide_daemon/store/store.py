@@ -8,22 +8,18 @@ from typing import Self
 import apsw
 
 from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
-from confide_daemon.store.damage import Damage
-from confide_daemon.store.database import Database
-from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable
-from confide_daemon.store.tables.entities import EntityTable
+from confide_daemon.store.database import Damage, Database
+from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable, TranscriptTable
 from confide_daemon.store.tables.keyword import KeywordTable
-from confide_daemon.store.tables.note_listing import NoteListing
+from confide_daemon.store.tables.note_listing import EntityTable, NoteListing
 from confide_daemon.store.tables.notes import NoteTable
 from confide_daemon.store.tables.pieces import PieceTable
 from confide_daemon.store.tables.sealed_records import SealedRecordTable
-from confide_daemon.store.tables.transcripts import TranscriptTable
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.tables.vectors import TokenTable, VectorTables, lay_out_plainly
-from confide_daemon.store.upkeep import rekey, salvage
-from confide_daemon.store.upkeep.breaches import BreachTable, MarkTable
+from confide_daemon.store.upkeep import replacement, salvage
 from confide_daemon.store.upkeep.free_space import FreeSpace
-from confide_daemon.store.upkeep.integrity import Integrity
+from confide_daemon.store.upkeep.integrity import BreachTable, Integrity, MarkTable
 from confide_daemon.store.upkeep.repair import Repair
 from confide_daemon.store.upkeep.replacement import Replacement
 from confide_daemon.store.upkeep.rewrite import RevisionTexts
@@ -77,7 +73,7 @@ class Store(Database):
             StorageError: wrong key, damaged, newer, not writable, full.
         """
         if writer:
-            rekey.sweep(path)
+            replacement.sweep(path)
             salvage.sweep(path)
         connection = connect(path, key, writer=writer)
         try:

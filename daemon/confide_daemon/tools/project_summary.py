@@ -7,7 +7,7 @@ from typing import Any
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.service import now
-from confide_daemon.store.tables.entities import TOP
+from confide_daemon.store.tables.note_listing import TOP
 from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, MAYBE_TEXT, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.entities import ENTITY, wire

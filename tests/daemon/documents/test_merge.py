@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_daemon.documents.diff3 import MOST_LINES_MATCHED, regions
+from confide_daemon.documents.merge import MOST_LINES_MATCHED, regions
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n", "\n"]), max_size=14)
 

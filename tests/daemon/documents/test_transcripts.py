@@ -19,8 +19,8 @@ from tests.support.documents.transcripts import SESSION, batch, said
 from confide_crypto.errors import RequestError
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.transcripts import PART_BYTES, Batch, Message, Name
-from confide_daemon.retrieval.chunking.chunker import ChunkSettings, cut
-from confide_daemon.retrieval.indexing.derive import Derivation
+from confide_daemon.retrieval.chunker import ChunkSettings, cut
+from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.store.store import Store
 from confide_memory.markdown import headings
 

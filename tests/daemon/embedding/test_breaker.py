@@ -14,8 +14,7 @@ from confide_daemon.embedding import BreakerState, CircuitBreaker, Embedder, Mod
 from confide_daemon.embedding import model as models
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
-from confide_daemon.retrieval.indexing.budget import Budget
-from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.model import Budget, Provider
 
 DOWN = ProviderDownError("cannot reach it")
 

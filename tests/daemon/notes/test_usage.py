@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.documents.notes import Agent
 
-from confide_daemon.documents import usage
+from confide_daemon.documents import service
 from confide_daemon.embedding import Model
 from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 
@@ -57,7 +57,7 @@ async def test_uses_are_written_down_when_the_space_is_closed(tmp_path: Path) ->
 
 async def test_uses_are_written_down_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while others come, and a document that is gone costs nothing."""
-    monkeypatch.setattr(usage, "WRITTEN_AFTER_S", 0.0)
+    monkeypatch.setattr(service, "WRITTEN_AFTER_S", 0.0)
     space = await open_space(tmp_path / "s.db")
     await space.documents.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
     document = (await space.documents.read("p", "memory/notes/a.md")).document
@@ -72,7 +72,7 @@ async def test_uses_are_written_down_in_the_background(tmp_path: Path, monkeypat
 
 
 async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "MOST_WAITING", 3)
+    monkeypatch.setattr(service, "MOST_WAITING", 3)
     space = await open_space(tmp_path / "s.db")
     for document in range(1, 11):
         space.usage.count([document])

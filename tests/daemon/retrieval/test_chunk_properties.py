@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding.tokens import count_tokens, token_ends
-from confide_daemon.retrieval.chunking.atoms import may_part
-from confide_daemon.retrieval.chunking.chunker import cut
-from confide_daemon.retrieval.search.snippets import snippet
+from confide_daemon.retrieval.chunker import cut, may_part
+from confide_daemon.retrieval.search.results import snippet
 from confide_daemon.store.rows import HitRow, Piece
 from confide_daemon.store.tables.pieces import match_pieces, piece_hash
 

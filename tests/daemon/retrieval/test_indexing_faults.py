@@ -23,8 +23,8 @@ from confide_daemon.config import ChunkSettings, DaemonConfig, EmbeddingConfig
 from confide_daemon.embedding import Limits, Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import QuotaError, StorageError
-from confide_daemon.retrieval.indexing import derive
-from confide_daemon.retrieval.indexing.budget import Budget
+from confide_daemon.retrieval.indexing import indexer
+from confide_daemon.retrieval.indexing.model import Budget
 from confide_daemon.retrieval.indexing.planner import Patience
 from confide_daemon.spaces.models import former, index_settings, start
 from confide_daemon.spaces.space import IndexSettings, SearchQuery
@@ -102,7 +102,7 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
 
     settings = IndexSettings(chunks=ChunkSettings.named("original"), patience=Patience(0.0, 0.0))
     with monkeypatch.context() as fault:
-        fault.setattr(derive, "cut", broken)
+        fault.setattr(indexer, "cut", broken)
         async with opened(tmp_path / "s.db", [handle(model)], settings=settings) as space:
             assert not await space.wait_indexed(timeout_s=10)
             status = await space.status(None)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from confide_daemon.retrieval.search.query import MOST_TERMS, keyword_query, question
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
 from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, Terms, saturate, stem_line
-from confide_daemon.retrieval.search.terms import MOST_TERMS, keyword_query, question
 from confide_daemon.store.rows import Place
 from confide_daemon.store.tokenize import index_words
 

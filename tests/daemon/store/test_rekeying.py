@@ -21,9 +21,9 @@ from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
 from confide_daemon.store import threads
 from confide_daemon.store.connection import connect
 from confide_daemon.store.rows import Breach
-from confide_daemon.store.upkeep import rekey, salvage
+from confide_daemon.store.upkeep import replacement, salvage
 from confide_daemon.store.upkeep.integrity import Integrity
-from confide_daemon.store.upkeep.rekey import COPY, Rekeying
+from confide_daemon.store.upkeep.replacement import COPY, Rekeying
 
 KILLS = Path(__file__).parents[2] / "support" / "kills" / "rekey_kills.py"
 # 1 tries every point; the suite, which runs often, some of them.
@@ -45,7 +45,7 @@ async def fill(space: Space, count: int) -> None:
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a small database has many."""
-    monkeypatch.setattr(rekey, "STEP_PAGES", 16)
+    monkeypatch.setattr(replacement, "STEP_PAGES", 16)
     monkeypatch.setattr(threads, "LAST_PAGES", 16)
 
 
@@ -211,7 +211,7 @@ async def test_what_is_written_just_before_the_swap_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's backup is done with its last page, after which no write reaches it; of a small file one slice has all pages."""
-    monkeypatch.setattr(rekey, "STEP_PAGES", 4096)
+    monkeypatch.setattr(replacement, "STEP_PAGES", 4096)
     path = tmp_path / "s.db"
     space = await open_space(path, OLD)
     await fill(space, 1)

@@ -13,8 +13,8 @@ import pytest
 
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.retrieval.chunking.chunker import cut
-from confide_daemon.retrieval.search.terms import keyword_query
+from confide_daemon.retrieval.chunker import cut
+from confide_daemon.retrieval.search.query import keyword_query
 from confide_daemon.store.rows import Breach, Filter, Generation, OperationRow, Piece, TranscriptRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.documents import OPERATIONS_KEPT_S

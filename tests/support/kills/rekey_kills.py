@@ -34,8 +34,8 @@ from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import IndexSettings, Space
 from confide_daemon.store import threads
 from confide_daemon.store.connection import connect
-from confide_daemon.store.upkeep import rekey
-from confide_daemon.store.upkeep.rekey import Rekeying
+from confide_daemon.store.upkeep import replacement
+from confide_daemon.store.upkeep.replacement import Rekeying
 
 DEVICE = Identity(bytes(range(32)))
 KEYS = SpaceKeys(bytes(range(16)), (bytes(range(50, 82)), bytes(range(82, 114))))
@@ -132,7 +132,7 @@ async def change(root: Path, keeper: Keeper, point: int, told: int) -> None:
     async with opened(root, keeper) as (spaces, space_id, space):
         writing = asyncio.create_task(write(space))
         await asyncio.sleep(0)
-        rekey.STEP_PAGES = threads.LAST_PAGES = 64  # a small database of several slices
+        replacement.STEP_PAGES = threads.LAST_PAGES = 64  # a small database of several slices
         Killing(point)
         if keeper == "server":
             await spaces.renew(space_id, lambda _done, _total: None)

@@ -6,9 +6,7 @@ The vectors of each call are stored as it comes back, so that what was paid for 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -16,8 +14,7 @@ from typing import TypeVar
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import Vectors
 from confide_daemon.errors import BudgetError, EmbedderError
-from confide_daemon.retrieval.indexing.budget import Budget
-from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.model import Budget, Provider, in_thread
 from confide_daemon.store.rows import Generation, Waiting
 from confide_daemon.store.store import Store
 
@@ -143,28 +140,3 @@ def _calls(texts: list[list[Waiting]], provider: Provider) -> list[list[list[Wai
         calls.append(texts[:count])
         texts = texts[count:]
     return calls
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Runs in a thread of its own, which nobody has to wait for when the process ends: a call over the network may take a minute."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        try:
-            result, error = work(), None
-        except BaseException as caught:  # whatever it is belongs to who waits
-            result, error = None, caught
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, name="confide-embed", daemon=True).start()
-    return await done

@@ -1,18 +1,118 @@
-"""One configured model as one space uses it: whether it can be asked now, within the space's budget."""
+"""One configured model as one space uses it: whether it can be asked now, within the space's budget, and gives what it gave."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import random
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import numpy as np
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import BreakerState, Limits, Model, Vectors
 from confide_daemon.embedding.tokens import count_tokens
-from confide_daemon.errors import BudgetError, ProviderDownError, QuotaError
-from confide_daemon.retrieval.indexing.budget import Budget
+from confide_daemon.errors import BudgetError, EmbedderError, ProviderDownError, QuotaError
 from confide_daemon.retrieval.indexing.planner import Condition, Standing
 from confide_daemon.store.rows import model_name
+from confide_daemon.store.store import Store
+
+# (month, provider, model)
+Key = tuple[str, str, str]
+
+
+class Budget:
+    """How many tokens a space may still have embedded this month; from any thread. `flush` brings the count to the database.
+
+    Tokens are counted before they are sent, in `cl100k_base`, and given back when the call fails: the stop comes before the bill. What a
+    provider counts itself differs by some percent (`embedding.embedder.Limits`), so a budget is not exact to the token.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: seconds since 1970."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._used: dict[Key, int] = {}
+        self._unwritten: dict[Key, int] = {}
+
+    @property
+    def month(self) -> str:
+        """The calendar month in UTC, such as 2026-11."""
+        return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m")
+
+    def load(self, store: Store) -> None:
+        """Takes up what was counted before."""
+        month = self.month
+        with self._lock:
+            for provider, model, tokens in store.tokens.used(month):
+                self._used[month, provider, model] = tokens
+
+    def used(self, provider: str) -> int:
+        """This month's tokens of a provider, whatever its model."""
+        month = self.month
+        with self._lock:
+            return self._sum(month, provider)
+
+    def spend(self, provider: str, model: str, tokens: int, *, limit: int) -> None:
+        """Counts tokens that are about to be sent.
+
+        Raises:
+            BudgetError: they would be more than the limit (0: none).
+        """
+        month = self.month
+        with self._lock:
+            if limit and self._sum(month, provider) + tokens > limit:
+                raise BudgetError(provider, limit, month)
+            self._add((month, provider, model), tokens)
+
+    def give_back(self, provider: str, model: str, tokens: int) -> None:
+        """The call failed: what was counted for it was not used."""
+        with self._lock:
+            self._add((self.month, provider, model), -tokens)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the database has it all."""
+        with self._lock:
+            return not self._unwritten
+
+    def flush(self, store: Store) -> None:
+        """Writes what was counted since; in a transaction of its own.
+
+        Raises:
+            StorageError: it is written the next time.
+        """
+        with self._lock:
+            taken, self._unwritten = self._unwritten, {}
+        if not taken:
+            return
+        try:
+            with store.writing_derived():
+                for (month, provider, model), tokens in taken.items():
+                    store.tokens.count(month, provider, model, tokens)
+        except BaseException:
+            with self._lock:
+                for key, tokens in taken.items():
+                    self._unwritten[key] = self._unwritten.get(key, 0) + tokens
+            raise
+
+    def _sum(self, month: str, provider: str) -> int:
+        return sum(tokens for key, tokens in self._used.items() if key[:2] == (month, provider))
+
+    def _add(self, key: Key, tokens: int) -> None:
+        used = self._used.get(key, 0)
+        # No less than nothing: what is given back may have been counted in the month before.
+        tokens = max(-used, tokens)
+        self._used[key] = used + tokens
+        self._unwritten[key] = self._unwritten.get(key, 0) + tokens
+
+
+T = TypeVar("T")
 
 # What a model that is down is asked, to see whether it is back: two tokens.
 PROBE = "hello"
@@ -165,3 +265,60 @@ class Provider:
     def _is_due(self) -> bool:
         breaker = self.model.breaker.status
         return not self.is_spent and breaker.state is not BreakerState.CLOSED and breaker.retry_in_s <= 0
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Runs in a thread of its own, which nobody has to wait for when the process ends: a call over the network may take a minute."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        try:
+            result, error = work(), None
+        except BaseException as caught:  # whatever it is belongs to who waits
+            result, error = None, caught
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="confide-embed", daemon=True).start()
+    return await done
+
+
+SAMPLE = 8
+# The same text embedded again in another batch, or on another machine, is over 0.99 alike; by another model it is near 0.
+ALIKE = 0.9
+
+
+async def is_foreign(provider: Provider, texts: Sequence[str], vectors: Sequence[bytes]) -> bool:
+    """Whether most of these texts get other vectors from the model now: behind its name may be another one (a folder, a server).
+
+    False also where it cannot be asked, or asking costs money.
+    """
+    if not texts or provider.is_counted or provider.standing().condition is not Condition.READY:
+        return False
+    try:
+        rows = await in_thread(lambda: provider.model.embed(texts))
+    except EmbedderError:
+        return False
+    if any(len(vector) != rows[0].nbytes for vector in vectors):
+        return False  # unusable ones, which are another matter
+    stored = np.stack([np.frombuffer(vector, dtype=np.float32) for vector in vectors])
+    return float(np.median(np.einsum("ij,ij->i", stored, rows))) < ALIKE
+
+
+def sample(store: Store, name: str | None) -> tuple[list[str], list[bytes]]:
+    """Some texts and their vectors, of the generation that serves if it is the newest of this name (provider/model/dimensions)."""
+    with store.reading():
+        newest = next((one for one in reversed(store.vectors.generations()) if one.name == name), None)
+        if newest is None or not newest.live:
+            return [], []  # one that is computed anew already must not begin again
+        pairs = store.vectors.sample(newest.id, SAMPLE, seed=random.random())  # noqa: S311 - no secret
+    return [text for text, _ in pairs], [vector for _, vector in pairs]

@@ -1,6 +1,6 @@
 """Finds the right pieces: a keyword leg and a vector leg, one ranking, neighbours that vote, and as little text as will do.
 
-`ranking` says which piece stands before which, `scoring` what the score of a hit means, `snippets` how pieces become hits, `terms`
+`ranking` says which piece stands before which, `scoring` what the score of a hit means, `results` how pieces become hits, `query`
 and `dates` what a question asks for; docs/search.md tells it all with an example. It knows no threads and no files: a `Store` in, hits out.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.retrieval.search.dates import Days, days_of
-from confide_daemon.retrieval.search.query import SearchQuery, filter_of
+from confide_daemon.retrieval.search.query import MOST_TERMS, Question, SearchQuery, filter_of, of_days, question
 from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
     RANKS,
@@ -27,7 +27,7 @@ from confide_daemon.retrieval.search.ranking import (
     usage_of,
     votes,
 )
-from confide_daemon.retrieval.search.results import Explanation, Factors, Hit, Noted, hit_of
+from confide_daemon.retrieval.search.results import Candidate, Explanation, Factors, Group, Grouping, Hit, Noted, hit_of
 from confide_daemon.retrieval.search.scoring import (
     WORDS_ONLY,
     CosineScale,
@@ -36,9 +36,7 @@ from confide_daemon.retrieval.search.scoring import (
     saturate,
     stem_line,
 )
-from confide_daemon.retrieval.search.snippets import Candidate, Group, Grouping
 from confide_daemon.retrieval.search.superseded import Succession, relatives
-from confide_daemon.retrieval.search.terms import MOST_TERMS, Question, of_days, question
 from confide_daemon.store.rows import Filter, Generation, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import Model
 from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.retrieval.indexing.budget import Budget
 from confide_daemon.retrieval.indexing.indexer import Indexer
-from confide_daemon.retrieval.indexing.model import Provider
+from confide_daemon.retrieval.indexing.model import Budget, Provider
 from confide_daemon.retrieval.indexing.planner import live_generation
 from confide_daemon.retrieval.indexing.serving import Asked, Choice, Serving
 from confide_daemon.retrieval.search import engine as search
-from confide_daemon.retrieval.search.calibrate import Yardsticks
 from confide_daemon.retrieval.search.engine import SearchQuery, SearchResult
 from confide_daemon.retrieval.search.ranking import Weights
-from confide_daemon.retrieval.search.scoring import stem_line
-from confide_daemon.store.damage import Damage
+from confide_daemon.retrieval.search.scoring import Yardsticks, stem_line
+from confide_daemon.store.database import Damage
 from confide_daemon.store.rows import Generation
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads

@@ -9,8 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from confide_daemon.store.damage import KEYWORDS
-from confide_daemon.store.database import Table
+from confide_daemon.store.database import KEYWORDS, Table
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.tables.filters import allowed_documents
 from confide_daemon.store.tokenize import index_words
@@ -43,7 +42,7 @@ class KeywordTable(Table):
         self._rows("DELETE FROM keyword WHERE rowid IN (SELECT value FROM json_each(?))", (json.dumps(list(pieces)),))
 
     def candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
-        """(piece, BM25 score, higher is better), best first. `match` is a query as `terms.keyword_query` builds it."""
+        """(piece, BM25 score, higher is better), best first. `match` is a query as `search.query` builds it."""
         if not match or KEYWORDS in self._database.damage.parts:
             return []
         documents = allowed_documents(self._database, allowed)

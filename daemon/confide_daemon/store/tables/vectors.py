@@ -18,8 +18,7 @@ import numpy as np
 
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.store.connection import carried
-from confide_daemon.store.damage import VECTORS
-from confide_daemon.store.database import Database, Rows, Table
+from confide_daemon.store.database import VECTORS, Database, Rows, Table
 from confide_daemon.store.rows import Filter, Generation, Waiting, model_name
 from confide_daemon.store.tables.filters import allowed_documents
 from confide_daemon.store.tables.vector_scan import SLICE, VectorScan

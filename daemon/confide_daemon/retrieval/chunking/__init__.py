@@ -1,1 +1,0 @@
-"""Documents cut into pieces of some sentences."""
