@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +19,6 @@ from confide_proxy.transfer.reader import Skipped
 if TYPE_CHECKING:
     from confide_memory.wire.document_body import Asks
     from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sealing.sealer import Secret
 
 STATES = ("new", "known", "identical", "deleted", "refused")
 DEADLINE_S = 120.0
@@ -98,7 +97,8 @@ async def deliver(
     """
     outcome = Outcome()
     if sealing.keyring.keys is None:
-        await asyncio.to_thread(_go_through, plan, sealing)
+        # What cannot be sealed is raised.
+        await asyncio.to_thread(deque, plan.batches(sealing.sealer), 0)
     seen: set[bytes] = set()
     first: RequestError | None = None
     loop = asyncio.get_running_loop()
@@ -108,7 +108,10 @@ async def deliver(
         try:
             while is_wanted() and (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
                 body = {"project": batch.project, "records": batch.notes, "dryRun": is_dry, "again": again}
-                seen |= {_name(secret) for secret in batch.secrets}
+                # Each counted once, without what it is.
+                seen |= {
+                    hashlib.blake2b(one.value, key=one.kind.encode(), digest_size=16).digest() for one in batch.secrets
+                }
                 outcome.sealed = len(seen)
                 for one in batch.refused:
                     outcome.refuse(one.origin, one.reason)
@@ -133,16 +136,6 @@ async def deliver(
     if first is not None and outcome.states["refused"] == outcome.done:
         raise first
     return outcome
-
-
-def _go_through(plan: Plan, sealing: Sealing) -> None:
-    for _ in plan.batches(sealing.sealer):
-        pass  # what cannot be sealed is raised
-
-
-def _name(secret: Secret) -> bytes:
-    """A secret without what it is, to count it once."""
-    return hashlib.blake2b(secret.value, key=secret.kind.encode(), digest_size=16).digest()
 
 
 def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:

@@ -67,36 +67,27 @@ def record_of(system: str, origin: str, content: str, fields: Mapping[str, Any],
             metadata[key] = value
         else:
             known[field] = mapped
-    merged = {**usual, **known, "tags": tuple(dict.fromkeys((*usual.get("tags", ()), *known.get("tags", ()))))}
-    metadata = usual.get("metadata", {}) | metadata
-    return Record(
-        system,
-        origin,
-        content,
-        **{**merged, "metadata": as_json(metadata), "relations": relations or usual.get("relations", ())},
-    )
+    both = {
+        "tags": tuple(dict.fromkeys((*usual.get("tags", ()), *known.get("tags", ())))),
+        "metadata": as_json(usual.get("metadata", {}) | metadata),
+        "relations": relations or usual.get("relations", ()),
+    }
+    return Record(system, origin, content, **(usual | known | both))
 
 
 def moment(value: Any) -> str | None:
     """A time as ISO 8601 in UTC; from ISO 8601, or seconds or thousandths since 1970. None for what is no time."""
-    if isinstance(value, str):
-        text = value.strip()
-        if re.fullmatch(r"\d{9,13}(\.\d+)?", text):
-            return moment(float(text))
-        try:
-            parsed = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        try:
-            parsed = datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)
-        except (OverflowError, OSError, ValueError):
-            return None
-    else:
-        return None
+    if isinstance(value, str) and re.fullmatch(r"\d{9,13}(\.\d+)?", value.strip()):
+        value = float(value)
     try:
+        if isinstance(value, str):
+            parsed = datetime.fromisoformat(value.strip())
+        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            parsed = datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)
+        else:
+            return None
         utc = parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-    except OverflowError:
+    except (OverflowError, OSError, ValueError):
         return None
     return utc.isoformat(timespec="seconds").replace("+00:00", "Z")
 

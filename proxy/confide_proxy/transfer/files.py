@@ -49,8 +49,12 @@ def open_plain(path: Path, *, limit: int = MAX_FILE_BYTES) -> BinaryIO:
         raise UnreadableError(path, "is no regular file")
     if status.st_size > limit:
         os.close(fd)
-        raise UnreadableError(path, f"is larger than {limit // 2**20:,} MiB", hint="split it and import the parts")
+        raise _too_large(path, limit)
     return open(fd, "rb")
+
+
+def _too_large(path: Path, limit: int) -> UnreadableError:
+    return UnreadableError(path, f"is larger than {limit // 2**20:,} MiB", hint="split it and import the parts")
 
 
 def read_text(path: Path, *, limit: int = MAX_FILE_BYTES) -> str:
@@ -65,7 +69,7 @@ def read_text(path: Path, *, limit: int = MAX_FILE_BYTES) -> str:
     except OSError as error:
         raise UnreadableError(path, f"cannot be read: {error.strerror}") from error
     if len(data) > limit:  # it grew since it was looked at
-        raise UnreadableError(path, f"is larger than {limit // 2**20:,} MiB", hint="split it and import the parts")
+        raise _too_large(path, limit)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -115,7 +119,7 @@ def _tree(root: Path, folder: Path, is_wanted: Callable[[str], bool], losses: Lo
         return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            if _is_shown(entry.name):
+            if entry.name in SHOWN_FOLDERS or not (entry.name.startswith(".") or entry.name in _SKIPPED_FOLDERS):
                 if depth >= MAX_DEPTH:
                     losses.add(_below(root, Path(entry.path)), f"is more than {MAX_DEPTH} folders deep")
                 else:
@@ -125,10 +129,6 @@ def _tree(root: Path, folder: Path, is_wanted: Callable[[str], bool], losses: Lo
                 losses.add(_below(root, Path(entry.path)), "is a symlink")
             else:
                 yield Path(entry.path)
-
-
-def _is_shown(name: str) -> bool:
-    return name in SHOWN_FOLDERS or not (name.startswith(".") or name in _SKIPPED_FOLDERS)
 
 
 def _below(root: Path, path: Path) -> str:
@@ -145,9 +145,7 @@ def is_excluded(path: Path) -> bool:
     )
 
 
-@lru_cache(256)
-def _narrowing(folder: Path) -> Narrowing:
-    return Narrowing(folder)
+_narrowing = lru_cache(256)(Narrowing)
 
 
 def placed(records: Iterator[Record], place: str) -> Iterator[Record]:
@@ -164,11 +162,9 @@ def name_of(path: Path) -> str:
     file = path.parent.resolve() / path.name
     for folder in file.parents:
         if (folder / ".git").exists():
-            return f"{_project_name(folder)}/{file.relative_to(folder).as_posix()}"
+            return f"{_project_of(folder).name}/{file.relative_to(folder).as_posix()}"
     home = Path.home().resolve()
     return f"~/{file.relative_to(home).as_posix()}" if home in file.parents else file.as_posix()
 
 
-@cache
-def _project_name(folder: Path) -> str:
-    return project.identify(folder).name
+_project_of = cache(project.identify)

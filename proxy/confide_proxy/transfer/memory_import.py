@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,25 +103,20 @@ def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
 
 def _line(survey: Survey) -> str:
     parts = [f"{survey.store.shown} ({survey.store.reader.name}): {survey.notes} notes"]
-    parts += [
-        f"{name} {_named(counter)}"
-        for name, counter in (
-            ("projects", survey.projects),
-            ("categories", survey.categories),
-            ("importance", survey.levels),
-            ("tags", survey.tags),
-        )
-        if counter
-    ]
+    counted = {
+        "projects": survey.projects,
+        "categories": survey.categories,
+        "importance": survey.levels,
+        "tags": survey.tags,
+    }
+    for name, counter in counted.items():
+        if counter:
+            parts.append(f"{name} " + ", ".join(f"{value} {count}" for value, count in counter.most_common(4)))
     if survey.losses.count:
         parts.append(f"{survey.losses.count} skipped")
     if survey.problem:
         parts.append(survey.problem)
     return "; ".join(parts)
-
-
-def _named(counter: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counter.most_common(4))
 
 
 def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
@@ -148,7 +142,9 @@ def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
 
 def _plain(text: str, root: Path, named: Path, home: Path) -> Path:
     parts = named.relative_to(root).parts
-    if any(part.startswith(".") and part not in SHOWN_FOLDERS for part in parts) and not _is_store(named, home):
+    stores = (place for reader in readers().values() for place in reader.places(home))
+    is_hidden = any(part.startswith(".") and part not in SHOWN_FOLDERS for part in parts)
+    if is_hidden and not any(named == store or store in named.parents for store in stores):
         raise FolderError(text, "is hidden, and not where a known system keeps its memories", hint=_HINT)
     path = root
     for part in parts:
@@ -158,8 +154,3 @@ def _plain(text: str, root: Path, named: Path, home: Path) -> Path:
     if not path.exists():
         raise FolderError(text, "is not there")
     return path
-
-
-def _is_store(path: Path, home: Path) -> bool:
-    known = [place for reader in readers().values() for place in reader.places(home)]
-    return any(path == place or place in path.parents for place in known)

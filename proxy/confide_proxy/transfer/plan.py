@@ -9,6 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,6 @@ from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.transfer import files
 from confide_proxy.transfer.fields import as_json, fitted, project_of
-from confide_proxy.transfer.files import is_folder
 from confide_proxy.transfer.reader import MAX_RECORDS, Losses, Reader, Record, Skipped
 from confide_proxy.transfer.readers import readers
 from confide_proxy.transfer.readers.markdown import MarkdownReader, is_decision, is_template
@@ -281,15 +281,11 @@ class Plan:
             yield from islice(records, MAX_RECORDS)
             if next(records, None) is not None:
                 raise UnreadableError(store.path, f"holds more than {MAX_RECORDS:,} memories")
-        except ConfideError as error:
-            failure: ConfideError = error
         except Exception as error:
             # What is in there was made by others, and may be broken in ways that its reader has not thought of: the rest is read.
-            failure = UnreadableError(store.path, f"cannot be read any further ({type(error).__name__})")
-        else:
-            return
-        if survey is not None:
-            survey.failure = failure
+            broken = UnreadableError(store.path, f"cannot be read any further ({type(error).__name__})")
+            if survey is not None:
+                survey.failure = error if isinstance(error, ConfideError) else broken
 
 
 def _shown(words: str) -> str:
@@ -338,53 +334,40 @@ def _is_memory(folder: Folder, file: Path) -> bool:
 def in_project(project: Project) -> list[Store]:
     """The notes and decisions that people keep in a repository; what is living memory already is not among them."""
     root, reader = project.root, readers()["markdown"]
-    paths = [root / name for name in NOTES if _is_file(root / name)]
+    paths = [path for name in NOTES if (path := root / name).is_file() and not path.is_symlink()]
     paths += [root / ".claude" / name for name in _names(root / ".claude") if name.lower().endswith(".md")]
     for folder in FOLDERS:
         # By name alone: a folder of documents may hold a thousand, and this is asked while somebody waits.
         names = [name for name in _names(root / folder) if is_decision(name, []) and not is_template(name)]
         paths += [root / folder / name for name in names]
-        paths += [root / folder / inner for inner in DECISION_FOLDERS if _holds_markdown(root / folder / inner)]
-    # NOTES.md and notes.md are one file where the file system takes no notice of case.
-    return [Store(path, reader) for path in _distinct(paths) if not files.is_excluded(path)]
+        inner = [root / folder / decisions for decisions in DECISION_FOLDERS]
+        paths += [path for path in inner if any(name.lower().endswith(".md") for name in _names(path))]
+    by_file: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        with suppress(OSError):
+            status = os.lstat(path)
+            # NOTES.md and notes.md are one file where the file system takes no notice of case.
+            by_file.setdefault((status.st_dev, status.st_ino), path)
+    return [Store(path, reader) for path in by_file.values() if not files.is_excluded(path)]
 
 
 def in_home(home: Path, name: str | None = None) -> list[Store]:
     """The stores of other systems where these usually are; those of one system, if it is named."""
-    found: list[Store] = []
-    for reader in readers().values():
-        if name in (None, reader.name):
-            found += [
-                Store(path, reader) for path in reader.places(home) if os.path.lexists(path) and reader.recognises(path)
-            ]
-    return found
-
-
-def _is_file(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
+    return [
+        Store(path, reader)
+        for reader in readers().values()
+        if name in (None, reader.name)
+        for path in reader.places(home)
+        if os.path.lexists(path) and reader.recognises(path)
+    ]
 
 
 def _names(folder: Path) -> list[str]:
-    if not is_folder(folder):
+    if not files.is_folder(folder):
         return []
     try:
         with os.scandir(folder) as entries:
             found = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
-            return sorted(name for _, name in zip(range(MOST_FILES), found, strict=False))
+            return sorted(islice(found, MOST_FILES))
     except OSError:
         return []
-
-
-def _holds_markdown(folder: Path) -> bool:
-    return any(name.lower().endswith(".md") for name in _names(folder))
-
-
-def _distinct(paths: list[Path]) -> list[Path]:
-    by_file: dict[tuple[int, int], Path] = {}
-    for path in paths:
-        try:
-            status = os.lstat(path)
-        except OSError:
-            continue
-        by_file.setdefault((status.st_dev, status.st_ino), path)
-    return list(by_file.values())

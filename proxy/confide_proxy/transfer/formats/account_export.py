@@ -13,7 +13,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -270,6 +270,18 @@ class _Text:
         except UnicodeDecodeError:
             raise BrokenJsonError("is not UTF-8 text") from None
         self._text, self.position = self._text[self.position :] + added, 0
+
+
+def table(item: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The object of this name; an empty one if there is none."""
+    value = item.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def rows(item: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects in the list of this name; none if there is no list."""
+    value = item.get(name)
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def dialogue(turns: Iterable[tuple[str, str]]) -> str:

@@ -16,7 +16,15 @@ from typing import Any
 
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.fields import as_json, moment
-from confide_proxy.transfer.formats.account_export import CONVERSATIONS, AccountExport, dialogue, first_line, parted
+from confide_proxy.transfer.formats.account_export import (
+    CONVERSATIONS,
+    AccountExport,
+    dialogue,
+    first_line,
+    parted,
+    rows,
+    table,
+)
 from confide_proxy.transfer.reader import Losses, Reader, Record, screened
 
 _FEEDBACK = re.compile(r"message_feedback\.json")
@@ -62,14 +70,15 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Reco
     instructions: tuple[str, Record] | None = None
     count = 0
     for count, conversation in enumerate(export.elements(CONVERSATIONS, losses), 1):
-        nodes = _nodes(conversation)
-        origin = _origin(conversation)
-        if origin is None or nodes is None:
+        origin = conversation.get("conversation_id") or conversation.get("id")
+        if not isinstance(origin, str) or not isinstance(conversation.get("mapping"), dict):
             losses.add(f"conversation {count}", "has no id or no messages")
             continue
+        origin = as_json(origin)
+        nodes = {key: node for key, node in conversation["mapping"].items() if isinstance(node, dict)}
         for memory in _memories(nodes, origin):
             known = memories.get(memory.origin)
-            if (known is None and len(memories) < _MAX_MEMORIES) or (known and _is_better(memory, known)):
+            if (known is None and len(memories) < _MAX_MEMORIES) or (known and _rank(memory) < _rank(known)):
                 memories[memory.origin] = memory
         found = _instructions(nodes, conversation)
         if found is not None and (instructions is None or found[0] > instructions[0]):
@@ -82,23 +91,12 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Reco
         yield instructions[1]
 
 
-def _nodes(conversation: dict[str, Any]) -> dict[str, dict[str, Any]] | None:
-    mapping = conversation.get("mapping")
-    if not isinstance(mapping, dict):
-        return None
-    return {key: node for key, node in mapping.items() if isinstance(node, dict)}
-
-
-def _origin(conversation: dict[str, Any]) -> str | None:
-    found = conversation.get("conversation_id") or conversation.get("id")
-    return as_json(found) if isinstance(found, str) else None
-
-
 def _conversation(conversation: dict[str, Any], nodes: dict[str, Any], origin: str, feedback: list[Any]) -> Record:
     turns = []
     for message in _branch(nodes, conversation.get("current_node")):
-        who = _SHOWN.get(str(_author(message).get("role")))
-        if who and message.get("recipient") in (None, "all") and not _is_hidden(message):
+        who = _SHOWN.get(str(table(message, "author").get("role")))
+        is_hidden = table(message, "metadata").get("is_visually_hidden_from_conversation")
+        if who and message.get("recipient") in (None, "all") and not is_hidden:
             turns.append((who, as_json(_text(message))))
     content = dialogue(turns)
     metadata = {key: value for key, value in conversation.items() if key not in _MAPPED and value}
@@ -120,25 +118,15 @@ def _conversation(conversation: dict[str, Any], nodes: dict[str, Any], origin: s
 def _branch(nodes: dict[str, Any], last: Any) -> list[dict[str, Any]]:
     """The messages from the first to the last, without the answers that were generated anew and the questions that were edited."""
     if not isinstance(last, str) or last not in nodes:
-        leaves = [key for key, node in nodes.items() if not node.get("children") and _message(node)]
-        last = max(leaves, key=lambda key: _time(_message(nodes[key])), default=None)
+        leaves = [key for key, node in nodes.items() if not node.get("children") and table(node, "message")]
+        last = max(leaves, key=lambda key: _time(table(nodes[key], "message")), default=None)
     found = []
     seen = set()
     while isinstance(last, str) and last in nodes and last not in seen:
         seen.add(last)
-        found.append(_message(nodes[last]))
+        found.append(table(nodes[last], "message"))
         last = nodes[last].get("parent")
     return [message for message in reversed(found) if message]
-
-
-def _message(node: dict[str, Any]) -> dict[str, Any]:
-    message = node.get("message")
-    return message if isinstance(message, dict) else {}
-
-
-def _author(message: dict[str, Any]) -> dict[str, Any]:
-    author = message.get("author")
-    return author if isinstance(author, dict) else {}
 
 
 def _time(message: dict[str, Any]) -> float:
@@ -146,15 +134,10 @@ def _time(message: dict[str, Any]) -> float:
     return time if isinstance(time, int | float) else 0
 
 
-def _is_hidden(message: dict[str, Any]) -> bool:
-    metadata = message.get("metadata")
-    return isinstance(metadata, dict) and bool(metadata.get("is_visually_hidden_from_conversation"))
-
-
 def _text(message: dict[str, Any]) -> str:
     """What is shown of a message, with names in place of pictures and files."""
-    content = message.get("content")
-    if not isinstance(content, dict) or content.get("content_type") not in ("text", "multimodal_text"):
+    content = table(message, "content")
+    if content.get("content_type") not in ("text", "multimodal_text"):
         return ""
     shown = []
     parts = content.get("parts")
@@ -166,29 +149,23 @@ def _text(message: dict[str, Any]) -> str:
                 shown.append(text)
             case {"content_type": "image_asset_pointer"}:
                 shown.append("[image]")
-    metadata = message.get("metadata")
-    attachments = metadata.get("attachments") if isinstance(metadata, dict) else None
-    for attachment in attachments if isinstance(attachments, list) else []:
-        match attachment:
-            case {"name": str(name)}:
-                shown.append(f"[file: {name}]")
+    attachments = rows(table(message, "metadata"), "attachments")
+    shown += [f"[file: {one['name']}]" for one in attachments if isinstance(one.get("name"), str)]
     return "\n\n".join(text for text in shown if text.strip())
 
 
 def _memories(nodes: dict[str, Any], conversation: str) -> Iterator[Record]:
     """What ChatGPT was told to keep, or kept by itself, in this conversation."""
     for node in nodes.values():
-        message = _message(node)
-        content = message.get("content")
-        if not isinstance(content, dict):
-            continue
+        message = table(node, "message")
+        content = table(message, "content")
         listed = content.get("model_set_context")
         if isinstance(listed, str):
             # ["", date, text, date, text, ...]
             found = _REMEMBERED.split(listed)
             for date, text in zip(found[1::2], found[2::2], strict=False):
                 yield _memory(text, f"{date}T00:00:00Z", conversation, "model_set_context")
-        elif _author(message).get("role") == "assistant" and message.get("recipient") == "bio":
+        elif content and table(message, "author").get("role") == "assistant" and message.get("recipient") == "bio":
             parts = content.get("parts")
             text = "\n".join(part for part in parts if isinstance(part, str)) if isinstance(parts, list) else ""
             text = text or str(content.get("text") or "")
@@ -210,20 +187,16 @@ def _memory(text: str, created: str | None, conversation: str, source: str) -> R
     )
 
 
-def _is_better(one: Record, other: Record) -> bool:
-    """Whether its time is the better known: when it was kept, rather than the day in a list; and the first time of several."""
-    return _rank(one) < _rank(other)
-
-
 def _rank(memory: Record) -> tuple[bool, str]:
+    """How well its time is known, the best first: when it was kept, rather than the day in a list; and the first time of several."""
     return memory.metadata["source"] == "model_set_context", memory.created or "~"
 
 
 def _instructions(nodes: dict[str, Any], conversation: dict[str, Any]) -> tuple[str, Record] | None:
     """The custom instructions that this conversation began with, and when that was."""
     for node in nodes.values():
-        content = _message(node).get("content")
-        if not isinstance(content, dict) or content.get("content_type") != "user_editable_context":
+        content = table(table(node, "message"), "content")
+        if content.get("content_type") != "user_editable_context":
             continue
         said = [("About the person", content.get("user_profile")), ("How to answer", content.get("user_instructions"))]
         parts = [

@@ -15,7 +15,15 @@ from typing import Any
 
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.fields import as_json, moment
-from confide_proxy.transfer.formats.account_export import CONVERSATIONS, AccountExport, dialogue, first_line, parted
+from confide_proxy.transfer.formats.account_export import (
+    CONVERSATIONS,
+    AccountExport,
+    dialogue,
+    first_line,
+    parted,
+    rows,
+    table,
+)
 from confide_proxy.transfer.reader import Losses, Reader, Record, screened
 
 _MEMORIES = re.compile(r"memories\.json|memories/[^/]+\.json")
@@ -93,8 +101,7 @@ def _memories(memory: dict[str, Any], names: dict[str, str]) -> Iterator[Record]
             type="core_identity",
             category="facts",
         )
-    projects = memory.get("project_memories")
-    for project, text in projects.items() if isinstance(projects, dict) else ():
+    for project, text in table(memory, "project_memories").items():
         if isinstance(text, str) and text.strip():
             name = names.get(project)
             yield Record(
@@ -169,23 +176,16 @@ def _text(message: dict[str, Any]) -> str:
     blocks = message.get("content")
     shown = [
         block["text"]
-        for block in (blocks if isinstance(blocks, list) else [])
-        if isinstance(block, dict)
-        and block.get("type") in ("text", "voice_note")
-        and isinstance(block.get("text"), str)
+        for block in rows(message, "content")
+        if block.get("type") in ("text", "voice_note") and isinstance(block.get("text"), str)
     ]
     # Old exports have the text alone.
     parts = shown if any(text.strip() for text in shown) or blocks else [_word(message, "text")]
-    attachments = message.get("attachments")
-    for attachment in attachments if isinstance(attachments, list) else []:
-        if isinstance(attachment, dict):
-            text = _word(attachment, "extracted_content")
-            text = text if len(text) <= _MOST_ATTACHED else f"{text[:_MOST_ATTACHED]}\n[…]"
-            parts.append(f"[file: {_word(attachment, 'file_name') or 'pasted text'}]" + (f"\n\n{text}" if text else ""))
-    files = message.get("files")
-    for file in files if isinstance(files, list) else []:
-        if isinstance(file, dict) and _word(file, "file_name"):
-            parts.append(f"[file: {_word(file, 'file_name')}]")
+    for attachment in rows(message, "attachments"):
+        text = _word(attachment, "extracted_content")
+        text = text if len(text) <= _MOST_ATTACHED else f"{text[:_MOST_ATTACHED]}\n[…]"
+        parts.append(f"[file: {_word(attachment, 'file_name') or 'pasted text'}]" + (f"\n\n{text}" if text else ""))
+    parts += [f"[file: {name}]" for file in rows(message, "files") if (name := _word(file, "file_name"))]
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 

@@ -161,7 +161,7 @@ def _line(text: str) -> str:
 
 def _indented(text: str) -> str:
     """A text of several lines as one item of a list."""
-    return "\n   ".join(text.split("\n"))
+    return text.replace("\n", "\n   ")
 
 
 READER = SqliteReader(

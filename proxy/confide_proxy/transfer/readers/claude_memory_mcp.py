@@ -6,8 +6,7 @@ A memory that its server knows has the server's number, which lasts: a full sync
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from confide_memory.note import MAX_KEYWORDS
 from confide_proxy.transfer.fields import record_of
@@ -21,28 +20,27 @@ _TAKEN = frozenset({*_ORDER, "id", "content", "expanded_keywords", "is_sensitive
 
 
 def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
-    for row in database.execute("SELECT * FROM memories ORDER BY id"):
-        yield from _of_row(dict(row), losses)
-
-
-def _of_row(row: Mapping[str, Any], losses: Losses) -> Iterator[Record]:
-    server_id, content = row.get("server_id"), row["content"]
-    origin = f"server-{server_id}" if server_id is not None else f"local-{row['id']}"
-    if not isinstance(content, str):
-        losses.add(origin, "has no text")
-        return
-    if row.get("is_sensitive") and _REDACTED not in content:
-        # Without a server the secret itself stands here, and would go to every machine that syncs the project.
-        losses.add(origin, "is marked as sensitive and not redacted, so it stays where it is")
-        return
-    fields = {name: row[name] for name in _ORDER} | telling(row, {}, _TAKEN)
-    if row.get("is_sensitive"):
-        fields |= {"is_sensitive": True, "secret": "not read: claude-memory-mcp keeps it encrypted in another place"}
-    stated = row.get("expanded_keywords")
-    words = tuple(dict.fromkeys(stated.split())) if isinstance(stated, str) else ()
-    if len(words) > MAX_KEYWORDS:
-        fields["expanded_keywords"] = stated
-    yield record_of(READER.name, origin, content, fields, keywords=words[:MAX_KEYWORDS])
+    for row in map(dict, database.execute("SELECT * FROM memories ORDER BY id")):
+        server_id, content = row.get("server_id"), row["content"]
+        origin = f"server-{server_id}" if server_id is not None else f"local-{row['id']}"
+        if not isinstance(content, str):
+            losses.add(origin, "has no text")
+            continue
+        if row.get("is_sensitive") and _REDACTED not in content:
+            # Without a server the secret itself stands here, and would go to every machine that syncs the project.
+            losses.add(origin, "is marked as sensitive and not redacted, so it stays where it is")
+            continue
+        fields = {name: row[name] for name in _ORDER} | telling(row, {}, _TAKEN)
+        if row.get("is_sensitive"):
+            fields |= {
+                "is_sensitive": True,
+                "secret": "not read: claude-memory-mcp keeps it encrypted in another place",
+            }
+        stated = row.get("expanded_keywords")
+        words = tuple(dict.fromkeys(stated.split())) if isinstance(stated, str) else ()
+        if len(words) > MAX_KEYWORDS:
+            fields["expanded_keywords"] = stated
+        yield record_of(READER.name, origin, content, fields, keywords=words[:MAX_KEYWORDS])
 
 
 READER = SqliteReader(

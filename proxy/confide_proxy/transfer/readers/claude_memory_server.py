@@ -63,8 +63,10 @@ class ClaudeMemoryServerReader(Reader):
         """See `Reader.read`. A project's database that is broken does not keep those of the others from being read."""
         if not is_folder(path):
             for record in _read(path, losses):
-                is_hash = record.project is not None and _HASH.fullmatch(record.project)
-                yield _unnamed(record) if is_hash else record
+                if record.project is not None and _HASH.fullmatch(record.project):
+                    # It is of the project that it is imported into.
+                    record = replace(record, project=None, metadata=record.metadata | {"project_id": record.project})
+                yield record
             return
         yield from _read(path / "global.db", losses)
         for database in _project_databases(path / "projects"):
@@ -88,22 +90,13 @@ def _project_databases(folder: Path) -> list[Path]:
 
 
 def _read(path: Path, losses: Losses) -> Iterator[Record]:
-    has_tasks = _has_tasks(path)
+    has_tasks = "tasks" in tables_of(path)
     with opened(path, _TABLES | ({"tasks": _TASKS, "task_results": _RESULTS} if has_tasks else {})) as database:
         for row in database.execute("SELECT * FROM memories ORDER BY rowid"):
             yield from _memory(database, dict(row), losses)
         if has_tasks:
             for row in database.execute("SELECT * FROM tasks ORDER BY rowid"):
                 yield from _task(database, dict(row), losses)
-
-
-def _unnamed(record: Record) -> Record:
-    """The record, of the project that it is imported into."""
-    return replace(record, project=None, metadata=record.metadata | {"project_id": record.project})
-
-
-def _has_tasks(path: Path) -> bool:
-    return "tasks" in tables_of(path)
 
 
 def _memory(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> Iterator[Record]:
@@ -151,7 +144,8 @@ def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> 
     ]
     parts = [content.strip()]
     for result in results:
-        told = [text for name in ("summary", "output", "error") if (text := _text(result.pop(name)))]
+        said = [result.pop(name) for name in ("summary", "output", "error")]
+        told = [text.strip() for text in said if isinstance(text, str) and text.strip()]
         parts.append("\n\n".join([f"## Result of {result['created_at']}", *told]))
         del result["task_id"]
     project = row.pop("project_id")
@@ -169,10 +163,6 @@ def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> 
         type="task_instruction",
         tags=("task",),
     )
-
-
-def _text(value: object) -> str | None:
-    return value.strip() if isinstance(value, str) and value.strip() else None
 
 
 READER = ClaudeMemoryServerReader()

@@ -79,7 +79,6 @@ def _array(path: Path) -> Iterator[Any]:
 
 
 def _lines_of(path: Path, text: str) -> Iterator[Any]:
-    items = []
     try:
         items = [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError):
@@ -120,11 +119,9 @@ def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
         losses.add(f"record {number}", f"is larger than {MAX_CONTENT_BYTES // 1000} kB")
         return None
     name = next((key for key in IDS if _is_id(item.get(key))), None)
-    if name is None:
-        origin = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-    else:
-        identity = str(as_json(str(item[name])))
-        origin = _origin(file, identity)
+    origin = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    if name is not None:
+        origin = _origin(file, str(as_json(str(item[name]))))
     fields = {field: value for field, value in item.items() if field not in (key, name)}
     record = record_of("json", origin, text, fields, id=origin if note_names.ID.fullmatch(origin) else None)
     if not origin.startswith(f"{file}#"):

@@ -39,9 +39,8 @@ def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
         if not isinstance(digest, str) or not digest.isprintable() or not isinstance(content, str):
             losses.add(f"row {row['id'] if 'id' in columns else '?'}", "has no hash or no text")
             continue
-        relations: list[tuple[str, str]] = []
+        relations = [("supersedes", older) for older in followers.get(digest, ())]
         kept: list[dict[str, Any]] = []
-        relations += [("supersedes", older) for older in followers.get(digest, ())]
         if links >= _LINKS:
             for link in _links(database, digest):
                 kind, is_same = kind_of(str(link["relationship_type"] or "related"))
@@ -62,7 +61,8 @@ def _links(database: sqlite3.Connection, digest: str) -> Iterator[sqlite3.Row]:
 
 
 def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], kept: list[dict[str, Any]]) -> Record:
-    metadata = _object(row["metadata"]) | _set(row, _MAPPED)
+    own = json_value(row["metadata"]) or {}
+    metadata = (own if isinstance(own, dict) else {"metadata": own}) | _set(row, _MAPPED)
     # Its own default, for memories that were given no tag.
     tags = [tag.strip() for tag in str(row["tags"] or "").split(",") if tag.strip() and tag.strip() != "untagged"]
     if kept:
@@ -89,13 +89,6 @@ def _set(row: sqlite3.Row, without: Collection[str]) -> dict[str, Any]:
         if name not in without and value is not None and value != _USUAL.get(name, ""):
             found[name] = json_value(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
     return {name: value for name, value in found.items() if not isinstance(value, bytes) and value not in ({}, [])}
-
-
-def _object(text: Any) -> dict[str, Any]:
-    value = json_value(text)
-    if isinstance(value, dict):
-        return value
-    return {"metadata": value} if value else {}
 
 
 READER = SqliteReader(

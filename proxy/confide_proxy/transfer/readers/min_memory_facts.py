@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from confide_proxy.transfer.fields import record_of
 from confide_proxy.transfer.formats.sqlite import SqliteReader
@@ -21,34 +20,29 @@ _PROJECTS = frozenset({"clarity"})
 
 def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
     seen: Counter[str] = Counter()
-    for row in database.execute("SELECT * FROM facts ORDER BY rowid"):
-        yield from _of_row(dict(row), seen, losses)
-
-
-def _of_row(row: Mapping[str, Any], seen: Counter[str], losses: Losses) -> Iterator[Record]:
-    entity, attribute, value, timestamp = (row[name] for name in ("entity", "attribute", "value", "timestamp"))
-    origin = f"{entity}.{attribute}@{timestamp or ''}"
-    seen[origin] += 1
-    if seen[origin] > 1:
-        # Several values of one attribute, written in the same second.
-        origin = f"{origin}#{seen[origin]}"
-    if value is None or isinstance(value, bytes) or not isinstance(entity, str):
-        losses.add(origin, "has no value")
-        return
-    is_project = entity in _PROJECTS
-    named = f"{entity}.{attribute}" if attribute else entity
-    fields = {"created": timestamp, "entity": entity, "tags": [attribute] if attribute else []}
-    rest = {name: kept for name, kept in row.items() if name not in _COLUMNS | {"id"} and not isinstance(kept, bytes)}
-    yield record_of(
-        READER.name,
-        origin,
-        f"{named}: {value}",
-        fields | {"metadata": {name: kept for name, kept in rest.items() if kept is not None}},
-        title=named[:200],
-        scope="project" if is_project else "global",
-        type="project_context" if is_project else "core_identity",
-        project=entity if is_project else None,
-    )
+    for row in map(dict, database.execute("SELECT * FROM facts ORDER BY rowid")):
+        entity, attribute, value, timestamp = (row.pop(name) for name in ("entity", "attribute", "value", "timestamp"))
+        origin = f"{entity}.{attribute}@{timestamp or ''}"
+        seen[origin] += 1
+        if seen[origin] > 1:
+            # Several values of one attribute, written in the same second.
+            origin = f"{origin}#{seen[origin]}"
+        if value is None or isinstance(value, bytes) or not isinstance(entity, str):
+            losses.add(origin, "has no value")
+            continue
+        is_project = entity in _PROJECTS
+        named = f"{entity}.{attribute}" if attribute else entity
+        metadata = {name: rest for name, rest in row.items() if name != "id" and not isinstance(rest, bytes | None)}
+        yield record_of(
+            READER.name,
+            origin,
+            f"{named}: {value}",
+            {"created": timestamp, "entity": entity, "tags": [attribute] if attribute else [], "metadata": metadata},
+            title=named[:200],
+            scope="project" if is_project else "global",
+            type="project_context" if is_project else "core_identity",
+            project=entity if is_project else None,
+        )
 
 
 READER = SqliteReader(

@@ -91,7 +91,7 @@ def _record(entity: _Entity) -> Record:
     stated = [(kind_of(name)[0], target) for name, target in entity.relations]
     kept = [{"relationType": name, "to": target} for name, target in entity.relations if not kind_of(name)[1]]
     # An entity without observations is a name that others refer to.
-    content = "\n".join(f"- {_indented(text)}" for text in entity.observations) or entity.name
+    content = "\n".join("- " + text.replace("\n", "\n  ") for text in entity.observations) or entity.name
     return Record(
         ServerMemory.name,
         entity.name,
@@ -102,11 +102,6 @@ def _record(entity: _Entity) -> Record:
         relations=tuple(dict.fromkeys(stated)),
         metadata={"relations": kept} if kept else {},
     )
-
-
-def _indented(text: str) -> str:
-    """A text of several lines as one item of a list."""
-    return "\n  ".join(text.split("\n"))
 
 
 READER = ServerMemory()

@@ -9,7 +9,6 @@ own package holds the same code again, and opens a database where one table is w
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -64,16 +63,11 @@ class VectorMemoryReader(Reader):
             yield from _records(lambda: _lance_rows(_table(path), self.title), losses)
             return
         with opened(path, {"memories": _MARKS}) as database:
-            yield from _records(lambda: _sqlite_rows(database), losses)
+            yield from _records(lambda: map(dict, database.execute("SELECT * FROM memories ORDER BY rowid")), losses)
 
 
 def _table(path: Path) -> Path:
     return path if path.name == _TABLE else path / _TABLE
-
-
-def _sqlite_rows(database: sqlite3.Connection) -> Iterator[Mapping[str, Any]]:
-    for row in database.execute("SELECT * FROM memories ORDER BY rowid"):
-        yield dict(row)
 
 
 def _records(rows: _Rows, losses: Losses) -> Iterator[Record]:
