@@ -22,8 +22,9 @@ from confide_proxy.link.link import Patient
 from confide_proxy.locks import path_locks
 from confide_proxy.sealing.file_sealer import deposit_file
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
-from confide_proxy.sync.ledger import Confirmed, Ledger
-from confide_proxy.sync.local_state import (
+from confide_proxy.sync.ledger import (
+    Confirmed,
+    Ledger,
     check_sendable,
     confirmed_as,
     deleted_of,

@@ -89,8 +89,7 @@ class Files:
 
     async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
-        to count them,
-        and to say where the agent works. Nothing else.
+        to count them, and to say where the agent works. Nothing else.
 
         Raises:
             RequestError: the request is not one of these, or the file system refuses.

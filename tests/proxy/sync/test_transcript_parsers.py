@@ -17,9 +17,8 @@ from confide_proxy.config import TRANSCRIPT_SOURCES, Policy, ProxyConfig
 from confide_proxy.sealing.sealer import Fingerprints, Sealer
 from confide_proxy.sync.transcripts.batch import MAX_TEXT_CHARS, MOST_MESSAGES, collect, origin_of
 from confide_proxy.sync.transcripts.files import MAX_LINE_BYTES, found_below, mark_of, opened, whole_lines
-from confide_proxy.sync.transcripts.offsets import Known, Progress
 from confide_proxy.sync.transcripts.parsers import Entry, Parser, UnknownLineError, mention
-from confide_proxy.sync.transcripts.source import PARSERS
+from confide_proxy.sync.transcripts.source import PARSERS, Known, Progress
 from confide_proxy.sync.transcripts.streamer import folder_of
 
 FILES = Path(__file__).parents[2] / "vectors" / "transcripts"

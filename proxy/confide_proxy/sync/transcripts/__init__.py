@@ -1,5 +1,5 @@
 """Session transcripts of coding agents, sent to the daemon where the user's own configuration asks for it.
 
-`claude_code` and `codex` know the formats, `files` the files, `offsets` how far each one is; `streamer` looks for what is new, and `source`
-sends it. Imported only when `transcripts` is set.
+`claude_code` and `codex` know the formats, `files` the files; `streamer` looks for what is new, and `source` sends it.
+Imported only when `transcripts` is set.
 """

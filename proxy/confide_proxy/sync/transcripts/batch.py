@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from confide_memory.timestamps import iso
 from confide_proxy.errors import BlockedError
 from confide_proxy.sync.transcripts.files import whole_lines
-from confide_proxy.sync.transcripts.offsets import printable
-from confide_proxy.sync.transcripts.parsers import Parser, UnknownLineError
+from confide_proxy.sync.transcripts.parsers import Parser, UnknownLineError, branch_name
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealer, Secret
@@ -60,7 +59,7 @@ def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str,
         KeyFileError: as `Sealer.seal`.
     """
     batch = Batch(begin, begin, branch)
-    time = _iso(mtime)
+    time = iso(max(0.0, mtime))
     size = 0
     branches: dict[str, str] = {"": ""}
     for end, line in whole_lines(fd, begin):
@@ -74,14 +73,14 @@ def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str,
             entry = None
         if entry is not None:
             time = entry.time or time
-            batch.branch = printable(entry.branch) or batch.branch
+            batch.branch = branch_name(entry.branch) or batch.branch
             if entry.role and entry.text:
                 text = _sealed(entry.text, sealer, batch)
                 if text is None:
                     batch.skipped += 1
                 else:
                     if batch.branch not in branches:
-                        branches[batch.branch] = printable(_sealed(batch.branch, sealer, batch) or "")
+                        branches[batch.branch] = branch_name(_sealed(batch.branch, sealer, batch) or "")
                     said = {"role": entry.role, "text": text, "time": time, "branch": branches[batch.branch]}
                     batch.messages.append(said)
                     size += len(text.encode())
@@ -99,7 +98,7 @@ def origin_of(fd: int, parser: Parser) -> tuple[str, str] | None:
         cwd, branch = cwd or entry.cwd, branch or entry.branch
         if cwd or end >= SCAN_BYTES:
             break
-    return (cwd, printable(branch)) if cwd or end >= SCAN_BYTES else None
+    return (cwd, branch_name(branch)) if cwd or end >= SCAN_BYTES else None
 
 
 def _entries(fd: int, parser: Parser) -> Iterator[tuple[Any, int]]:
@@ -133,7 +132,3 @@ def _shortened(text: str) -> str:
         if found.start() < end < found.end():
             end = found.start()
     return f"{text[:end]}\n\n[… {len(text) - end} more characters]"
-
-
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(max(0.0, moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 Role = Literal["user", "assistant"]
 
 MAX_MENTION_CHARS = 160
+_BRANCH_CHARS = 128
 _TELLING = ("command", "cmd", "file_path", "notebook_path", "path", "pattern", "url", "query", "description")
 """What says best which call it was, in this order. Other arguments may be whole files."""
 _INJECTED = re.compile(r"<(confide-memory|system-reminder)\b[^>]*>.*?</\1>", re.DOTALL)
@@ -125,6 +126,11 @@ def utc(time: str) -> str:
     except (ValueError, OverflowError):
         return ""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment.year >= 1970 else ""
+
+
+def branch_name(branch: str) -> str:
+    """A branch's name as it may be sent."""
+    return "".join(letter for letter in branch if letter.isprintable())[:_BRANCH_CHARS]
 
 
 def mention(tool: str, arguments: Any) -> str:

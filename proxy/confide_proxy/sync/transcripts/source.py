@@ -7,11 +7,13 @@ one. A batch is taken only upon the state that it names, so nothing that is sent
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,11 +27,11 @@ from confide_proxy.sync.transcripts.batch import Batch, collect, origin_of
 from confide_proxy.sync.transcripts.claude_code import ClaudeCode
 from confide_proxy.sync.transcripts.codex import Codex
 from confide_proxy.sync.transcripts.files import Found, found_below, head_of, mark_of, opened
-from confide_proxy.sync.transcripts.offsets import Known, Progress
-from confide_proxy.sync.transcripts.parsers import Parser, sendable
+from confide_proxy.sync.transcripts.parsers import Parser, branch_name, sendable
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import Sealing
+
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ AS_EXCLUDED: Final = "sessions/transcript.md"
 """What a project's own file leaves out where it keeps its sessions back, as with `exclude = ["sessions"]`."""
 _MAX_CONFLICTS: Final = 8
 """As often another process may come first; then the session waits for the next look."""
+_COMPACT_AFTER = 1000
+"""Superseded lines before the file is written anew, when it is next opened."""
 
 
 @dataclass(slots=True)
@@ -208,14 +212,12 @@ class Source:
             batch = collect(fd, self.parser, begin, sealer, branch=known.branch, mtime=file.mtime_ns / 1e9)
             is_due = batch.is_due or (to_the_end and batch.end > batch.begin)
             if not is_due:
-                if batch.end == batch.begin:
-                    self._settle(file, known)
+                if batch.end == batch.begin and not self.is_settled(file):
+                    self._remember(
+                        file.session, replace(known, inode=file.inode, size=file.size, mtime_ns=file.mtime_ns)
+                    )
                 return _Step(None)
             return _Step(batch, head, mark_of(fd, batch.end))
-
-    def _settle(self, file: Found, known: Known) -> None:
-        if not self.is_settled(file):
-            self._remember(file.session, replace(known, inode=file.inode, size=file.size, mtime_ns=file.mtime_ns))
 
     async def _ask(self, link: Asks, session: str, known: Known) -> Known:
         answer = await link.request("transcript", self._named(session, known), timeout_s=_DEADLINE_S, bulk=True)
@@ -266,3 +268,92 @@ def _answered(known: Known, answer: dict[str, Any]) -> Known:
             if version >= 0 and 0 <= offset < 2**63:
                 return state
     raise UnfitAnswerError
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """How far one session is.
+
+    Attributes:
+        project: the project that it belongs to; "" while that is not known.
+        branch: the branch that was named last before the offset.
+        version, offset, head, mark: the daemon's state of it (PROTOCOL.md 9.5).
+        is_forgotten: somebody had it deleted at the daemon; nothing of it is sent again.
+        inode, size, mtime_ns: its file when there was nothing to send; 0 while there may be.
+    """
+
+    project: str = ""
+    branch: str = ""
+    version: int = 0
+    offset: int = 0
+    head: str = ""
+    mark: str = ""
+    is_forgotten: bool = False
+    inode: int = 0
+    size: int = 0
+    mtime_ns: int = 0
+
+    def on(self, branch: str) -> Known:
+        """The same, with another branch."""
+        return replace(self, branch=branch_name(branch))
+
+
+class Progress:
+    """The sessions of one source in one space. Methods touch the disk briefly."""
+
+    def __init__(self, folder: Path, space: str, source: Path) -> None:
+        name = hashlib.blake2b(f"{space}\0{source}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        self._file = folder / f"{name}.jsonl"
+        self._known: dict[str, Known] = {}
+        if self._load() > len(self._known) + _COMPACT_AFTER:
+            self._compact()
+
+    def get(self, session: str) -> Known:
+        """How far a session is; nothing is known of a new one."""
+        return self._known.get(session, Known())
+
+    def clear(self) -> None:
+        """Nothing is known of any session, until it is set anew."""
+        self._known.clear()
+
+    def set(self, session: str, known: Known) -> None:
+        """Remember it.
+
+        Raises:
+            OSError: the disk refuses; it is known all the same, as long as this object lives.
+        """
+        self._known[session] = known
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            # One write of one whole line: O_APPEND keeps the lines of two processes apart.
+            os.write(fd, _encoded(session, known))
+        finally:
+            os.close(fd)
+
+    def _load(self) -> int:
+        try:
+            lines = self._file.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return 0
+        for line in lines:
+            try:
+                session, *values = json.loads(line)
+                known = Known(*values)
+            except (ValueError, TypeError):
+                continue  # damaged, or of another version: the daemon is asked
+            is_sound = all(type(value) is type(usual) for value, usual in zip(values, astuple(Known()), strict=False))
+            if isinstance(session, str) and is_sound:
+                self._known[session] = known
+        return len(lines)
+
+    def _compact(self) -> None:
+        part = self._file.with_suffix(f".{os.getpid()}.tmp")
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(fd, "wb") as file:
+            file.writelines(_encoded(session, known) for session, known in self._known.items())
+        part.replace(self._file)
+
+
+def _encoded(session: str, known: Known) -> bytes:
+    return json.dumps([session, *astuple(known)], separators=(",", ":")).encode() + b"\n"

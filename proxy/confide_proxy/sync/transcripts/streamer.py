@@ -20,9 +20,8 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.paths import Paths
 from confide_proxy.sync.transcripts.files import Found, looked_at
-from confide_proxy.sync.transcripts.offsets import Progress
 from confide_proxy.sync.transcripts.parsers import Parser
-from confide_proxy.sync.transcripts.source import PARSERS, Source
+from confide_proxy.sync.transcripts.source import PARSERS, Progress, Source
 
 if TYPE_CHECKING:
     from confide_proxy.link.link import Link
