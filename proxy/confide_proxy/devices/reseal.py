@@ -6,7 +6,7 @@ After a device was removed, it may still hold a copy of the daemon's disk some d
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.sealing.errors import SealingError
 from confide_crypto.sealing.record import Record
+from confide_memory.wire.fields import encoded
 from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
@@ -80,17 +81,15 @@ class Resealing:
 
     async def _again(self, link: Asks, ids: list[str]) -> int:
         batch: list[str] = []
-        size = 0
         for secret_id in ids:
             answer = await link.request("record", {"id": secret_id}, timeout_s=DEADLINE_S)
             data = await asyncio.to_thread(self._sealed, secret_id, answer)
             if data is None:
                 continue
-            if batch and size + len(data) > _MAX_BATCH_BYTES:
+            if batch and sum(map(len, batch)) + len(data) > _MAX_BATCH_BYTES:
                 await link.request("records", {"records": batch}, timeout_s=DEADLINE_S)
-                batch, size = [], 0
+                batch = []
             batch.append(data)
-            size += len(data)
         if batch:
             await link.request("records", {"records": batch}, timeout_s=DEADLINE_S)
         return len(ids)
@@ -104,4 +103,4 @@ class Resealing:
             again = record.reseal(self._keys)
         except (KeyError, TypeError, ValueError, SealingError):
             return None
-        return b64encode(again.encode()).decode()
+        return encoded(again.encode())

@@ -68,7 +68,7 @@ class Fallback:
     @property
     def has_queue(self) -> bool:
         """Whether calls of this machine wait for the daemon, so that others come after them. One system call."""
-        if self._is_for_keys and self._sealed.keyring.keys is None:
+        if self._is_for_keys and self._sealed.sealing.keyring.keys is None:
             return False  # what a person has to approve first may take days
         return os.path.exists(self._queue_file)  # noqa: PTH110 - at each store; no path object is made
 
@@ -175,7 +175,7 @@ class Fallback:
 
         try:
             tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.open")
-            answer: Answer = await tool.answer(call.params.get("arguments"), self._sealed.keyring, self._link)
+            answer: Answer = await tool.answer(call.params.get("arguments"), self._sealed.sealing.keyring, self._link)
         except Exception as error:
             log.error("a secret could not be opened: %s", type(error).__name__)
             answer = Answer("the secret could not be opened on this machine")

@@ -95,7 +95,7 @@ class Offline:
             given = call.arguments if isinstance(call.arguments, dict) else {}
             await self._sealed.recall(Asked(call.tool["name"], given, self._project))
         else:
-            await self._sealed.keyring.recall()
+            await self._sealed.sealing.keyring.recall()
 
     def _answer(self, call: Said, trouble: Trouble) -> Answer:
         name, kind = call.tool["name"], call.tool.get("_meta", {}).get(OFFLINE)

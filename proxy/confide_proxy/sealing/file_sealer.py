@@ -57,15 +57,14 @@ class FileSealer:
 
     def _mark(self, keys: SpaceKeys | None) -> str:
         known = self._known_mark
-        if known is None or known[0] is not keys:
-            known = self._known_mark = (keys, self._new_mark(keys))
-        return known[1]
-
-    def _new_mark(self, keys: SpaceKeys | None) -> str:
+        if known is not None and known[0] is keys:
+            return known[1]
         # Rules change with the version alone. The name of a fixed value tells one space's keys from another's, in all epochs the same.
         parts = [VERSION, self._policy.files, self._policy.local, str(self._policy.min_confidence), *self._policy.allow]
         parts.append(keys.secret_id("mark", b"").hex() if keys else "")
-        return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+        mark = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+        self._known_mark = (keys, mark)
+        return mark
 
     def seal(self, path: str, text: str) -> SealedFile:
         """The text of a file as it goes out.

@@ -46,11 +46,7 @@ class Opened(NamedTuple):
 
 
 def secret_id_of(text: str) -> bytes:
-    """The id that somebody names: a placeholder, or the id alone (32 hex digits).
-
-    Raises:
-        NoSecretError: it is neither.
-    """
+    """The id that somebody names: a placeholder, or the id alone (32 hex digits). Raises NoSecretError: it is neither."""
     if text.strip().startswith("(redacted:"):
         hint = "it stands in for a value that was never sent; the machine whose file it is in has that"
         raise NoSecretError("what was redacted cannot be opened", hint=hint)

@@ -229,7 +229,10 @@ class Rescan:
                 self._unreadable.add(text.id)
                 continue
             if not is_whole:
-                self._note_sensitive((text.project, text.path), is_sensitive(text.content))
+                key = (text.project, text.path)
+                # The last text of a document decides for those before it, which come first.
+                (self._several if key in self._seen else self._seen).add(key)
+                (self._sensitive.add if is_sensitive(text.content) else self._sensitive.discard)(key)
             sealed = self._sealer.seal(text.content, text.source, is_sensitive=True if is_whole else None)
             if sealed.text != text.content:
                 outcome.note(text, sealed)
@@ -238,11 +241,6 @@ class Rescan:
                 else:
                     changes.append((text, sealed))
         return changes
-
-    def _note_sensitive(self, key: tuple[str, str], says_so: bool) -> None:
-        """The last text of a document decides for those before it, which come first."""
-        (self._several if key in self._seen else self._seen).add(key)
-        (self._sensitive.add if says_so else self._sensitive.discard)(key)
 
     async def _rewrite(self, changes: list[tuple[Text, Sealed]], outcome: Outcome) -> bool:
         await self._deposit.keep(self._link, [secret for _, sealed in changes for secret in sealed.secrets])

@@ -94,9 +94,9 @@ class Sealer:
             KeyFileError: the key of this machine's fingerprints cannot be used.
         """
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
-        begin = _body_of(text, is_sensitive)
-        if begin is None:
+        if not (sensitivity.is_sensitive(text) if is_sensitive is None else is_sensitive):
             return making.sealed(self._parts(text, making))
+        begin = sensitivity.end_of_front_matter(text)
         return making.sealed([*self._parts(text[:begin], making), *_whole(text, begin, making)])
 
     def seal_whole(self, text: str, source: str, *, is_lookup: bool = False) -> Sealed:
@@ -193,13 +193,6 @@ def _bare(again: str, text: str, values: Mapping[str, str]) -> list[str]:
         if any(word in added for word in words) or (not words and again.count(value) > text.count(value)):
             bare.append(placeholder)
     return bare or (list(values) if added else [])
-
-
-def _body_of(text: str, is_sensitive: bool | None) -> int | None:
-    """Where what is to be sealed whole begins; None where nothing is."""
-    if not (sensitivity.is_sensitive(text) if is_sensitive is None else is_sensitive):
-        return None
-    return sensitivity.end_of_front_matter(text)
 
 
 def _whole(text: str, begin: int, making: _Making) -> Iterator[str]:

@@ -18,10 +18,8 @@ from confide_proxy.errors import LATER
 from confide_proxy.sealing import arguments as sealed_arguments
 
 if TYPE_CHECKING:
-    from confide_crypto.sealing.placeholder import Placeholder
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_memory.wire.document_body import Asks
-    from confide_proxy.devices.keyring import Keyring
     from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.sealer import Secret
 
@@ -90,24 +88,14 @@ class SealedCalls:
         self, sealing: Sealing, project: str, *, flush: Callable[[str, str], Awaitable[None]] | None = None
     ) -> None:
         """`project` is the session's; `flush` has a file of a project, by its path, sent if it has changed."""
-        self._sealing = sealing
+        self.sealing = sealing
         self._project = project
         self._flush = flush
-
-    @property
-    def sealing(self) -> Sealing:
-        """What it seals with."""
-        return self._sealing
-
-    @property
-    def keyring(self) -> Keyring:
-        """The keys that it seals with."""
-        return self._sealing.keyring
 
     async def recall(self, called: Asked) -> None:
         """Have the keys that this machine had last, while the daemon is away, if the call gives a reason to."""
         if _is_whole(called) or sealed_arguments.gives_reason(called.arguments):
-            await self._sealing.keyring.recall()
+            await self.sealing.keyring.recall()
 
     def is_plain(self, message: Mapping[str, Any], size_bytes: int) -> bool:
         """Whether a message of that size can go as it is; False also where that would take long to say."""
@@ -115,7 +103,9 @@ class SealedCalls:
             return False
         called = self._called(message)
         if called is not None:
-            is_told = not _is_whole(called) and _asked_about(called) is None and is_plain(_query(called))
+            query = called.arguments.get(QUERY)
+            is_harmless = not isinstance(query, str) or is_plain(query)
+            is_told = not _is_whole(called) and _asked_about(called) is None and is_harmless
             if not is_told or sealed_arguments.gives_reason(called.arguments):
                 return False
         return not any(sealed_arguments.gives_reason(part) for _, part in _said(message))
@@ -151,7 +141,7 @@ class SealedCalls:
         is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
         given, secrets = await asyncio.to_thread(self.seal, called.arguments, is_whole=is_whole, is_lookup=is_lookup)
         if not is_lookup:
-            await self._sealing.deposit.keep(link, secrets)
+            await self.sealing.deposit.keep(link, secrets)
             return given
         return await self._recognized(link, given)
 
@@ -164,7 +154,7 @@ class SealedCalls:
         whole = CONTENT if is_whole else None
         # Only where it becomes the whole of a file, what looks like front matter is.
         has_head = given.keys() <= _OF_FILES and given.get("mode") == "replace" and given.get("heading") is None
-        sealer = self._sealing.sealer
+        sealer = self.sealing.sealer
         return sealed_arguments.seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
     def shown(self, called: Asked) -> Mapping[str, Any]:
@@ -197,7 +187,7 @@ class SealedCalls:
 
     async def _recognized(self, link: Asks, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments with placeholders in the question also for what nothing in it gives away."""
-        query, keys = given.get(QUERY), self._sealing.keyring.keys
+        query, keys = given.get(QUERY), self.sealing.keyring.keys
         if not isinstance(query, str) or keys is None or is_plain(query):
             return given
         known = await recognized(link, keys, query)
@@ -207,7 +197,7 @@ class SealedCalls:
         """Everything but the arguments of a tool asks, and stores nothing."""
         for name, part in _said(message):
             if sealed_arguments.gives_reason(part):
-                given, _ = sealed_arguments.seal(part, self._sealing.sealer, is_lookup=True)
+                given, _ = sealed_arguments.seal(part, self.sealing.sealer, is_lookup=True)
                 kept = (
                     {key: value for key, value in message[name].items() if key not in part}
                     if isinstance(part, dict) and name == "params"
@@ -236,11 +226,6 @@ class SealedCalls:
                 raise
             return False  # and what is wrong with the call the daemon says in its own words
         return answer.get("sensitive") is not False
-
-
-def _query(called: Asked) -> str:
-    query = called.arguments.get(QUERY)
-    return query if isinstance(query, str) else ""
 
 
 def _is_whole(called: Asked) -> bool:
@@ -300,8 +285,10 @@ async def recognized(link: Asks, keys: SpaceKeys, query: str) -> str:
         RequestError: the daemon cannot say now.
         ConnectionLost, TimeoutError: from the link.
     """
-    words = _candidates(query)
-    wanted = [(word, str(placeholder), placeholder.secret_id) for word in words for placeholder in _names(keys, word)]
+    from confide_crypto.sealing.placeholder import Placeholder
+
+    words = [(word, word.encode("utf-8", "surrogatepass")) for word in _candidates(query)]
+    wanted = [(word, Placeholder(kind, keys.secret_id(kind, data))) for word, data in words for kind in KINDS]
 
     async def is_sealed(secret_id: bytes) -> bool:
         try:
@@ -312,11 +299,11 @@ async def recognized(link: Asks, keys: SpaceKeys, query: str) -> str:
             return False
         return True
 
-    found = await asyncio.gather(*(is_sealed(secret_id) for _, _, secret_id in wanted))
+    found = await asyncio.gather(*(is_sealed(placeholder.secret_id) for _, placeholder in wanted))
     sealed: dict[str, list[str]] = {}
-    for (word, placeholder, _), is_there in zip(wanted, found, strict=True):
+    for (word, placeholder), is_there in zip(wanted, found, strict=True):
         if is_there:
-            sealed.setdefault(word, []).append(placeholder)
+            sealed.setdefault(word, []).append(str(placeholder))
     for word, names in sealed.items():
         query = query.replace(word, " ".join(names))
     return query
@@ -342,10 +329,3 @@ def _candidates(query: str) -> list[str]:
         if _may_be(word) and is_unmistakable(word):
             found |= dict.fromkeys((word, word.removesuffix("."), word.rstrip(_ENDS)))
     return [word for word in found if _may_be(word)][:MOST_WORDS]
-
-
-def _names(keys: SpaceKeys, word: str) -> list[Placeholder]:
-    from confide_crypto.sealing.placeholder import Placeholder
-
-    data = word.encode("utf-8", "surrogatepass")
-    return [Placeholder(kind, keys.secret_id(kind, data)) for kind in KINDS]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.finding import Finding, compiled
+from confide_proxy.sealing.detection.finding import Finding, compiled, places
 from confide_proxy.sealing.detection.key_names import promise_of
 from confide_proxy.sealing.detection.plausibility import Context, judged
 from confide_proxy.sealing.detection.prefilter import NAME_MARKS
@@ -65,7 +65,7 @@ _COMPARED: Final = ("==", "===", "!=", "!==", "->")
 def find(text: str, lowered: str) -> Iterator[Finding]:
     """Every value that its name and its looks make a credential. `lowered` is the text in lower case, character by character."""
     behind = 0
-    for at in _marks(lowered):
+    for at in sorted(at for mark in NAME_MARKS for at in places(lowered, mark)):
         if at < behind:
             continue
         rest = compiled(_REST_OF_NAME).match(lowered, at)
@@ -82,17 +82,6 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
                 behind = max(behind, found[1])
                 yield Finding(sure[0], found[0], found[1], sure[1], "assignment")
                 break
-
-
-def _marks(lowered: str) -> list[int]:
-    """Where a name may stand, in order. Searches for single strings are ten times as fast as one for all of them."""
-    found = []
-    for mark in NAME_MARKS:
-        at = lowered.find(mark)
-        while at >= 0:
-            found.append(at)
-            at = lowered.find(mark, at + len(mark))
-    return sorted(found)
 
 
 def _begin(text: str, lowered: str, at: int) -> int:

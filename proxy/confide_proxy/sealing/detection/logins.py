@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.finding import Finding, compiled
+from confide_proxy.sealing.detection.finding import Finding, compiled, places
 from confide_proxy.sealing.detection.key_names import promise_of
 from confide_proxy.sealing.detection.plausibility import Context, is_placeholder, is_random, is_sample, judged
 
@@ -78,13 +78,9 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
 
 def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -> Iterator[re.Match[str]]:
     """The matches right behind a mark."""
-    searched = text if lowered is None else lowered
-    at = searched.find(mark)
-    while at >= 0:
-        begin = at + len(mark)
-        if match := compiled(expression, re.MULTILINE).match(text, begin):
+    for at in places(text if lowered is None else lowered, mark):
+        if match := compiled(expression, re.MULTILINE).match(text, at + len(mark)):
             yield match
-        at = searched.find(mark, begin)
 
 
 def _plausible(matches: Iterator[re.Match[str]], how: str) -> Iterator[Finding]:
@@ -98,13 +94,11 @@ def _plausible(matches: Iterator[re.Match[str]], how: str) -> Iterator[Finding]:
 
 def find_in_urls(text: str) -> Iterator[Finding]:
     """Every password in an address."""
-    at = text.find(_URL_MARK)
-    while at >= 0:
+    for at in places(text, _URL_MARK):
         begin = at + len(_URL_MARK)
         # Most addresses have no "@" in reach: a search for it costs less than the expression.
         if text.find("@", begin, begin + 400) >= 0 and (found := _url_password(text, at, begin)):
             yield found
-        at = text.find(_URL_MARK, begin)
 
 
 def _url_password(text: str, at: int, begin: int) -> Finding | None:
@@ -157,7 +151,8 @@ def find_in_headers(text: str, lowered: str) -> Iterator[Finding]:
         if scheme := compiled(_SCHEMES, _FLAGS).match(text, at):
             carried.append(scheme.end())
     for at in carried:
-        if (match := compiled(_BEARER, _FLAGS).match(text, at)) and _is_token(match[1]):
+        match = compiled(_BEARER, _FLAGS).match(text, at)
+        if match and not is_sample(match[1]) and not is_placeholder(match[1]) and is_random(match[1].rstrip("=")):
             yield Finding("bearer-token", *match.span(1), 0.85, "header")
     if '"auth"' in text:
         for match in compiled(_DOCKER, re.ASCII).finditer(text):
@@ -167,15 +162,7 @@ def find_in_headers(text: str, lowered: str) -> Iterator[Finding]:
 
 def _at_words(text: str, mark: str) -> Iterator[int]:
     """Where the mark begins a word."""
-    at = text.find(mark)
-    while at >= 0:
-        if at == 0 or not text[at - 1].isalnum():
-            yield at
-        at = text.find(mark, at + len(mark))
-
-
-def _is_token(value: str) -> bool:
-    return not is_sample(value) and not is_placeholder(value) and is_random(value.rstrip("="))
+    return (at for at in places(text, mark) if at == 0 or not text[at - 1].isalnum())
 
 
 def _is_pair(value: str) -> bool:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from confide_proxy.sealing.detection.finding import Finding, compiled
+from confide_proxy.sealing.detection.finding import Finding, compiled, places
 from confide_proxy.sealing.detection.plausibility import is_sample, is_wordy
 from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN
 
@@ -259,13 +259,11 @@ def find_private_keys(text: str) -> Iterator[Finding]:
             body = compiled(_NOT_BODY).sub("", text[match.end() : end])
             if len(body) >= _FEWEST_BODY_CHARS and len(set(body)) >= 12 and "..." not in text[match.end() : end]:
                 yield Finding("private-key", match.start(), end, 0.95, "private-key", match[0])
-    at = text.find(_PUTTY)
-    while at >= 0:
+    for at in places(text, _PUTTY):
         last = text.find("Private-MAC: ", at, at + MAX_BLOCK_CHARS)
         code = compiled(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
         if code and text.count(_PUTTY, at, last) == 1 and "Private-Lines: " in text[at:last]:
             yield Finding("private-key", at, code.end(), 0.95, "private-key", _PUTTY)
-        at = text.find(_PUTTY, at + 1)
 
 
 def _end(text: str, begin: int, last: str) -> int:

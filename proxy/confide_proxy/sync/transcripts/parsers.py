@@ -73,11 +73,7 @@ class Parser(Protocol):
         ...
 
     def parse(self, line: bytes) -> Entry:
-        """What a line says.
-
-        Raises:
-            UnknownLineError: it is broken, or of an unknown kind.
-        """
+        """What a line says. Raises UnknownLineError: it is broken, or of an unknown kind."""
         ...
 
 
@@ -88,11 +84,7 @@ def home_folder(variable: str, default: str, *inner: str) -> Path:
 
 
 def record_of(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line.
-
-    Raises:
-        UnknownLineError: it is none.
-    """
+    """The JSON object of a line. Raises UnknownLineError: it is none."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -256,11 +256,7 @@ class Source:
 
 
 def _answered(known: Known, answer: dict[str, Any]) -> Known:
-    """What is known after an answer of the daemon's.
-
-    Raises:
-        UnfitAnswerError: it is not of the agreed form.
-    """
+    """What is known after an answer of the daemon's. Raises UnfitAnswerError: it is not of the agreed form."""
     match answer:
         case {"version": int(version), "offset": int(offset), "head": str(head), "mark": str(mark)}:
             is_forgotten = answer.get("forgotten") is True
@@ -317,11 +313,7 @@ class Progress:
         self._known.clear()
 
     def set(self, session: str, known: Known) -> None:
-        """Remember it.
-
-        Raises:
-            OSError: the disk refuses; it is known all the same, as long as this object lives.
-        """
+        """Remember it. Raises OSError: the disk refuses; it is known all the same, as long as this object lives."""
         self._known[session] = known
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_crypto.sealing.roster import Roster
+from confide_memory.wire.fields import encoded
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import ExportError, UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.sealer import Secret
@@ -83,13 +84,13 @@ async def write(link: Asks, into: Path, named: set[bytes], *, is_whole: bool) ->
         for record in await asyncio.gather(*(_record(link, secret_id) for secret_id in wanted[at : at + _AT_ONCE])):
             if record is not None:
                 lines[record.secret_id.hex()] = manifest.as_json(
-                    {"id": record.secret_id.hex(), "kind": record.kind, "record": _text(record.encode())}
+                    {"id": record.secret_id.hex(), "kind": record.kind, "record": encoded(record.encode())}
                 )
     if not lines:
         with suppress(OSError):
             (into / SECRETS).unlink()
         return 0
-    roster = manifest.as_json({"roster": [_text(entry) for entry in (await roster_client.roster(link, 0)).entries]})
+    roster = manifest.as_json({"roster": [encoded(entry) for entry in (await roster_client.roster(link, 0)).entries]})
     manifest.put(into / SECRETS, "".join(f"{line}\n" for line in [roster, *(lines[name] for name in sorted(lines))]))
     return len(lines)
 
@@ -223,7 +224,3 @@ def _lines(place: Path) -> Iterator[dict[str, Any]]:
                 yield said
     except (OSError, ValueError, RecursionError):
         raise ExportError(f"{place} cannot be read", hint="is it whole? export again") from None
-
-
-def _text(data: bytes) -> str:
-    return b64encode(data).decode()
