@@ -37,7 +37,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from confide_crypto.errors import EXIT_CONFIG, EXIT_INPUT, EXIT_KEYS, EXIT_STORAGE, EXIT_UNREACHABLE, ConfideError
+from confide_crypto.errors import (
+    EXIT_CONFIG,
+    EXIT_INPUT,
+    EXIT_KEYS,
+    EXIT_STORAGE,
+    EXIT_UNREACHABLE,
+    ConfideError,
+    printable,
+)
 from confide_memory.errors import ToolError as ToolError
 from confide_memory.errors import UnfitAnswerError as UnfitAnswerError
 
@@ -46,18 +54,13 @@ LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled", "l
 
 
 class ConfigError(ConfideError):
-    """The configuration file is wrong."""
-
     exit_code = EXIT_CONFIG
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path} {problem}", hint=hint)
-        self.path = path
 
 
 class KeyLockedError(ConfideError):
-    """The key is sealed with a passphrase, and not unlocked now."""
-
     exit_code = EXIT_KEYS
 
     def __init__(self) -> None:
@@ -65,20 +68,14 @@ class KeyLockedError(ConfideError):
 
 
 class KeyringError(ConfideError):
-    """The operating system's keyring cannot be used, or does not answer."""
-
     exit_code = EXIT_KEYS
 
 
 class KeyChangeError(ConfideError):
-    """This machine's key cannot be moved, imported or rotated as things are."""
-
     exit_code = EXIT_KEYS
 
 
 class NotJoinedError(ConfideError):
-    """There is no daemon to talk to."""
-
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self) -> None:
@@ -89,13 +86,10 @@ class NotJoinedError(ConfideError):
 
 
 class DaemonStartError(ConfideError):
-    """The daemon on this machine could not be started."""
-
     exit_code = EXIT_UNREACHABLE
 
-    def __init__(self, problem: str, *, log: Path | None = None, hint: str | None = None) -> None:
-        super().__init__(f"cannot start the daemon on this machine: {problem}", hint=hint or (f"its log is {log}"))
-        self.log = log
+    def __init__(self, problem: str, *, log: Path | None = None) -> None:
+        super().__init__(f"cannot start the daemon on this machine: {problem}", hint=f"its log is {log}")
 
 
 class DaemonMissingError(DaemonStartError):
@@ -103,8 +97,6 @@ class DaemonMissingError(DaemonStartError):
 
 
 class FolderError(ConfideError):
-    """A file in a memory folder cannot be read or written as asked."""
-
     exit_code = EXIT_INPUT
 
     def __init__(self, path: str, problem: str, *, hint: str | None = None) -> None:
@@ -114,51 +106,36 @@ class FolderError(ConfideError):
 
 
 class ExportError(ConfideError):
-    """A folder is none that an export can be written to, or read from."""
-
     exit_code = EXIT_INPUT
 
 
 class ExportStorageError(ExportError):
-    """The disk refuses what an export writes, rather than the place that was named for it."""
-
     exit_code = EXIT_STORAGE
 
 
 class ChangedMeanwhileError(FolderError):
-    """The file is no longer as it was read, so it is not replaced."""
-
     def __init__(self, path: str) -> None:
         super().__init__(path, "was changed meanwhile")
 
 
 class StateError(ConfideError):
-    """The proxy's own files cannot be read or written."""
-
     exit_code = EXIT_STORAGE
 
     def __init__(self, folder: Path, error: OSError) -> None:
         super().__init__(
             f"cannot use {folder}: {error.strerror or type(error).__name__}", hint="is the disk full, or read-only?"
         )
-        self.folder = folder
 
 
 class JournalError(ConfideError):
-    """The journal of this machine is full, in use, or damaged."""
-
     exit_code = EXIT_STORAGE
 
 
 class OfflineError(ConfideError):
-    """This machine cannot answer in the daemon's place."""
-
     exit_code = EXIT_UNREACHABLE
 
 
 class SessionError(ConfideError):
-    """The daemon keeps no transcript of that session."""
-
     exit_code = EXIT_INPUT
 
     def __init__(self) -> None:
@@ -169,18 +146,10 @@ class SessionError(ConfideError):
 
 
 class SetupError(ConfideError):
-    """A client's configuration file is not one that an entry can be merged into."""
-
     exit_code = EXIT_INPUT
-
-    def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
-        super().__init__(f"{path} {problem}", hint=hint)
-        self.path = path
 
 
 class BlockedError(ConfideError):
-    """A text holds a credential that the policy does not let out."""
-
     exit_code = EXIT_INPUT
 
     def __init__(self, kind: str, line: int) -> None:
@@ -193,8 +162,6 @@ class BlockedError(ConfideError):
 
 
 class UnsealableError(ConfideError):
-    """A text holds a credential, and this machine has no keys to seal it with."""
-
     exit_code = EXIT_INPUT
 
     def __init__(self, kind: str) -> None:
@@ -204,28 +171,17 @@ class UnsealableError(ConfideError):
             problem = f"the text holds what looks like a credential ({kind})"
             hint = "confide device ls shows why; or leave the credential out"
         super().__init__(f"{problem}, and this machine cannot seal it yet", hint=hint)
-        self.kind = kind
 
 
 class NoSecretError(ConfideError):
-    """A sealed secret that was named is not there, or the name is none."""
-
     exit_code = EXIT_INPUT
 
 
 class SpaceKeysError(ConfideError):
-    """This machine has not the keys of its space, so it can neither seal nor open."""
-
     exit_code = EXIT_KEYS
 
 
 class NotADeviceError(SpaceKeysError):
-    """No machine of the space has added this one yet, or one has removed it.
-
-    Attributes:
-        words: this machine's six.
-    """
-
     def __init__(self, words: str, *, was_removed: bool = False, was_invited: bool = False) -> None:
         if was_removed:
             problem = "this machine was removed from the devices of its space"
@@ -237,42 +193,25 @@ class NotADeviceError(SpaceKeysError):
             problem = "this machine is not among the devices of its space yet"
             hint = f"on one that is, run confide device approve, and compare these words there: {words}"
         super().__init__(problem, hint=hint)
-        self.words = words
 
 
 class UnconfirmedError(SpaceKeysError):
-    """Only the daemon says so far which space this is.
-
-    Attributes:
-        words: the six of the space that the daemon shows.
-    """
-
-    def __init__(self, words: str) -> None:
+    def __init__(self) -> None:
         super().__init__(
             "nobody has confirmed on this machine yet that the daemon shows the right space",
             hint="compare its words with those that confide device ls shows on another machine: confide device confirm",
         )
-        self.words = words
 
 
 class UnshownError(ConfideError):
-    """A new recovery code, which is shown once, could not be written to stdout."""
-
     exit_code = EXIT_STORAGE
-
-    def __init__(self, why: str, *, hint: str) -> None:
-        super().__init__(f"the new recovery code could not be shown: {why}", hint=hint)
 
 
 class DeviceError(ConfideError):
-    """No such device, or the question about it was not answered with yes."""
-
     exit_code = EXIT_INPUT
 
 
 class SpaceLockedError(SpaceKeysError):
-    """The daemon needs a key of the space's database that this machine cannot hand over."""
-
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, why: ConfideError | None) -> None:
@@ -281,20 +220,14 @@ class SpaceLockedError(SpaceKeysError):
 
 
 class UnreadableError(ConfideError):
-    """A store of another system, or a file of memories, of which nothing can be read."""
-
     exit_code = EXIT_INPUT
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
-        shown = "".join(letter if letter.isprintable() else "?" for letter in str(path))
-        super().__init__(f"cannot import {shown}: it {problem}", hint=hint)
-        self.path = path
+        super().__init__(f"cannot import {printable(str(path))}: it {problem}", hint=hint)
         self.problem = problem
 
 
 class ReaderMissingError(ConfideError):
-    """A library that reads this kind of store is not installed."""
-
     exit_code = EXIT_INPUT
 
     def __init__(self, title: str, extra: str) -> None:
@@ -302,4 +235,3 @@ class ReaderMissingError(ConfideError):
             f"reading a store of {title} takes a library that is not installed",
             hint=f"pip install 'confide[{extra}]'",
         )
-        self.extra = extra

@@ -87,7 +87,7 @@ def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> Non
                 path.hardlink_to(part)  # unlike a rename, it fails where the name is taken
         finally:
             part.unlink(missing_ok=True)
-        _sync_dir(path.parent)
+        sync_folder(path.parent)
     except FileExistsError:
         raise
     except OSError as error:
@@ -115,7 +115,7 @@ def rename_private_file(path: Path, target: Path) -> None:
     """
     try:
         path.replace(target)
-        _sync_dir(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise cannot(path, "be renamed", error) from error
 
@@ -128,7 +128,7 @@ def remove_private_file(path: Path) -> None:
     """
     try:
         path.unlink()
-        _sync_dir(path.parent)
+        sync_folder(path.parent)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -158,7 +158,8 @@ def _check_owner_and_mode(path: Path, status: os.stat_result, *, hint: str) -> N
         raise KeyFileError(path, f"is open to other users (mode {mode:04o})", hint=hint)
 
 
-def _sync_dir(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Have on the disk which files there are in a folder. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

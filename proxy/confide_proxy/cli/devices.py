@@ -466,12 +466,12 @@ def _waiting(keyring: Keyring, name: str) -> Joiner:
 
 def _daemon(here: Here) -> tuple[str, bytes]:
     """The daemon's address as this machine knows it, and its static key."""
-    from confide_proxy.link import local_daemon, pin
+    from confide_proxy.link import daemon
 
-    pinned = pin.load(here.paths.link) or local_daemon.read_address(here.paths.daemon_data)
-    if pinned is None:
+    joined = daemon.known(here.paths)
+    if joined is None:
         raise DeviceError("the daemon's address is not known here", hint="confide status")
-    return pinned.url, pinned.daemon_static
+    return joined.url, joined.daemon_static
 
 
 def _is_local(url: str) -> bool:

@@ -98,10 +98,10 @@ async def restore(
     body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
     async with here.client(this) as client:
         # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
-        await client.sync()
+        await client.files.compare()
         answer = await client.connection.request("restore", body, timeout_s=DEADLINE_S)
         number, is_changed = value(answer, "revision", int), value(answer, "changed", bool)
-        report = await client.sync()
+        report = await client.files.compare()
         folder = next(one for one in client.files.folders if one.project == name)
         local = await asyncio.to_thread(folder.read, path) if folder.is_memory(path) else None
     if local is None and folder.is_memory(path):

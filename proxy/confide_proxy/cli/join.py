@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,13 +26,12 @@ from confide_proxy.cli.console import (
     out,
     print_json,
     remark,
+    replace_file,
     say,
 )
 from confide_proxy.errors import DeviceError, SetupError, SpaceLockedError
 from confide_proxy.link import identity as identities
-from confide_proxy.link import pin as pinned
-from confide_proxy.link.local_daemon import read_address
-from confide_proxy.link.pin import Joined
+from confide_proxy.link.daemon import Joined, known, save_pin
 from confide_proxy.offline.journal import is_empty
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
@@ -41,6 +39,7 @@ from confide_proxy.sync import project as projects
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 
 _MOST_PASTED = 4096
+_BY_HAND = "mend it, or paste the entry by hand"
 _INVITER_S = 2.0
 """The machine that made the invite, if it is connected, adds this one within a few round trips."""
 
@@ -138,9 +137,9 @@ def _join_instead(here: Here, daemon: Joined) -> None:
     """Join this daemon in the place of any other."""
     from confide_proxy.devices.roster_cache import RosterCache
 
-    before = pinned.load(here.paths.link) or read_address(here.paths.daemon_data)
+    before = known(here.paths)
     RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
-    pinned.save(here.paths.link, daemon)
+    save_pin(here.paths.link, daemon)
 
 
 def left_behind(paths: Paths) -> str | None:
@@ -148,7 +147,7 @@ def left_behind(paths: Paths) -> str | None:
     from confide_proxy.devices.roster_cache import RosterCache
 
     try:
-        if pinned.load(paths.link) is None and read_address(paths.daemon_data) is None:
+        if known(paths) is None:
             return None
         seen = RosterCache(paths.rosters).last()
         key = identities.stored(paths.identity).public_key
@@ -242,24 +241,16 @@ def merge(path: Path) -> bool:
     try:
         document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, ValueError) as error:
-        raise SetupError(path, "is not readable as JSON", hint="mend it, or paste the entry by hand") from error
+        raise SetupError(f"{path} is not readable as JSON", hint=_BY_HAND) from error
     servers = document.setdefault("mcpServers", {}) if isinstance(document, dict) else None
     if not isinstance(servers, dict):
-        raise SetupError(path, "does not hold an object of mcpServers", hint="mend it, or paste the entry by hand")
+        raise SetupError(f"{path} does not hold an object of mcpServers", hint=_BY_HAND)
     if servers.get(NAME) == ENTRY:
         return False
     servers[NAME] = ENTRY
-    target = path.resolve()  # a linked file (dotfiles in a repository) stays a link
-    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
     try:
         # ASCII, so that half a surrogate pair in somebody else's entry comes through as it was.
-        with open(
-            os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "w", encoding="ascii"
-        ) as file:
-            file.write(json.dumps(document, indent=2) + "\n")
-        part.replace(target)
+        replace_file(path, json.dumps(document, indent=2) + "\n")
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise SetupError(path, f"cannot be written: {error.strerror}") from error
+        raise SetupError(f"{path} cannot be written: {error.strerror}") from error
     return True

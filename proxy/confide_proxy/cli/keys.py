@@ -82,8 +82,6 @@ def key_unlock(
     duration: Annotated[str, typer.Option("--for", help="How long, as in 30m, 8h or 2d; at most 7d.")] = "8h",
 ) -> None:
     """Ask for the passphrase (or read it from stdin), and let this user's sessions use the key for a while."""
-    from confide_proxy.link import unlocked_key
-
     seconds = _seconds(duration)
     held = _held(context)
     sealed = [kept for kept in (held.current, held.following) if kept is not None and kept.form is Form.PASSPHRASE]
@@ -93,18 +91,16 @@ def key_unlock(
     passphrase = _passphrase()
     until = time.time() + seconds
     for kept in sealed:  # two during a rotation, under one passphrase
-        unlocked_key.keep(kept.open(passphrase), until)
+        identities.keep_unlocked(kept.open(passphrase), until)
     say(f"unlocked until {clock(until)}; confide key lock ends it at once")
 
 
 @key_app.command("lock")
 def key_lock(context: typer.Context) -> None:
     """Forget an unlocked key at once."""
-    from confide_proxy.link import unlocked_key
-
     held = _held(context)
     kept = [each for each in (held.current, held.following) if each is not None]
-    was = [unlocked_key.forget(each.public_key) for each in kept]
+    was = [identities.lock(each.public_key) for each in kept]
     if held.current.form is not Form.PASSPHRASE:
         remark("note: this key has no passphrase; one is set with: confide key move passphrase")
     say("locked" if any(was) else "it was not unlocked")
@@ -198,9 +194,7 @@ def _require_unchanged(paths: Paths, kept: Stored) -> None:
 def _unlocked_until(kept: Stored) -> float | None:
     if kept.form is not Form.PASSPHRASE:
         return None
-    from confide_proxy.link import unlocked_key
-
-    found = unlocked_key.find(kept.public_key)
+    found = identities.find_unlocked(kept.public_key)
     return found.until if found else None
 
 
@@ -225,10 +219,8 @@ def _new_passphrase() -> str:
 
 
 def _seconds(duration: str) -> float:
-    from confide_proxy.link import unlocked_key
-
     match = re.fullmatch(r"(\d{1,6})([mhd])", duration.strip())
     seconds = int(match[1]) * {"m": 60, "h": 3600, "d": 86400}[match[2]] if match else 0
-    if not 0 < seconds <= unlocked_key.LONGEST_S:
+    if not 0 < seconds <= identities.LONGEST_UNLOCKED_S:
         raise typer.BadParameter("a time looks like 30m, 8h or 2d, and is at most 7d", param_hint="--for")
     return float(seconds)

@@ -48,7 +48,8 @@ def recovery_new(
     except OSError as error:
         # Nor is it tried again when the interpreter ends, which would add its own words and exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise UnshownError(error.strerror or type(error).__name__, hint=_UNSEEN) from error
+        why = error.strerror or type(error).__name__
+        raise UnshownError(f"the new recovery code could not be shown: {why}", hint=_UNSEEN) from error
     if not as_json:
         remark(
             f"\nWrite it down, with the words of the space:  {words}\n"
@@ -120,7 +121,7 @@ async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | 
 async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
     from confide_crypto.sealing.key_wrap import WrapKey
     from confide_crypto.sealing.roster_entry import Card, Device
-    from confide_proxy.link import pin
+    from confide_proxy.link.daemon import load_pin
 
     paper = code.identity
     async with connected(here, needs_keys=False) as space:
@@ -128,7 +129,7 @@ async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]
         roster = keyring.roster or keyring.unconfirmed
         if roster is None or paper.public_key not in roster.devices:
             hint = "was it replaced, or is it of another space? a code that was removed opens nothing new"
-            if pin.load(here.paths.link) is None:
+            if load_pin(here.paths.link) is None:
                 hint = "this machine has a daemon of its own; join the one of that space first: confide join"
             raise DeviceError("this recovery code is not of the space that the daemon shows", hint=hint)
         identity = await keyring.identity()

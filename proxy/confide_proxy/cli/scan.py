@@ -11,14 +11,14 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, remark, say
+from confide_crypto.errors import printable
+from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, remark, replace_file, say
 from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError
 from confide_proxy.paths import Paths
@@ -113,11 +113,11 @@ def scan(
     def tell() -> None:
         for sight in shown:
             say(
-                f"{_plain(sight.path)}:{sight.line}  {sight.kind}  {sight.confidence:.2f}  {sight.action}  "
+                f"{printable(sight.path)}:{sight.line}  {sight.kind}  {sight.confidence:.2f}  {sight.action}  "
                 f"{sight.prefix}… ({sight.length:,} characters)  {sight.fingerprint}"
             )
         for path, reason in passed:
-            remark(f"skipped {_plain(path)}: {reason}")
+            remark(f"skipped {printable(path)}: {reason}")
         more = len(seen) - len(shown)
         remark(f"{_counted(held)} in {count:,} {'text' if count == 1 else 'texts'}{_let_through(more)}")
 
@@ -180,11 +180,6 @@ def _let_through(more: int) -> str:
         if more == 1
         else f"; {more:,} more are let through (--all shows them)"
     )
-
-
-def _plain(text: str) -> str:
-    """A file's name may hold what a terminal would obey."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Passed) -> Iterator[Outgoing]:
@@ -315,7 +310,11 @@ def add(path: Path, fingerprint: str) -> bool:
     if _parsed(changed) != wanted:
         hint = f'add "{fingerprint}" to allow in its section [secrets] by hand'
         raise ConfigError(path, "is not written so that it can be added to", hint=hint)
-    _replace(path, changed)
+    try:
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, changed)
+    except OSError as error:
+        raise StateError(path, error) from error
     return True
 
 
@@ -344,21 +343,3 @@ def _parsed(text: str) -> dict[str, Any] | None:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return None
-
-
-def _replace(path: Path, text: str) -> None:
-    target = path.resolve()  # a linked file (dotfiles in a repository) stays a link
-    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with open(os.open(part, flags, mode), "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    except OSError as error:
-        with suppress(OSError):  # a read-only disk refuses this as well
-            part.unlink()
-        raise StateError(path, error) from error

@@ -149,15 +149,15 @@ async def call(
         RequestError, ToolError: the call cannot be done.
         ConfideError, TimeoutError: the daemon cannot be reached, and this machine does not answer in its place.
     """
+    from confide_memory.tools import meta as meta_keys
     from confide_proxy.mcp import catalogue as catalogues
-    from confide_proxy.mcp.catalogue import META_OPERATION, META_SAID
     from confide_proxy.offline.answers import Said
 
     catalogue = catalogues.load(here.paths.catalogue)
     is_queued = catalogue.offline(tool) == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
-    asked = Said(catalogue.tool(tool), arguments, new_id() if is_queued else None, said if is_queued else None)
-    meta = {META_OPERATION: asked.operation, META_SAID: said} if asked.operation else None
+    asked = Said(catalogue.tools[tool], arguments, new_id() if is_queued else None, said if is_queued else None)
+    meta = {meta_keys.OPERATION: asked.operation, meta_keys.SAID: said} if asked.operation else None
     began = time.time()
     try:
         async with AsyncExitStack() as stack:
@@ -168,7 +168,7 @@ async def call(
             if is_compared:
                 # Unchanged files cost one small comparison.
                 try:
-                    await client.sync()
+                    await client.files.compare()
                 except TimeoutError:
                     raise
                 except (RequestError, FolderError, StateError) as error:
@@ -193,7 +193,7 @@ async def send_queue(client: Client, here: Here) -> bool:
     """
     if is_empty(here.paths.journal):
         return True
-    from confide_proxy.offline.replay import Replay
+    from confide_proxy.offline.queued_writes import Replay
 
     try:
         async with asyncio.timeout(SEND_DEADLINE_S):

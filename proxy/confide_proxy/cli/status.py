@@ -21,8 +21,8 @@ from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_proxy.cli import search, secrets
 from confide_proxy.cli.console import AsJson, Here, Output, ProjectDir, clock, command, identified, print_json, say
 from confide_proxy.errors import SpaceLockedError, ToolError
+from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
-from confide_proxy.link import local_daemon, pin
 from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.paths import Paths
 
@@ -144,7 +144,7 @@ def known(paths: Paths) -> dict[str, Any]:
 
 def _daemon(paths: Paths) -> tuple[str | None, bytes | None]:
     try:
-        pinned = pin.load(paths.link) or local_daemon.read_address(paths.daemon_data)
+        pinned = daemon.known(paths)
     except (ConfideError, OSError):
         pinned = None  # whatever is wrong with that file is what the attempt ended with
     return (pinned.url, pinned.daemon_static) if pinned else (None, None)

@@ -36,7 +36,7 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.search import call, send_queue
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
-from confide_proxy.link import pin
+from confide_proxy.link.daemon import load_pin
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
@@ -87,7 +87,7 @@ def quickstart(
     as_json: bool = False,
 ) -> Output:
     """One machine, no server: start a daemon here, join it, index this project, and say how to go on."""
-    if pin.load(here.paths.link) is not None:
+    if load_pin(here.paths.link) is not None:
         remark("this machine has joined a daemon already; using that one")
     this = identified(project)
     result = asyncio.run(_compared(here, this, force=False))

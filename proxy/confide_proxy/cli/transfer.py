@@ -69,7 +69,7 @@ async def export(
     _check_outside(here, this, folder)
     async with here.client(this) as client:
         # What was saved a moment ago belongs to it.
-        await client.sync()
+        await client.files.compare()
         answer = await client.connection.request("projects", {"project": this.name}, timeout_s=DEADLINE_S)
         names = [one["name"] for one in records(answer, "projects", name=str)]
         if unknown := [name for name in only or () if name not in names]:
@@ -226,7 +226,7 @@ async def _carry_out(
             outcome = await deliver(
                 plan, link, sealing, again=again, progress=lambda done, total: bar.follow(done, total, "notes")
             )
-            report = await client.sync()  # the notes are files, and these are on disk now
+            report = await client.files.compare()  # the notes are files, and these are on disk now
     _show(plan, this, outcome, as_json, is_dry=False)
     for item in report.skipped[:_SHOWN]:
         remark(f"skipped {item['path']}: {item['reason']}")
@@ -360,7 +360,7 @@ async def _filled(
                 is_dry = False
                 report = await tree.fill(client.connection, client.sealing, folder, is_dry=False, progress=_nobody)
         if not is_dry:
-            await client.sync()
+            await client.files.compare()
     return report, is_dry
 
 

@@ -11,8 +11,8 @@ from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.transport.open import Connection
 from confide_proxy.config import ProxyConfig
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.link.connect import open_connection
 from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.link import open_connection
 from confide_proxy.paths import Paths
 
 

@@ -357,7 +357,7 @@ class Keyring:
     def _doubt(self, roster: Roster, identity: Identity, *, was_invited: bool) -> None:
         words = fingerprint_words(identity.public_key)
         if identity.public_key in roster.devices:
-            self._fail(UnconfirmedError(roster.words))
+            self._fail(UnconfirmedError())
         else:
             was_removed = identity.public_key in roster.removed
             self._fail(NotADeviceError(words, was_removed=was_removed, was_invited=was_invited))

@@ -21,7 +21,7 @@ from confide_crypto.keys.files import read_private_file, remove_private_file, wr
 from confide_crypto.sealing.pairing import Pair
 from confide_crypto.sealing.roster_entry import Card
 from confide_proxy.devices import roster_client
-from confide_proxy.link import pin
+from confide_proxy.link.daemon import load_pin, save_pin
 
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
@@ -51,7 +51,7 @@ class Joining:
     @classmethod
     def begin(cls, link: Path, identity: Identity) -> Joining:
         """As the file says. Blocks. Raises KeyFileError."""
-        pinned = pin.load(link)
+        pinned = load_pin(link)
         return cls(link, identity, Pair(*pinned.pair) if pinned is not None and pinned.pair is not None else None)
 
     async def ask(self, daemon: Asks) -> bytes | None:
@@ -70,9 +70,9 @@ class Joining:
 
     def finish(self) -> None:
         """Forget the secret: this machine is a device. Blocks. Raises KeyFileError."""
-        pinned = pin.load(self.link)
+        pinned = load_pin(self.link)
         if pinned is not None and pinned.pair is not None:
-            pin.save(self.link, replace(pinned, pair=None))
+            save_pin(self.link, replace(pinned, pair=None))
 
     async def show_card(self, daemon: Asks) -> None:
         """Have the daemon show this machine to people. Raises RequestError, ConnectionLost, TimeoutError."""

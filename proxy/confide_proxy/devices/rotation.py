@@ -80,11 +80,8 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
 
 def _prepare(paths: Paths, current: Stored, new: Identity, passphrase: str | None) -> None:
     """Have the next key on the disk, and unlocked for as long as the current one: sessions come back with it by themselves."""
-    if current.form is Form.PASSPHRASE:
-        from confide_proxy.link import unlocked_key
-
-        if found := unlocked_key.find(current.public_key):
-            unlocked_key.keep(new, found.until)
+    if current.form is Form.PASSPHRASE and (found := identities.find_unlocked(current.public_key)):
+        identities.keep_unlocked(new, found.until)
     identities.write(paths.next_identity, new, current.form, passphrase=passphrase)
 
 

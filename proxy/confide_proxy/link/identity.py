@@ -1,12 +1,16 @@
 """This machine's key at rest: in a plain file, in the operating system's keyring, or under a passphrase (PROTOCOL.md 2.5).
 
 Whatever the form, `identity.key` names it and tells the public key; the seed itself comes from there, from the keyring, or from where
-`confide key unlock` has left it.
+`confide key unlock` has left it for a while, with the time when that ends, since `confide mcp` has no terminal to ask for a passphrase: a
+file in the user's runtime folder, which is memory and is emptied when they log out.
 """
 
 from __future__ import annotations
 
 import enum
+import json
+import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +18,24 @@ from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys import bech32m
-from confide_crypto.keys.files import check_private_dir, read_private_file, write_private_file
+from confide_crypto.keys.files import (
+    check_private_dir,
+    make_private_dir,
+    read_private_file,
+    remove_private_file,
+    write_private_file,
+)
 from confide_crypto.keys.identity import KEY_LENGTH, SEALED_PREFIX, Identity, identity_line, is_pem
-from confide_proxy.errors import KeyLockedError
+from confide_proxy.errors import KeyChangeError, KeyLockedError
+from confide_proxy.paths import runtime_folders
 
 if TYPE_CHECKING:
     from confide_crypto.keys.passphrase import SealedKey
 
 _KEYRING_PREFIX: Final = "confide-keyring-key-"
+LONGEST_UNLOCKED_S: Final = 7 * 24 * 3600.0
+_FOLDER: Final = "confide"
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class Form(enum.StrEnum):
@@ -69,9 +83,7 @@ class Stored:
             return os_keyring.load(self.public_key)
         if passphrase is not None:
             return self.sealed.open(passphrase)
-        from confide_proxy.link import unlocked_key
-
-        found = unlocked_key.find(self.public_key)
+        found = find_unlocked(self.public_key)
         if found is None:
             raise KeyLockedError
         return found.identity
@@ -87,9 +99,7 @@ class Stored:
 
             os_keyring.delete(self.public_key)
         if self.form is Form.PASSPHRASE:
-            from confide_proxy.link import unlocked_key
-
-            unlocked_key.forget(self.public_key)
+            lock(self.public_key)
 
 
 def identity(path: Path) -> Identity:
@@ -171,3 +181,112 @@ def forget_quietly(kept: Stored) -> None:
     """`Stored.forget`, where what is left behind is of no use to anybody."""
     with suppress(ConfideError):
         kept.forget()
+
+
+@dataclass(frozen=True, slots=True)
+class Unlocked:
+    """A seed, and when it ends (seconds since the epoch)."""
+
+    identity: Identity
+    until: float
+
+
+def keep_unlocked(identity: Identity, until: float) -> None:
+    """Keep a seed unlocked.
+
+    Raises:
+        KeyChangeError: there is no place for it that goes away by itself.
+        KeyFileError: it cannot be written.
+    """
+    record = {"key": identity.to_line(), "from": time.time(), "until": until}
+    path = _runtime_place() / _unlocked_name(identity.public_key)
+    write_private_file(path, json.dumps(record).encode(), replace=True)
+
+
+def find_unlocked(public_key: bytes) -> Unlocked | None:
+    """The seed of this public key, if it is unlocked; one whose time is over is deleted."""
+    for runtime in runtime_folders():
+        path = runtime / _FOLDER / _unlocked_name(public_key)
+        try:
+            if not os.path.lexists(path):
+                continue
+            _check_in_memory(runtime)
+            check_private_dir(path.parent)
+            found = _read_unlocked(path)
+            if found is not None and found.identity.public_key == public_key:
+                return found
+            remove_private_file(path)
+        except (ConfideError, OSError):
+            continue  # locked, then: `confide key unlock` says what is wrong with the place
+    return None
+
+
+def lock(public_key: bytes) -> bool:
+    """Lock again; whether it was unlocked.
+
+    Raises:
+        KeyFileError: the file cannot be deleted.
+    """
+    there = [
+        path for runtime in runtime_folders() if os.path.lexists(path := runtime / _FOLDER / _unlocked_name(public_key))
+    ]
+    for path in there:
+        remove_private_file(path)
+    return bool(there)
+
+
+def _read_unlocked(path: Path) -> Unlocked | None:
+    try:
+        record = json.loads(read_private_file(path))
+        since, until = float(record["from"]), float(record["until"])
+        identity = Identity.parse(path, str(record["key"]).encode())
+    except (KeyFileError, ValueError, KeyError, TypeError):
+        return None  # damaged, or open to others: not to be left lying either
+    # A clock that was set back must not prolong it.
+    return Unlocked(identity, until) if since <= time.time() < until else None
+
+
+def _unlocked_name(public_key: bytes) -> str:
+    return f"{public_key.hex()[:32]}.unlocked"
+
+
+def _runtime_place() -> Path:
+    problems = []
+    for runtime in runtime_folders():
+        try:
+            _check_in_memory(runtime)
+            make_private_dir(runtime / _FOLDER)
+        except ConfideError as error:
+            problems.append(str(error))
+            continue
+        return runtime / _FOLDER
+    raise KeyChangeError(
+        f"there is no safe place to keep the key unlocked: {'; '.join(problems)}",
+        hint="log in so that XDG_RUNTIME_DIR is a folder in memory of your own (loginctl enable-linger makes one), "
+        "or use the keyring: confide key move keyring",
+    )
+
+
+def _check_in_memory(runtime: Path) -> None:
+    """Raises KeyFileError if this is not a folder in memory that is ours alone."""
+    if not runtime.is_absolute():
+        raise KeyFileError(runtime, "is not an absolute path")
+    check_private_dir(runtime)
+    if _filesystem(runtime) not in _IN_MEMORY:
+        raise KeyFileError(runtime, "is not in memory (tmpfs), so a key would stay on the disk")
+
+
+def _filesystem(path: Path) -> str:
+    """The type of the file system that holds `path`, "" where the system does not tell."""
+    device = path.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in mounts.splitlines():
+        # proc_pid_mountinfo(5): the third field is the device; the type follows a lone hyphen.
+        fields, _, rest = line.partition(" - ")
+        if fields.split()[2] == wanted:
+            return rest.split()[0]
+    return ""

@@ -22,8 +22,8 @@ from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.files import cannot, make_private_dir, remove_private_file, rename_private_file
 from confide_crypto.keys.identity import Identity
 from confide_proxy.errors import KeyChangeError
+from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
-from confide_proxy.link import local_daemon
 from confide_proxy.link.identity import Stored
 from confide_proxy.locks import lock_file, taken
 from confide_proxy.paths import Paths
@@ -158,7 +158,7 @@ class MachineKeys:
             log.info("the rotation of this machine's key is not finished yet: %s", type(error).__name__)
 
     def _adopt(self, held: Held) -> None:
-        local_daemon.withdraw(self._paths.daemon_data, held.current.public_key)
+        daemon.withdraw(self._paths.daemon_data, held.current.public_key)
         rename_private_file(self._paths.next_identity, self._paths.identity)
         identities.forget_quietly(held.current)
         log.info("this machine has its new key")

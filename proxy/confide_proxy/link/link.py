@@ -16,23 +16,32 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import ConfideError, ConnectionLost, ProtocolViolation, RequestError, UnreachableError
+from confide_crypto.errors import (
+    ConfideError,
+    ConnectionLost,
+    HandshakeError,
+    ProtocolViolation,
+    RequestError,
+    UnreachableError,
+)
 from confide_memory.wire.document_body import Asks
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import StateError
-from confide_proxy.link.connect import open_connection
+from confide_proxy.errors import NotJoinedError, StateError
+from confide_proxy.link import daemon
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
     from confide_crypto.channel.body import Body
+    from confide_crypto.keys.identity import Identity
     from confide_crypto.transport.open import Connection
-
 
 log = logging.getLogger(__name__)
 
+CONNECT_DEADLINE_S = 10.0
 ATTACH_DEADLINE_S = 10.0
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 30.0
@@ -325,6 +334,67 @@ class Link:
         if state is not self.state:
             self.since = time.time()
         self.state, self.reason = state, reason
+
+
+async def open_connection(
+    paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None = None, *, keys: MachineKeys | None = None
+) -> Connection:
+    """One connection to the daemon this machine has joined, or else to its own, started if need be.
+
+    Args:
+        hello: what to say to the daemon (PROTOCOL.md 4.3).
+        keys: this machine's, where the caller has opened or locked them.
+
+    Raises:
+        NotJoinedError, DaemonStartError: there is no daemon to connect to.
+        KeyFileError, KeyLockedError, KeyringError: the identity or the pin may not be used as it is.
+        UnreachableError, HandshakeError, DeniedError: from the connection attempt.
+    """
+    return await (keys or MachineKeys(paths)).connect(partial(_dial, paths, config, hello))
+
+
+async def _dial(
+    paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None, identity: Identity, is_settled: bool
+) -> Connection:
+    # Imported here: websockets and the handshake cost more than a start-up may, and the first answers do not need them.
+    from confide_crypto.limits import Timers
+    from confide_crypto.transport.open import connect
+
+    async def reach(joined: daemon.Joined) -> Connection:
+        return await connect(
+            joined.url,
+            identity,
+            joined.daemon_static,
+            daemon_key=joined.daemon_key,
+            timeout_s=CONNECT_DEADLINE_S,
+            hello=hello,
+            timers=Timers.every(config.keepalive_s),
+        )
+
+    pinned = await asyncio.to_thread(daemon.load_pin, paths.link)
+    if pinned is not None:
+        connection = await reach(pinned)
+        try:
+            # Before anything else is done: whoever misses the time of the old key is shut out (PROTOCOL.md 7.11).
+            await asyncio.to_thread(daemon.follow, paths.link, pinned, connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+    if not config.on_demand:
+        raise NotJoinedError
+    data = paths.daemon_data
+    if is_settled:  # a key that the daemon may not have heard of yet must not come in as another machine's
+        await asyncio.to_thread(daemon.authorize, data, identity)
+    address = await daemon.ensure(data, idle_exit_s=config.idle_exit_s)
+    try:
+        return await reach(address)
+    except (UnreachableError, HandshakeError):
+        # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
+        # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.
+        if daemon.read_address(data) == address:
+            (data / daemon.ADDRESS_FILE).unlink(missing_ok=True)
+        return await reach(await daemon.ensure(data, idle_exit_s=config.idle_exit_s))
 
 
 async def attach(

@@ -32,9 +32,6 @@ _LISTS = {LIST_TOOLS: "tools", LIST_PROMPTS: "prompts", LIST_TEMPLATES: "resourc
 
 # The reserved key by which a request of the 2026-07-28 era states its version (MCP 2026-07-28, "_meta").
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-# Ours, by which the daemon makes a call once that it may be sent twice (PROTOCOL.md 7.12).
-META_OPERATION = meta.OPERATION
-META_SAID = meta.SAID
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
 _FORM: dict[str, type] = {
@@ -53,39 +50,30 @@ class Catalogue:
     """The daemon's own description of itself, as its `catalogue` command prints it.
 
     Raises, when made: KeyError, TypeError or ValueError where `data` is something else.
+
+    Attributes:
+        data: as it goes to disk.
+        tools: as `tools/list` carries them, by name.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         for key, kind in _FORM.items():
             if not isinstance(data[key], kind) or not data[key]:
                 raise TypeError(f"the catalogue's {key} is not of the form it should have")
-        self._data = data
-        self._tools: dict[str, Mapping[str, Any]] = {tool["name"]: tool for tool in data["tools"]}
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """The catalogue as it goes to disk."""
-        return self._data
+        self.data = data
+        self.tools: dict[str, Mapping[str, Any]] = {tool["name"]: tool for tool in data["tools"]}
 
     def is_read_only(self, tool: str) -> bool:
         """Whether a call of this tool may be sent twice without harm."""
-        return bool(self._tools.get(tool, {}).get("annotations", {}).get("readOnlyHint"))
-
-    def has(self, tool: str) -> bool:
-        """Whether there is a tool of that name."""
-        return tool in self._tools
-
-    def tool(self, name: str) -> Mapping[str, Any]:
-        """A tool as `tools/list` carries it. Raises KeyError."""
-        return self._tools[name]
+        return bool(self.tools.get(tool, {}).get("annotations", {}).get("readOnlyHint"))
 
     def offline(self, tool: str) -> str:
         """What is done with a call of this tool while the daemon cannot be reached: "queue", "local" or "fail"."""
-        return str(self._tools.get(tool, {}).get("_meta", {}).get(meta.OFFLINE, "fail"))
+        return str(self.tools.get(tool, {}).get("_meta", {}).get(meta.OFFLINE, "fail"))
 
     def is_long_job(self, tool: str) -> bool:
         """Whether a call of this tool is exempt from the ten seconds that every other call has."""
-        return bool(self._tools.get(tool, {}).get("_meta", {}).get(meta.LONG_JOB))
+        return bool(self.tools.get(tool, {}).get("_meta", {}).get(meta.LONG_JOB))
 
     def answer(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """The result for one of `LOCAL_METHODS`, or None if the method is not served in the caller's protocol era."""
@@ -93,24 +81,23 @@ class Catalogue:
         is_modern = isinstance(meta, Mapping) and VERSION_KEY in meta
         if method == INITIALIZE:
             return self._initialize(params or {})
-        if method in _LISTS:
-            name = _LISTS[method]
-            result = {name: list(self._data[name])}
+        if name := _LISTS.get(method):
+            result = {name: list(self.data[name])}
             return self._stamped(result) if is_modern else result
         if method == DISCOVER and is_modern:
-            return self._stamped(dict(self._data["discover"]))
+            return self._stamped(dict(self.data["discover"]))
         if method == PING and not is_modern:
             return {}
         return None
 
     def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        supported = self._data["protocolVersions"]
+        supported = self.data["protocolVersions"]
         asked = params.get("protocolVersion")
         return {
             "protocolVersion": asked if asked in supported else supported[-1],
-            "capabilities": self._data["capabilities"],
-            "serverInfo": self._data["serverInfo"],
-            "instructions": self._data["instructions"],
+            "capabilities": self.data["capabilities"],
+            "serverInfo": self.data["serverInfo"],
+            "instructions": self.data["instructions"],
         }
 
     def _stamped(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +107,7 @@ class Catalogue:
             "resultType": "complete",
             "cacheScope": "private",
             "ttlMs": 0,
-            "_meta": {SERVER_INFO_KEY: self._data["serverInfo"]},
+            "_meta": {SERVER_INFO_KEY: self.data["serverInfo"]},
         }
 
 

@@ -15,12 +15,12 @@ from typing import Any, Self
 
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.transport.open import Connection
+from confide_memory.tools.meta import SAID
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
-from confide_proxy.link.connect import open_connection
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.link import attach
+from confide_proxy.link.link import attach, open_connection
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.session import attach_body
 from confide_proxy.mcp.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
@@ -30,7 +30,6 @@ from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.report import SyncReport
 from confide_proxy.sync.workspace import Files
 
 _PROTOCOL = "2026-07-28"
@@ -51,6 +50,7 @@ class Client:
     Raises, on entry, what `open_connection` raises.
 
     Attributes:
+        connection: the open one.
         since: when the connection was made, in seconds since 1970.
         space: the id of the space that the connection leads to.
         round_trip_s: the shorter of the round trips of its attach requests, which cost the daemon next to nothing.
@@ -60,8 +60,8 @@ class Client:
         self._paths = paths
         self._config = config
         self._project = project
-        self._connection: Connection | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self.connection: Connection
+        self._serving: asyncio.Task[None]
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._progress: dict[int, Progress] = {}
         self._machine = MachineKeys(paths)
@@ -73,8 +73,7 @@ class Client:
         self.space = ""
 
     async def __aenter__(self) -> Self:
-        connection = await open_connection(self._paths, self._config, keys=self._machine)
-        self._connection = connection
+        connection = self.connection = await open_connection(self._paths, self._config, keys=self._machine)
         self.since = time.time()
         self._serving = asyncio.create_task(
             connection.serve(on_message=self._receive, on_request=self._on_request, on_stream=self.files.on_stream)
@@ -95,16 +94,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._close()
-
-    @property
-    def connection(self) -> Connection:
-        """The open connection."""
-        assert self._connection is not None
-        return self._connection
-
-    async def sync(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
-        """Compare this project's files, and the global ones, with the daemon."""
-        return await self.files.compare(force=force, progress=progress)
 
     async def send_transcripts(
         self, *, force: bool = False, progress: Callable[[int, int], None] | None = None
@@ -147,7 +136,7 @@ class Client:
             RequestError, ToolError: the tool answered with an error, of a known kind or not.
             ConnectionLost, TimeoutError: from the link.
         """
-        said = (more_meta or {}).get(catalogues.META_SAID)
+        said = (more_meta or {}).get(SAID)
         is_lookup = catalogues.load(self._paths.catalogue).is_read_only(tool)
         asked = Asked(tool, arguments, self._project.name, said)
         given = await self.sealed.arguments(self.connection, asked, is_lookup=is_lookup)
@@ -221,8 +210,6 @@ class Client:
                 answer.set_exception(lost)
 
     async def _close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.gather(self._serving, return_exceptions=True)
+        await self.connection.close()
+        self._serving.cancel()
+        await asyncio.gather(self._serving, return_exceptions=True)

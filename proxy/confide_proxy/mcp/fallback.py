@@ -9,21 +9,21 @@ import asyncio
 import importlib
 import logging
 import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_proxy.config import ProxyConfig
-from confide_proxy.mcp import process
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
     from confide_proxy.link.link import Link
-    from confide_proxy.mcp.pending import Call
+    from confide_proxy.mcp.jsonrpc import Call
     from confide_proxy.offline.answers import Offline
-    from confide_proxy.offline.replay import Replay
+    from confide_proxy.offline.queued_writes import Replay
     from confide_proxy.sealing.tool_calls import SealedCalls
 
     Facts = tuple[ConfideError | None, float, bool]
@@ -82,7 +82,7 @@ class Fallback:
         from confide_proxy.offline.answers import Said
         from confide_proxy.offline.outage import Trouble
 
-        if not call.is_wanted:
+        if call.is_settled:
             return None
         said = Said(tool, call.params.get("arguments"), call.operation, call.said)
         try:
@@ -149,7 +149,7 @@ class Fallback:
         token = call.meta.get("progressToken")
 
         def progress(done: int, total: int) -> None:
-            if token is not None and call.is_wanted:
+            if token is not None and not call.is_settled:
                 told = {"progressToken": token, "progress": done, "total": total}
                 tell({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
 
@@ -158,10 +158,12 @@ class Fallback:
             tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.transfer.memory_import")
             # One after the other: each holds a thread for as long as it reads, and those of the files' sync are the same.
             async with self._importing:
-                if not call.is_wanted:
+                if call.is_settled:
                     return None
                 called = tool.Import(self._project, self._config, self._link, self._sealed.sealing)
-                answer: Answer = await called.answer(call.params.get("arguments"), progress, lambda: call.is_wanted)
+                answer: Answer = await called.answer(
+                    call.params.get("arguments"), progress, lambda: not call.is_settled
+                )
         except ConfideError as error:
             answer = Answer(error.with_hint)
         except Exception as error:
@@ -182,7 +184,7 @@ class Fallback:
         return answer.as_result(is_modern=call.is_modern)
 
     async def _send(self, sent: Callable[[], None]) -> None:
-        from confide_proxy.offline.replay import Replay
+        from confide_proxy.offline.queued_writes import Replay
 
         self._replay = self._replay or Replay(self._ready().journal, self._paths.seats, self._sealed)
         pause_s, told = FIRST_PAUSE_S, ""
@@ -229,6 +231,9 @@ class Fallback:
 
 
 def _give_up(offline: Offline) -> None:
-    """Give the memory of the search over local files back to the system."""
-    if offline.close():
-        process.give_back()
+    """Give the memory of the search over local files back to the system: glibc keeps for this process what was freed otherwise."""
+    if offline.close() and sys.platform == "linux":
+        import ctypes
+
+        with suppress(AttributeError):  # not glibc
+            ctypes.CDLL(None).malloc_trim(0)

@@ -11,6 +11,7 @@ import queue
 import select
 import sys
 import threading
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ _LINES_IN = 256
 _LINES_OUT = 4096
 _BYTES_OUT = 256 * 1024 * 1024
 _WORKERS = 2
+_M_ARENA_MAX = -8  # malloc.h
 
 
 def run(arguments: list[str]) -> int:
@@ -220,10 +222,8 @@ class Engine:
         # The heavy imports happen here, while the main thread goes on answering.
         import asyncio
 
-        from confide_proxy.mcp import process
-
-        process.one_arena()
-        process.without_package_metadata()
+        _allocate_from_one_arena()
+        _spare_package_metadata()
         try:
             asyncio.run(self._serve())
         except BaseException as error:
@@ -264,6 +264,33 @@ class Engine:
             self._slots.release()
             self._tunnel.receive(line)
             waiting.task_done()
+
+
+# What keeps the process small: one runs for every agent on a machine, all day. `bench/start.py` shows what the two are worth.
+
+
+def _allocate_from_one_arena() -> None:
+    """Let all threads allocate from one arena of glibc's: each of a dozen idle threads would keep one of its own (0.7 MB here)."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    except AttributeError:
+        return  # not glibc
+
+
+def _spare_package_metadata() -> None:
+    """Spare `websockets` the import of `importlib.metadata`, with `email`, `zipfile` and `csv` behind it (36 ms, 1 MB here).
+
+    A released `websockets` imports it and uses it only for its own version, which nothing here reads.
+    """
+    name = "websockets.version"
+    if name not in sys.modules:
+        stand_in = types.ModuleType(name)
+        stand_in.__dict__.update(tag="", version="", commit="")
+        sys.modules[name] = stand_in
 
 
 def _options(arguments: list[str]) -> tuple[Path, Path | None] | str:

@@ -19,9 +19,22 @@ from confide_proxy.errors import LATER, KeyLockedError
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import jsonrpc
 from confide_proxy.mcp.catalogue import Catalogue
-from confide_proxy.mcp.jsonrpc import METHOD_NOT_FOUND, UNAVAILABLE, encoded, key, with_operation
-from confide_proxy.mcp.pending import Call, Line, Outgoing
-from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, LISTEN, REPLAY_ID, Subscriptions, news_of, stream_of
+from confide_proxy.mcp.jsonrpc import (
+    ACKNOWLEDGED,
+    LISTEN,
+    METHOD_NOT_FOUND,
+    REPLAY_ID,
+    UNAVAILABLE,
+    Call,
+    Line,
+    Outgoing,
+    Subscriptions,
+    encoded,
+    key,
+    news_of,
+    stream_of,
+    with_operation,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,24 +71,19 @@ class Tunnel:
 
     def __init__(self, write: Callable[[bytes], None], catalogue: Catalogue) -> None:
         self._write = write
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._calls: dict[str, Call] = {}
         self._opening: dict[str, Any] | None = None
         self._is_initialized = False
         self._was_up = False
         self._shown: list[Any] | None = None
-        self._link: Link | None = None
-        self._fallback: Fallback | None = None
-        self._sealed: SealedCalls | None = None
+        self._link: Link
+        self._fallback: Fallback
+        self._sealed: SealedCalls
         self._subscriptions = Subscriptions()
         self._outgoing = Outgoing()
         self._is_live = False
         self._on_empty: asyncio.Event | None = None
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """What is answered locally."""
-        return self._catalogue
 
     def attach(self, link: Link, fallback: Fallback, sealed: SealedCalls) -> None:
         """The link exists now, what answers while it is down, and what seals; before this only `answer_locally` works."""
@@ -96,7 +104,7 @@ class Tunnel:
         if identifier is None or method not in catalogues.LOCAL_METHODS:
             return False
         params = message.get("params")
-        result = self._catalogue.answer(method, params if isinstance(params, dict) else None)
+        result = self.catalogue.answer(method, params if isinstance(params, dict) else None)
         if result is None:
             self._fail(identifier, METHOD_NOT_FOUND, "Method not found")
             return True
@@ -132,8 +140,6 @@ class Tunnel:
 
     async def send(self) -> None:
         """Pass the lines up, sealed and in order, for as long as the task lives."""
-        assert self._link is not None
-        assert self._sealed is not None
         async for call, error in self._outgoing.run(self._link, self._sealed):
             self._on_unsent(call, error)
 
@@ -141,12 +147,11 @@ class Tunnel:
 
     def on_up(self) -> None:
         """A new daemon session: replay what opened the client's, then everything that waited or may be repeated."""
-        assert self._fallback is not None
         self._was_up = self._is_live = True
         self._replay()
         self._fallback.on_up()
         if self._fallback.has_queue:
-            self._fallback.send_queue(self._on_queue_sent)
+            self._fallback.send_queue(self._dispatch_waiting)
         self._dispatch_waiting()
 
     def on_renewed(self) -> None:
@@ -173,8 +178,6 @@ class Tunnel:
 
     def on_down(self, reason: ConfideError) -> None:
         """The link is down: what may have taken effect fails now, what can be repeated gets a short while."""
-        assert self._link is not None
-        assert self._fallback is not None
         self._is_live = False
         self._fallback.on_down()
         self._outgoing.clear()  # on_up sends again what still waits then
@@ -195,7 +198,7 @@ class Tunnel:
             elif is_known and self._was_up:
                 self._do_without(call, _sentence(reason))  # and it has just failed once more
             # Else it waits already, and its deadline is not put off by another failed attempt.
-        if self._calls and self._link is not None:
+        if self._calls:
             self._link.poke()
 
     async def on_message(self, data: bytes) -> None:
@@ -237,7 +240,7 @@ class Tunnel:
 
     def replace_catalogue(self, catalogue: Catalogue) -> None:
         """The daemon's own catalogue came; tell a client that was shown other tools."""
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         # Only the handshake era has this notification unasked; the later one has a request to listen for it.
         if self._opening and self._shown is not None and self._shown != catalogue.data["tools"]:
             self._send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -245,7 +248,6 @@ class Tunnel:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def _call(self, message: dict[str, Any], line: bytes) -> None:
-        assert self._link is not None
         if (
             len(self._calls) >= MAX_IN_FLIGHT
             or sum(len(call.line) for call in self._calls.values()) + len(line) > MAX_HELD_BYTES
@@ -264,7 +266,7 @@ class Tunnel:
         if reason is not None and not self._may_recover(reason) and not isinstance(reason, KeyLockedError):
             self._do_without(call, _sentence(reason))
             return
-        is_soon = self._was_up or (call.offline != "fail" and self._fallback is not None and self._fallback.is_joined)
+        is_soon = self._was_up or (call.offline != "fail" and self._fallback.is_joined)
         self._arm(call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
 
     def _called(self, message: dict[str, Any], line: bytes) -> Call:
@@ -275,14 +277,13 @@ class Tunnel:
             is_stream = method == LISTEN
             return Call(message, line, None, not is_stream, is_stream=is_stream)
         tool = str(params.get("name"))
-        offline, is_read_only = self._catalogue.offline(tool), self._catalogue.is_read_only(tool)
+        offline, is_read_only = self.catalogue.offline(tool), self.catalogue.is_read_only(tool)
         if offline == "queue":
             message = with_operation(message)
             line = encoded(message)
         return Call(message, line, tool, offline == "queue" or is_read_only, is_read_only, offline)
 
     def _dispatch(self, call: Call, *, may_hold: bool = True) -> None:
-        assert self._fallback is not None
         if may_hold and call.offline != "fail" and self._fallback.has_queue:
             # What was queued before goes first, or an agent's later word would stand above its earlier one.
             call.is_sent = False
@@ -290,12 +291,12 @@ class Tunnel:
                 self._arm(call, HELD_DEADLINE_S)
             else:
                 self._arm(call, READ_HELD_S, self._dispatch_held)
-            self._fallback.send_queue(self._on_queue_sent)
+            self._fallback.send_queue(self._dispatch_waiting)
             return
         if call.tool is not None and self._fallback.answers_here(call.tool):
             self._take(call, self._fallback.answer_here(call, self._send))
             return
-        is_long = call.tool is not None and self._catalogue.is_long_job(call.tool)
+        is_long = call.tool is not None and self.catalogue.is_long_job(call.tool)
         call.is_sent, call.session_id = True, ""
         self._outgoing.put(Line(call.message, call.line, call))
         if call.is_stream:
@@ -312,22 +313,15 @@ class Tunnel:
             self._expire(call)
 
     def _dispatch_waiting(self) -> None:
-        for call in list(self._calls.values()):
+        for call in list(self._calls.values()) if self._is_live else ():
             if not call.is_sent and not call.is_taken:
                 self._dispatch(call)
 
-    def _on_queue_sent(self) -> None:
-        if self._is_live:
-            self._dispatch_waiting()
-
     def _probe(self, call: Call) -> None:
-        assert self._fallback is not None
         self._arm(call, CALL_DEADLINE_S - PROBE_AFTER_S)
         self._fallback.spawn(self._probed(call))
 
     async def _probed(self, call: Call) -> None:
-        assert self._link is not None
-        assert self._fallback is not None
         if await self._fallback.is_silent(PROBE_S) and call.is_sent and not call.is_settled and not call.is_taken:
             # Nobody is there, although nobody has said so: this call is answered here, and the link is made anew.
             self._do_without(call, "the daemon does not answer", since=time.time() - PROBE_AFTER_S - PROBE_S)
@@ -374,7 +368,6 @@ class Tunnel:
             then(call)
 
     def _expire(self, call: Call) -> None:
-        assert self._link is not None
         reason = self._link.reason
         if call.is_sent and call.offline == "queue":
             self._do_without(call, "the daemon did not answer in time", since=time.time() - CALL_DEADLINE_S)
@@ -390,23 +383,19 @@ class Tunnel:
 
         `since` says when the daemon was last heard of, where the link itself knows nothing yet, and `reason` what it said.
         """
-        assert self._link is not None
-        assert self._fallback is not None
-        if call.tool is None or not self._catalogue.has(call.tool):
+        if call.tool is None or call.tool not in self.catalogue.tools:
             self._give_up(call, why)
             return
         facts = (reason, since, False) if since else (self._link.reason, self._link.since, self._is_live)
-        self._take(call, self._fallback.answer(call, self._catalogue.tool(call.tool), facts))
+        self._take(call, self._fallback.answer(call, self.catalogue.tools[call.tool], facts))
 
     def _take(self, call: Call, answer: Awaitable[dict[str, Any] | None]) -> None:
         """Let this machine answer a call, in the background: about its own files or keys, or while the daemon is away."""
-        assert self._fallback is not None
         call.is_taken = True
         call.disarm()
         self._fallback.spawn(self._taken(call, answer))
 
     async def _taken(self, call: Call, answer: Awaitable[dict[str, Any] | None]) -> None:
-        assert self._fallback is not None
         result = await answer
         if result is None:
             return  # its client has taken it back
@@ -414,7 +403,7 @@ class Tunnel:
             self._settle(call.key)
             self._answer(call.identifier, result)
         if call.offline == "queue" and self._is_live:
-            self._fallback.send_queue(self._on_queue_sent)
+            self._fallback.send_queue(self._dispatch_waiting)
 
     def _may_recover(self, reason: ConfideError) -> bool:
         # A daemon on this machine, or a link that has been up, comes back within moments; a remote one that refused does not.

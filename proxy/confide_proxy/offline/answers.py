@@ -7,6 +7,7 @@ or `fail`. Imported at the first call that needs it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -147,11 +148,9 @@ class Offline:
         if trouble.is_final:
             raise ToolError(f"not stored: {trouble.sentence}", hint=trouble.hint)
         said = call.said or datetime.now().astimezone().isoformat(timespec="seconds")
-        wish = queued_writes.Wish(call.tool["name"], self._project, arguments, said, call.operation or new_id())
+        name, project = call.tool["name"], self._project
+        wish = Entry(call.operation or new_id(), time.time(), said, project, name, "", project, arguments)
         # What may not leave at all is refused now; what it is called follows from what the daemon will get.
-        shown = self._shown(wish.entry(""))
-        if wish.tool == "memory_store" and not queued_writes.is_note(wish):
-            entry = local_tools.entry(self._project, arguments, said, wish.operation)
-            return local_tools.stored(entry, self.journal.append(entry), trouble)
-        entry = queued_writes.entry(wish, shown)
+        shown = self._shown(wish)
+        entry = queued_writes.placed(wish, shown)
         return queued_writes.answer(entry, shown, self.journal.append(entry), trouble)

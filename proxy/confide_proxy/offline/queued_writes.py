@@ -1,24 +1,34 @@
-"""Changes of notes that wait for the daemon: what each is queued as, and what its agent is answered.
+"""Calls that wait for the daemon: what each is queued as, what its agent is answered, and how they are sent once it can be reached.
 
 What the daemon would refuse is refused here already, as far as that shows without the notes themselves; the rest is kept in the queue with
-the daemon's reason (`confide queue`).
+the daemon's reason (`confide queue`). They are sent in order, each made once by its operation's id, by one process at a time. What the
+daemon refuses for good is buried with its reason and does not hold up the rest; what it cannot do now is tried again later. Each is sealed
+right before it is sent; until this machine can, it waits, with all that changes the same document.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_memory.document_path import EXAMPLE, MEMORY_FOLDER, is_memory, problem
 from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.result import Answer
-from confide_proxy.errors import ToolError
-from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
+from confide_proxy.locks import SEAT_AGAIN_S, Seat
+from confide_proxy.offline.journal import Entry, Journal, is_empty
 from confide_proxy.offline.outage import Trouble
 from confide_proxy.sync.project import GLOBAL
+
+if TYPE_CHECKING:
+    from confide_memory.wire.document_body import Asks
+    from confide_proxy.sealing.tool_calls import SealedCalls
 
 NOTE_FIELDS: Final = frozenset(
     {
@@ -37,31 +47,13 @@ NOTE_FIELDS: Final = frozenset(
     | {"scope", "taskId", "relatedTo", "relation"}
 )
 """The parameters of `memory_store` any of which makes a note."""
-_CONTROL: Final = re.compile(r"\x00")
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """A call that is to be queued: by an agent in `project`, at `said`, under the id `operation`."""
-
-    tool: str
-    project: str
-    arguments: dict[str, Any]
-    said: str
-    operation: str
-
-    def entry(self, path: str, target: str | None = None) -> Entry:
-        """As it waits. The arguments stay as they were given: under one id the daemon expects the same ones again."""
-        return Entry(
-            self.operation,
-            time.time(),
-            self.said,
-            self.project,
-            self.tool,
-            path,
-            target or self.project,
-            self.arguments,
-        )
+CALL_DEADLINE_S: Final = 10.0
+KNOWN_S: Final = 85 * 86400.0
+"""The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
+MOST_APART: Final = 256
+"""Calls that wait for keys, beyond which the others wait with them."""
+PAUSES_S: Final = (0.5, 2.0)
+"""Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
 
 
 class ShownQueue:
@@ -87,24 +79,21 @@ class ShownQueue:
             return replace(entry, arguments={**entry.arguments, "content": f"({error})"})
 
 
-def is_note(wish: Wish) -> bool:
-    """Whether it stores a note, which gets a file of its own."""
-    return wish.tool == "memory_store" and not NOTE_FIELDS.isdisjoint(wish.arguments)
-
-
-def entry(wish: Wish, shown: Mapping[str, Any]) -> Entry:
-    """What it is queued as.
+def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
+    """A call that is to be queued, with the document that it changes. A note's arguments stay as they were given: under one id the daemon
+    expects the same ones again.
 
     Args:
+        wish: without path and target.
         shown: the arguments as the daemon will get them, after which a new note is called.
 
     Raises:
         ToolError: it is not one that the daemon would take, or not one that can wait.
     """
-    if "content" in wish.arguments and _CONTROL.search(wish.arguments["content"]):
+    if "content" in wish.arguments and "\0" in wish.arguments["content"]:
         raise ToolError("the text holds NUL characters, so it is not markdown")
-    if is_note(wish):
-        return _new_note(wish, shown)
+    if wish.tool == "memory_store":
+        return _new_text(wish) if NOTE_FIELDS.isdisjoint(wish.arguments) else _new_note(wish, shown)
     check = _CHECKS.get(wish.tool)
     if check is None:
         raise ToolError(
@@ -112,9 +101,9 @@ def entry(wish: Wish, shown: Mapping[str, Any]) -> Entry:
         )
     check(wish.arguments)
     named = wish.arguments.get("path") or wish.arguments.get("id", "")
-    target = wish.arguments.get("project") if wish.arguments.get("path") else None
-    _check_target(wish, target or wish.project)
-    return wish.entry(named, target)
+    target = (wish.arguments.get("project") if wish.arguments.get("path") else None) or wish.project
+    _check_target(wish, target)
+    return replace(wish, path=named, target=target)
 
 
 def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble) -> Answer:
@@ -124,19 +113,24 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
     structured: dict[str, Any] = {"queued": True, "onDisk": False, "warnings": [warning, *trouble.hints]}
     arguments = kept.arguments
     if kept.tool == "memory_store":
-        identity, _ = names_of(shown, kept.said, kept.id)
-        structured |= {
+        is_note = not NOTE_FIELDS.isdisjoint(arguments)
+        identity = names_of(shown, kept.said, kept.id)[0] if is_note else None
+        stored = {
             "path": kept.path,
             "project": kept.target,
-            "id": identity,
+            **({"id": identity} if is_note else {}),
             "linesWritten": len(arguments["content"].strip("\n").split("\n")),
             "revision": 0,
             "indexed": False,
+            "queued": True,
             "queuedChunks": 0,
+            "onDisk": False,
             "duplicates": [],
             "suggestions": {},
+            "warnings": structured["warnings"],
         }
-        told = f"Queued as note {identity} for {kept.path} [{kept.target}]."
+        structured = structured | stored if is_note else stored
+        told = f"Queued {f'as note {identity} ' if is_note else ''}for {kept.path} [{kept.target}]."
     elif kept.tool == "memory_delete":
         named: dict[str, Any] = {name: arguments[name] for name in ("id", "path") if name in arguments}
         structured |= {"deleted": False, "project": kept.target} | named
@@ -149,7 +143,7 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
     return Answer("\n".join([told, *(f"warning: {text}" for text in structured["warnings"])]), structured)
 
 
-def _new_note(wish: Wish, shown: Mapping[str, Any]) -> Entry:
+def _new_note(wish: Entry, shown: Mapping[str, Any]) -> Entry:
     arguments = wish.arguments
     scope, task, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
     if "path" in arguments or "heading" in arguments or arguments.get("mode", "append") != "append":
@@ -168,10 +162,24 @@ def _new_note(wish: Wish, shown: Mapping[str, Any]) -> Entry:
         raise ToolError("'relation' needs 'relatedTo'", hint="the ids of the notes it is a relation to")
     target = GLOBAL if scope == "global" else project or wish.project
     _check_target(wish, target)
-    return wish.entry(names_of(shown, wish.said, wish.operation)[1], target)
+    return replace(wish, path=names_of(shown, wish.said, wish.id)[1], target=target)
 
 
-def _check_target(wish: Wish, target: str) -> None:
+def _new_text(wish: Entry) -> Entry:
+    """A store of text in a file, whose place is fixed now, by the clock of who said it."""
+    target = wish.arguments.get("project") or wish.project
+    _check_target(wish, target)
+    path = wish.arguments.get("path") or f"{MEMORY_FOLDER}/{datetime.fromisoformat(wish.said):%Y-%m-%d}.md"
+    if not is_memory(path):  # as the daemon would say
+        why = problem(path)
+        raise ToolError(
+            "'path' must be MEMORY.md or a .md file below memory/" + (f": {why}" if why else ""),
+            hint=f"for example {EXAMPLE}",
+        )
+    return replace(wish, path=path, target=target, arguments={**wish.arguments, "path": path, "project": target})
+
+
+def _check_target(wish: Entry, target: str) -> None:
     if target not in (wish.project, GLOBAL):
         known = ", ".join(sorted({wish.project, GLOBAL}))
         raise ToolError(f"this connection cannot write to project '{target[:64]}'", hint=f"it can write to: {known}")
@@ -209,3 +217,111 @@ _CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
     "memory_delete": _check_delete,
     "memory_link": _check_link,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a replay came to: how many calls were made, how many refused for good.
+
+    Attributes:
+        why: something is left; None if nothing is.
+        is_for_keys: all that is left waits until this machine can seal.
+    """
+
+    sent: int
+    refused: int
+    why: str | None = None
+    is_for_keys: bool = False
+
+
+class Replay:
+    """The replay of one process. `seats` is the folder of the machine's seats, `sealed` seals what is sent."""
+
+    def __init__(self, journal: Journal, seats: Path, sealed: SealedCalls) -> None:
+        self._journal = journal
+        self._sealed = sealed
+        self._seat = Seat(seats, "journal")
+
+    async def run(self, link: Asks) -> Outcome:
+        """Send until nothing waits, or something has to wait longer. Another process that sends is waited for.
+
+        Raises:
+            ConnectionLost: the link went down.
+            StateError, JournalError, KeyFileError: the journal cannot be used.
+        """
+        try:
+            while not self._seat.try_take():
+                if is_empty(self._journal.folder):
+                    return Outcome(0, 0)
+                await asyncio.sleep(SEAT_AGAIN_S)
+            return await self._send_all(link)
+        finally:
+            self._seat.leave()
+
+    async def _send_all(self, link: Asks) -> Outcome:
+        sent = refused = 0
+        why = None
+        apart: set[str] = set()
+        documents: set[tuple[str, str]] = set()
+        while entry := await asyncio.to_thread(self._journal.first, apart):
+            if (entry.target, entry.path) in documents:
+                apart.add(entry.id)
+                continue
+            try:
+                await self._send(entry, await self._arguments(entry, link), link)
+            except TimeoutError:
+                return Outcome(sent, refused, "the daemon did not answer in time")
+            except RequestError as error:
+                if error.code in LATER:
+                    return Outcome(sent, refused, str(error))
+                why = error.in_one_line
+                await asyncio.to_thread(self._journal.bury, entry, error.code, why)
+                refused += 1
+                continue
+            except (ConnectionLost, StateError, JournalError):
+                raise
+            except UnsealableError as error:
+                why = error.in_one_line
+                apart.add(entry.id)
+                documents.add((entry.target, entry.path))
+                if len(apart) < MOST_APART:
+                    continue
+                return Outcome(sent, refused, why)
+            except ConfideError as error:
+                # No word of the daemon's about this call: the list of devices, say, is not to be believed.
+                return Outcome(sent, refused, error.in_one_line)
+            await asyncio.to_thread(self._journal.done, entry.id)
+            sent += 1
+        return Outcome(sent, refused, why, is_for_keys=why is not None)
+
+    async def _arguments(self, entry: Entry, link: Asks) -> Mapping[str, Any]:
+        """What the entry says, as it may leave. Raises as `SealedCalls.arguments`, RequestError for what may not."""
+        from confide_proxy.sealing.tool_calls import Asked
+
+        try:
+            asked = Asked(entry.tool, entry.arguments, entry.project, entry.said)
+            return await self._sealed.arguments(link, asked, is_lookup=False)
+        except (BlockedError, ToolError) as error:
+            raise RequestError("denied", str(error), error.hint) from error
+
+    async def _send(self, entry: Entry, arguments: Mapping[str, Any], link: Asks) -> None:
+        if time.time() - entry.at > KNOWN_S:
+            problem = "it waited for so long that nobody knows whether it was made"
+            raise RequestError("conflict", problem, "see whether it was, and else send it again: confide queue retry")
+        body = {
+            "project": entry.project,
+            "operation": entry.id,
+            "said": entry.said,
+            "tool": entry.tool,
+            "arguments": arguments,
+        }
+        for pause_s in PAUSES_S:
+            try:
+                await link.request("call", body, timeout_s=CALL_DEADLINE_S)
+            except RequestError as error:
+                if error.code != "internal":
+                    raise
+            else:
+                return
+            await asyncio.sleep(pause_s)
+        await link.request("call", body, timeout_s=CALL_DEADLINE_S)

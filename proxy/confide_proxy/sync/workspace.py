@@ -63,7 +63,7 @@ class Files:
                 folder, ledger, link, before_write=self._before_write, records=self._records
             )
 
-    async def compare(self, *, force: bool, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+    async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         """Compare every folder with the daemon."""
         report = SyncReport()
         for replica in list(self._replicas.values()):

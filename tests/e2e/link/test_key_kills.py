@@ -29,9 +29,9 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.devices import rotation
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.link import identity as identities
-from confide_proxy.link.connect import open_connection
 from confide_proxy.link.identity import Form
 from confide_proxy.link.key_rotation import MachineKeys, exclusive
+from confide_proxy.link.link import open_connection
 from confide_proxy.paths import Paths
 
 # The command is killed so often at each moment; every step is cut in this process besides. `make chaos` takes the long form.

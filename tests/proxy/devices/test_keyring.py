@@ -33,7 +33,7 @@ from confide_proxy.devices import rotation
 from confide_proxy.devices.duties import KeyChange
 from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
-from confide_proxy.link import pin
+from confide_proxy.link.daemon import Joined, save_pin
 
 
 @pytest.fixture
@@ -428,7 +428,7 @@ async def test_a_lock_in_another_space_than_the_last_one_is_no_hindrance(daemon:
         await device.visit()
     bob.paths.identity.unlink()
     daemon.enroll("bob-elsewhere", space="elsewhere").save(bob.paths.identity)
-    pin.save(bob.paths.link, pin.Joined(daemon.url, bytes(32)))
+    save_pin(bob.paths.link, Joined(daemon.url, bytes(32)))
     keyring = bob.keyring()
     keyring.load()
     async with bob.connected() as link:

@@ -19,8 +19,7 @@ from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.handshake.daemon_rotation import Rotation, Succession
 from confide_crypto.keys.identity import Identity, format_daemon_key, parse_public_key
 from confide_crypto.transport.open import Connection, connect
-from confide_proxy.link import pin
-from confide_proxy.link.pin import Joined
+from confide_proxy.link.daemon import Joined, follow, load_pin, save_pin
 
 NEW = Identity(bytes(range(64, 96)))
 ATTACHED = {"space": "s", "project": "p", "daemonVersion": "0", "limits": {}, "catalogue": "x"}
@@ -44,7 +43,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def pin_of(machine: Machine) -> Joined:
-    pinned = pin.load(machine.home / "proxy/link.json")
+    pinned = load_pin(machine.home / "proxy/link.json")
     assert pinned is not None
     return pinned
 
@@ -95,7 +94,7 @@ async def test_the_new_pin_is_on_the_disk_before_the_connection_is_used(machine:
     rotation = Rotation(HOST, Succession.make(HOST, NEW, 2**40))
     async with answering(machine, identity=NEW, previous=rotation) as (url, pins):
         known = HOST.public_key if knows_identity else None
-        pin.save(machine.home / "proxy/link.json", Joined(url, HOST.static_key, known))
+        save_pin(machine.home / "proxy/link.json", Joined(url, HOST.static_key, known))
         followed = Joined(url, NEW.static_key, NEW.public_key)
         assert await pin_at_attach(machine, pins) == followed
         assert await pin_at_attach(machine, pins) == followed
@@ -107,7 +106,7 @@ async def test_half_a_stolen_key_is_refused_and_moves_no_pin(machine: Machine) -
     assert THIEF.static_key == HOST.static_key
     async with answering(machine, identity=NEW, previous=forged) as (url, pins):
         link = machine.home / "proxy/link.json"
-        pin.save(link, Joined(url, HOST.static_key, HOST.public_key))
+        save_pin(link, Joined(url, HOST.static_key, HOST.public_key))
         before = link.read_bytes(), link.stat().st_mtime_ns
         refused = await asyncio.to_thread(machine.run, "status", code=6)
         assert "does not hold the pinned key" in refused
@@ -122,27 +121,27 @@ async def test_who_joined_another_daemon_meanwhile_is_not_taken_back(tmp_path: P
     async with hosting(Door(LAPTOP.public_key), echo, identity=NEW, previous=rotation) as host:
         pinned = Joined(host.url, HOST.static_key, HOST.public_key)
         connection = await connect(host.url, LAPTOP, HOST.static_key, daemon_key=HOST.public_key)
-        pin.save(link, other)
-        pin.follow(link, pinned, connection)
-        assert pin.load(link) == other
-        pin.save(link, pinned)
-        pin.follow(link, pinned, connection)
-        assert pin.load(link) == Joined(host.url, NEW.static_key, NEW.public_key)
+        save_pin(link, other)
+        follow(link, pinned, connection)
+        assert load_pin(link) == other
+        save_pin(link, pinned)
+        follow(link, pinned, connection)
+        assert load_pin(link) == Joined(host.url, NEW.static_key, NEW.public_key)
         await connection.close()
 
 
 def test_a_pin_of_an_older_version_loads_and_a_damaged_one_does_not(tmp_path: Path) -> None:
     link, pinned = tmp_path / "proxy/link.json", Joined("ws://host:7733/", HOST.static_key)
-    pin.save(link, pinned)
+    save_pin(link, pinned)
     assert set(json.loads(link.read_bytes())) == {"url", "daemonKey"}
-    assert pin.load(link) == pinned
-    pin.save(link, replace(pinned, daemon_key=HOST.public_key))
-    assert pin.load(link) == replace(pinned, daemon_key=HOST.public_key)
+    assert load_pin(link) == pinned
+    save_pin(link, replace(pinned, daemon_key=HOST.public_key))
+    assert load_pin(link) == replace(pinned, daemon_key=HOST.public_key)
     record = json.loads(link.read_bytes())
     for damage in ("", "00", "zz" * 32, 7, None):
         link.write_text(json.dumps({**record, "daemonEd25519": damage}))
         with pytest.raises(KeyFileError, match="damaged"):
-            pin.load(link)
+            load_pin(link)
     link.write_text(json.dumps({**record, "daemonKey": 7}))
     with pytest.raises(KeyFileError, match="damaged"):
-        pin.load(link)
+        load_pin(link)

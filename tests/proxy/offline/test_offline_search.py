@@ -21,7 +21,7 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import DaemonMissingError, KeyLockedError, NotJoinedError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp.catalogue import PACKAGED, Catalogue
-from confide_proxy.offline import local_index
+from confide_proxy.offline import local_corpus
 from confide_proxy.offline.answers import Offline, Said
 from confide_proxy.offline.outage import Trouble
 from confide_proxy.paths import Paths
@@ -61,7 +61,7 @@ class Desk:
 
     async def call(self, tool: str, **arguments: Any) -> Answer:
         """The answer, which fits the tool's schema if it is not an error."""
-        described = CATALOGUE.tool(tool)
+        described = CATALOGUE.tools[tool]
         answer = await self.offline.answer(Said(described, arguments, None, SAID), self.trouble)
         if answer.structured is not None:
             jsonschema.validate(answer.structured, described["outputSchema"])
@@ -345,7 +345,7 @@ async def test_a_python_without_full_text_search_says_so(desk: Desk, monkeypatch
     def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
         return Without(*arguments, **options)
 
-    monkeypatch.setattr(local_index.sqlite3, "connect", connect)
+    monkeypatch.setattr(local_corpus.sqlite3, "connect", connect)
     answer = await desk.call("memory_search", query="postgres")
     assert answer.structured is None
     assert "FTS5" in answer.text
@@ -362,7 +362,7 @@ def test_a_session_loads_none_of_this_before_it_is_needed(tmp_path: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     loaded = set(json.loads(done.stdout))
-    names = ("journal", "encrypted_log", "answers", "local_index", "local_corpus", "local_tools", "replay")
+    names = ("journal", "answers", "local_corpus", "local_tools", "queued_writes")
     assert not loaded & {
         "sqlite3",
         "confide_memory.markdown",

@@ -48,7 +48,7 @@ class Desk:
         self.trouble = Trouble(UnreachableError("memory.example:7733", "connection refused"), time.time())
 
     async def ask(self, tool: str, **arguments: Any) -> Answer:
-        described = CATALOGUE.tool(tool)
+        described = CATALOGUE.tools[tool]
         answer = await self.offline.answer(Said(described, arguments, secrets.token_hex(16), SAID), self.trouble)
         if answer.structured is not None:
             jsonschema.validate(answer.structured, described["outputSchema"])

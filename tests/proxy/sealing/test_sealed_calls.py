@@ -31,7 +31,7 @@ from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, Unsea
 from confide_proxy.mcp.catalogue import PACKAGED, Catalogue
 from confide_proxy.mcp.jsonrpc import encoded, parsed
 from confide_proxy.offline.journal import Entry, Journal
-from confide_proxy.offline.replay import Replay
+from confide_proxy.offline.queued_writes import Replay
 from confide_proxy.sealing import arguments, open, tool_calls
 from confide_proxy.sealing import open as secret_get
 from confide_proxy.sealing.context import Deposit

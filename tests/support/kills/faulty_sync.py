@@ -55,7 +55,7 @@ class Disk:
 async def sync(home: Path, project: Path) -> None:
     os.environ["CONFIDE_HOME"] = str(home)
     async with Client(paths.find(), ProxyConfig(), projects.identify(project)) as client:
-        await client.sync()
+        await client.files.compare()
 
 
 def run(home: Path, project: Path, kind: str, at: int, answer: int) -> None:

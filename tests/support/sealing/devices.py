@@ -15,9 +15,8 @@ from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.transport.open import Connection, connect
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.pairing import Invitation, Invitations
-from confide_proxy.link import pin
+from confide_proxy.link.daemon import Joined, save_pin
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.pin import Joined
 from confide_proxy.paths import Paths
 
 SPACE = "home"
@@ -85,4 +84,4 @@ class Device:
     def take(self, invite: DeviceInvite) -> None:
         """Have joined with it."""
         secret = (invite.pair.invite_id, invite.pair.secret)
-        pin.save(self.paths.link, Joined(self._serving.url, bytes(32), pair=secret))
+        save_pin(self.paths.link, Joined(self._serving.url, bytes(32), pair=secret))

@@ -1,33 +1,44 @@
-"""The daemon on this machine, started when it is first needed.
+"""Which daemon this machine talks to: the one that it has joined, or else its own, started when it is first needed.
 
-One daemon serves all sessions of a user. It is found by the address file in its data folder; the daemon itself holds a lock, so that two
-sessions that start it at once get one. Joining needs no invite: the two programs share a user, so a key line dropped into the
-daemon's `authorized/` folder is proof enough, as in ssh's authorized_keys.
+There is no trust on first use: a pin comes from an invite, from `confide pin`, or from the address file of a daemon of the same user
+(PROTOCOL.md 2.6). It moves only where the pinned daemon vouches for its new key (7.11).
+
+A daemon on this machine serves all sessions of a user. It is found by the address file in its data folder; the daemon itself holds a lock,
+so that two sessions that start it at once get one. Joining it needs no invite: the two programs share a user, so a key line dropped into
+the daemon's `authorized/` folder is proof enough, as in ssh's authorized_keys.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from confide_crypto.errors import KeyTextError
-from confide_crypto.keys.files import remove_private_file
+from confide_crypto.errors import KeyFileError, KeyTextError
+from confide_crypto.keys.files import make_private_dir, read_private_file, remove_private_file, write_private_file
 from confide_crypto.keys.identity import (
+    KEY_LENGTH,
     MAX_NAME,
     Identity,
+    format_daemon_key,
     format_public_key,
-    make_private_dir,
     parse_daemon_key,
-    write_private_file,
 )
 from confide_proxy.errors import DaemonMissingError, DaemonStartError
+from confide_proxy.paths import Paths
+
+if TYPE_CHECKING:
+    from confide_crypto.transport.open import Connection
+
+log = logging.getLogger(__name__)
 
 ADDRESS_FILE = "daemon.address"
 START_DEADLINE_S = 20.0
@@ -38,20 +49,83 @@ _MOST_LOG_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where a daemon listens and the static key it is pinned to."""
+class Joined:
+    """A daemon, as this machine has pinned it or as its address file names it.
+
+    Attributes:
+        url: its websocket address.
+        daemon_static: its X25519 key, 32 bytes.
+        daemon_key: its Ed25519 key, 32 bytes; None until a connection has shown it.
+        pair: id and pair secret of the device's invite that this machine joined with (PROTOCOL.md 10.7), until that device has answered.
+    """
 
     url: str
     daemon_static: bytes
+    daemon_key: bytes | None = None
+    pair: tuple[bytes, bytes] | None = field(default=None, repr=False)
 
 
-def read_address(data: Path) -> Address | None:
+def load_pin(path: Path) -> Joined | None:
+    """The daemon joined, or None where this machine has joined none.
+
+    Raises:
+        KeyFileError: the file can be written by others, or is not ours.
+    """
+    if not path.exists():
+        return None
+    data = read_private_file(path)
+    try:
+        record = json.loads(data)
+        daemon_key = bytes.fromhex(record["daemonEd25519"]) if "daemonEd25519" in record else None
+        if daemon_key is not None and len(daemon_key) != KEY_LENGTH:
+            raise ValueError("a key has 32 bytes")
+        pair = (bytes.fromhex(record["pair"][0]), bytes.fromhex(record["pair"][1])) if "pair" in record else None
+        return Joined(str(record["url"]), parse_daemon_key(str(record["daemonKey"])), daemon_key, pair)
+    except (ValueError, KeyError, TypeError, IndexError, KeyTextError) as error:
+        raise KeyFileError(path, "is damaged", hint="join again, or restore the file") from error
+
+
+def save_pin(path: Path, joined: Joined) -> None:
+    """Pin a daemon, in place of any other."""
+    record: dict[str, str | list[str]] = {"url": joined.url, "daemonKey": format_daemon_key(joined.daemon_static)}
+    if joined.daemon_key is not None:
+        record["daemonEd25519"] = joined.daemon_key.hex()
+    if joined.pair is not None:
+        record["pair"] = [part.hex() for part in joined.pair]
+    write_private_file(path, json.dumps(record).encode(), replace=True)
+
+
+def follow(path: Path, pinned: Joined, connection: Connection) -> None:
+    """Have the pin as this connection showed the daemon's keys, on the disk: its successor's, or the Ed25519 key where it was not known.
+
+    Raises:
+        KeyFileError: a new pin cannot be written.
+    """
+    successor = connection.successor
+    if successor is None and pinned.daemon_key is not None:
+        return
+    if load_pin(path) != pinned:
+        return  # another session has followed already, or a person has joined another daemon meanwhile
+    if successor is not None:
+        save_pin(path, Joined(pinned.url, successor.new_static, successor.new_key, pinned.pair))
+        log.info("the daemon has a new key, and vouched for it with its old one: the pin follows")
+        return
+    with suppress(KeyFileError):  # an old pin on a disk that is full, or read-only, is as good as it was
+        save_pin(path, replace(pinned, daemon_key=connection.peer_key))
+
+
+def read_address(data: Path) -> Joined | None:
     """The address that a running local daemon wrote, or None."""
     try:
         record = json.loads((data / ADDRESS_FILE).read_bytes())
-        return Address(str(record["url"]), parse_daemon_key(record["key"]))
+        return Joined(str(record["url"]), parse_daemon_key(record["key"]))
     except (OSError, ValueError, KeyError, TypeError, KeyTextError):
         return None
+
+
+def known(paths: Paths) -> Joined | None:
+    """The daemon that this machine has joined, or else its own if that has been started. Raises KeyFileError."""
+    return load_pin(paths.link) or read_address(paths.daemon_data)
 
 
 def authorize(data: Path, identity: Identity) -> None:
@@ -73,7 +147,7 @@ def _line_of(data: Path, public_key: bytes) -> Path:
     return data / "authorized" / f"{public_key.hex()[:16]}.pub"
 
 
-async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S) -> Address:
+async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S) -> Joined:
     """The address of the local daemon, started if none answers.
 
     Raises:
@@ -146,7 +220,7 @@ def _complaint(log: Path, offset: int) -> str | None:
     return "; ".join(told) or ("it ended with an error" if any("Error" in line for line in lines) else None)
 
 
-async def _answers(address: Address) -> bool:
+async def _answers(address: Joined) -> bool:
     host, port = address.url.split("://", 1)[1].split("/", 1)[0].rsplit(":", 1)
     try:
         async with asyncio.timeout(1.0):
