@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from confide_memory.tools.result import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
 from confide_proxy.offline import local_tools, queued_writes
-from confide_proxy.offline.journal import Counts, Entry, Journal, is_empty, new_id
+from confide_proxy.offline.journal import Entry, Journal, is_empty, new_id
 from confide_proxy.offline.local_corpus import LocalMemory
 from confide_proxy.offline.outage import Trouble, told
 from confide_proxy.paths import Paths
@@ -58,7 +58,8 @@ class Offline:
         self._project = project.name
         self.journal = Journal(paths.journal)
         self._sealed = sealed
-        self._memory = LocalMemory(folders, queued_writes.ShownQueue(self.journal, self._shown))
+        self._memory = LocalMemory(folders, self._waiting)
+        self._known: dict[str, Entry] = {}
 
     async def ask(self, call: Said, trouble: Trouble) -> Answer:
         """Answer a call without the daemon.
@@ -79,10 +80,6 @@ class Offline:
             return Answer(f"{trouble.sentence}; and this machine could not answer in time itself: try again")
         except ConfideError as error:
             return Answer(error.with_hint)
-
-    async def counts(self) -> Counts:
-        """What waits on this machine. Raises as `Journal`."""
-        return await asyncio.to_thread(self.journal.counts)
 
     def close(self) -> bool:
         """Let go of what the search holds; whether it held anything. Blocks while one runs."""
@@ -135,6 +132,19 @@ class Offline:
         from confide_proxy.sealing.tool_calls import Asked
 
         return self._sealed.shown(Asked(entry.tool, entry.arguments, entry.project, entry.said))
+
+    def _waiting(self, targets: frozenset[str]) -> list[Entry]:
+        """What waits, with its arguments as the daemon will get them: no answer to an agent holds more than the daemon's would."""
+        waiting = self.journal.waiting(targets)
+        self._known = {each.id: self._known.get(each.id) or self._as_shown(each) for each in waiting}
+        return list(self._known.values())
+
+    def _as_shown(self, entry: Entry) -> Entry:
+        try:
+            return replace(entry, arguments=dict(self._shown(entry)))
+        except ConfideError as error:
+            # The policy has changed since it was said, and blocks it now.
+            return replace(entry, arguments={**entry.arguments, "content": f"({error})"})
 
     def _as_kept(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """A question in the words of the texts that are searched: who asks for a credential finds where it is sealed."""

@@ -11,10 +11,10 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from confide_memory.errors import NotFoundError
 from confide_memory.markdown import Heading, append_text, is_item, line_headings, lines_of, replace_section
@@ -22,7 +22,7 @@ from confide_memory.note_names import is_note
 from confide_proxy.errors import FolderError, OfflineError
 from confide_proxy.offline.journal import Entry
 from confide_proxy.offline.local_notes import parted
-from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.folder import Content, Folder
 
 READ_BUDGET_S: Final = 6.0
 """How long one search may read files; what is left is read by the next."""
@@ -92,36 +92,16 @@ class _Known:
 
     stamp: tuple[Any, ...]
     mtime: float
-    waiting: int
-
-
-@dataclass(slots=True)
-class View:
-    """How whole the answer is.
-
-    Attributes:
-        waiting: stores that wait, in the documents that were looked at.
-        unread: files that could not be read, or not in time.
-    """
-
-    waiting: int = 0
-    unread: int = 0
-
-
-class Queue(Protocol):
-    """What waits for the daemon."""
-
-    def waiting(self, targets: frozenset[str]) -> list[Entry]:
-        """As `Journal.waiting`."""
-        ...
+    is_waiting: bool
 
 
 class LocalMemory:
     """The folders of one session. Methods block; any thread may call them."""
 
-    def __init__(self, folders: Iterable[Folder], journal: Queue) -> None:
+    def __init__(self, folders: Iterable[Folder], waiting: Callable[[frozenset[str]], list[Entry]]) -> None:
+        """`waiting` gives the calls that wait to change documents of these projects, in order."""
         self.folders = {folder.project: folder for folder in folders}
-        self._journal = journal
+        self._all_waiting = waiting
         self._index: LocalIndex | None = None
         self._known: dict[Name, _Known] = {}
         self._lock = threading.Lock()
@@ -136,17 +116,15 @@ class LocalMemory:
         waiting = [entry for entry in self._waiting() if (entry.target, entry.path) == (project, path)]
         if content is None and not waiting:
             return None
-        text = _with(content.text if content else "", waiting)
-        mtime = waiting[-1].at if waiting else content.mtime_ns / 1e9 if content else 0.0
-        return Document(project, path, text, mtime, len(waiting))
+        return Document(project, path, *_merged(content, waiting), len(waiting))
 
     def paths(self, project: str) -> list[str]:
         """The paths of the documents of one project."""
         files = {found.path for found in self.folders[project].walk()}
         return sorted(files | {entry.path for entry in self._waiting() if entry.target == project})
 
-    def search(self, match: str, *, least: float) -> tuple[list[Match], View]:
-        """All pieces that match with a score of at least so much, best first.
+    def search(self, match: str, *, least: float) -> tuple[list[Match], int]:
+        """All pieces that match with a score of at least so much, best first; and how many files could not be read, or not in time.
 
         Raises:
             OfflineError: this Python cannot search.
@@ -156,14 +134,14 @@ class LocalMemory:
             if self._index is None:
                 self._index = LocalIndex()
                 self._known.clear()
-            view = self._refresh(self._index)
+            unread = self._refresh(self._index)
             found = []
             for (project, path), piece, score in self._index.search(match):
                 if score < least:
                     break
                 known = self._known[project, path]
-                found.append(Match(project, path, piece, score, known.mtime, known.waiting > 0))
-            return found, view
+                found.append(Match(project, path, piece, score, known.mtime, known.is_waiting))
+            return found, unread
 
     def close(self) -> bool:
         """Let go of the index, if there is one; the next search makes it anew."""
@@ -175,8 +153,8 @@ class LocalMemory:
             self._known.clear()
             return True
 
-    def _refresh(self, index: LocalIndex) -> View:
-        """Bring the index up to what the files and the journal hold."""
+    def _refresh(self, index: LocalIndex) -> int:
+        """Bring the index up to what the files and the journal hold; how many files could not be read, or not in time."""
         deadline = time.monotonic() + READ_BUDGET_S
         waiting: dict[Name, list[Entry]] = {}
         for entry in self._waiting():
@@ -193,34 +171,35 @@ class LocalMemory:
         for name in [name for name in self._known if name not in stamps]:
             index.remove(name)
             del self._known[name]
-        view = View(waiting=sum(map(len, waiting.values())))
+        unread = 0
         for name, stamp in stamps.items():
             known = self._known.get(name)
             if known is not None and known.stamp == stamp:
                 continue
             if time.monotonic() > deadline:
-                view.unread += 1
+                unread += 1
                 continue
             try:
                 content = self.folders[name[0]].read(name[1])
             except FolderError:
-                view.unread += 1
+                unread += 1
                 continue
             those = waiting.get(name, [])
             if content is None and not those:
                 continue  # gone since the folder was listed
-            index.put(name, _with(content.text if content else "", those))
-            mtime = those[-1].at if those else content.mtime_ns / 1e9 if content else 0.0
-            self._known[name] = _Known(stamp, mtime, len(those))
-        return view
+            text, mtime = _merged(content, those)
+            index.put(name, text)
+            self._known[name] = _Known(stamp, mtime, bool(those))
+        return unread
 
     def _waiting(self) -> list[Entry]:
         # Other changes are of notes as the daemon has them, by their ids.
-        return [entry for entry in self._journal.waiting(frozenset(self.folders)) if entry.tool == "memory_store"]
+        return [entry for entry in self._all_waiting(frozenset(self.folders)) if entry.tool == "memory_store"]
 
 
-def _with(text: str, waiting: list[Entry]) -> str:
-    """The text as the stores that wait will make it."""
+def _merged(file: Content | None, waiting: list[Entry]) -> tuple[str, float]:
+    """The text of a file as the stores that wait will make it, and when it was changed last."""
+    text = file.text if file else ""
     for entry in waiting:
         content, heading = str(entry.arguments.get("content", "")), entry.arguments.get("heading")
         heading = heading if isinstance(heading, str) else None
@@ -231,7 +210,7 @@ def _with(text: str, waiting: list[Entry]) -> str:
         else:
             with suppress(NotFoundError):  # the daemon refuses it, and the text stays
                 text = replace_section(text, content, heading=heading, read=line_headings)
-    return text
+    return text, waiting[-1].at if waiting else file.mtime_ns / 1e9 if file else 0.0
 
 
 def match_of(text: str, keywords: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ def search(
     matches: list[Match] = []
     if "memory" in sources:
         words = match_of(arguments["query"], arguments.get("keywords", ()))
-        found, view = memory.search(words, least=float(arguments.get("minScore", MIN_SCORE)))
+        found, unread = memory.search(words, least=float(arguments.get("minScore", MIN_SCORE)))
         is_there = _path_filter(arguments.get("path"))
         matches = [
             match
@@ -68,8 +68,8 @@ def search(
             and is_of_tasks(match.project, match.path)
             and (passes is None or ((note := notes.fields(match.project, match.path)) and passes(note)))
         ]
-        if view.unread:
-            warnings.append(f"{view.unread} files could not be read, or not in time; ask again for the rest")
+        if unread:
+            warnings.append(f"{unread} files could not be read, or not in time; ask again for the rest")
     matches.sort(key=_order(arguments["rank"], project, notes))
     chosen = _within(matches, arguments["maxResults"], arguments.get("maxTokens"))
     places = newest_first([notes.fields(match.project, match.path) for match in chosen])

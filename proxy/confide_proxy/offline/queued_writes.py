@@ -56,29 +56,6 @@ PAUSES_S: Final = (0.5, 2.0)
 """Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
 
 
-class ShownQueue:
-    """What waits, with its arguments as the daemon will get them: no answer to an agent holds more than the daemon's would."""
-
-    def __init__(self, journal: Journal, shown: Callable[[Entry], Mapping[str, Any]]) -> None:
-        self._journal = journal
-        self._shown = shown
-        self._known: dict[str, Entry] = {}
-
-    def waiting(self, targets: frozenset[str]) -> list[Entry]:
-        """As `Journal.waiting`."""
-        entries = self._journal.waiting(targets)
-        known = {each.id: self._known.get(each.id) or self._as_shown(each) for each in entries}
-        self._known = known
-        return list(known.values())
-
-    def _as_shown(self, entry: Entry) -> Entry:
-        try:
-            return replace(entry, arguments=dict(self._shown(entry)))
-        except ConfideError as error:
-            # The policy has changed since it was said, and blocks it now.
-            return replace(entry, arguments={**entry.arguments, "content": f"({error})"})
-
-
 def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
     """A call that is to be queued, with the document that it changes. A note's arguments stay as they were given: under one id the daemon
     expects the same ones again.

@@ -307,7 +307,7 @@ async def test_nothing_is_queued_for_a_daemon_that_says_no(desk: Desk, reason: D
     refused = await desk.call("memory_store", content="- for nobody")
     assert refused.structured is None
     assert str(reason) in refused.text
-    assert (await desk.offline.counts()).queued == 0
+    assert desk.offline.journal.counts().queued == 0
     found = await desk.search("ERR_CONN_42")
     assert found["results"], "its own files are its own"
     assert str(reason) in found["warnings"][0]
