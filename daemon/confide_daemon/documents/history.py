@@ -9,12 +9,12 @@ import asyncio
 import difflib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from confide_daemon.documents.results import DocumentText, PutResult
-from confide_daemon.documents.writer import LOST_HINT, Operation, Writer
+from confide_daemon.documents.results import DocumentText
+from confide_daemon.documents.writer import LOST_HINT
 from confide_daemon.errors import DamagedError, NotFoundError, StorageError
 from confide_daemon.store.rows import RevisionEntry
 from confide_daemon.store.store import Store
@@ -59,19 +59,9 @@ class Past:
 class History:
     """The past of one space."""
 
-    def __init__(
-        self,
-        threads: StoreThreads,
-        writer: Writer,
-        change: Callable[[Callable[[], PutResult]], Awaitable[PutResult]],
-        *,
-        deleted_days: int,
-        clock: Callable[[], float],
-    ) -> None:
-        """`change` runs a write of the space; `clock` gives seconds since 1970."""
+    def __init__(self, threads: StoreThreads, *, deleted_days: int, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds since 1970."""
         self._threads = threads
-        self._writer = writer
-        self._change = change
         self._kept_s = deleted_days * DAY_S
         self._clock = clock
         self._sweeping: asyncio.Task[None] | None = None
@@ -150,34 +140,8 @@ class History:
         """How long what was deleted then can come back, in seconds since 1970."""
         return deleted_at + self._kept_s
 
-    async def restore(
-        self,
-        project: str,
-        path: str,
-        *,
-        revision: int | None,
-        author: str,
-        base: int | None = None,
-        operation: Operation | None = None,
-    ) -> PutResult:
-        """Makes an older revision the newest; without a number the newest one whose text is another than the present one.
-
-        Raises:
-            NotFoundError: there is no such document, revision, or other text.
-            ConflictError: the document has another revision than `base`.
-            StorageError, OperationError.
-        """
-        restore = self._writer.restore
-        return await self._change(
-            lambda: restore(project, path, revision=revision, author=author, base=base, operation=operation)
-        )
-
     async def sweep(self) -> int:
-        """Removes the texts of what was deleted too long ago; of how many documents.
-
-        Raises:
-            StorageError.
-        """
+        """Removes the texts of what was deleted too long ago; of how many documents. Raises StorageError."""
         before = self._clock() - self._kept_s
 
         def work(store: Store) -> int:

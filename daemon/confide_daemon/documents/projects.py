@@ -72,11 +72,7 @@ class Projects:
         self._links = frozenset(await self._threads.write(work))
 
     async def unlink(self, project: str, other: str) -> None:
-        """End a link.
-
-        Raises:
-            NotFoundError: there is none.
-        """
+        """End a link. Raises NotFoundError: there is none."""
         if other not in self.linked(project):
             raise NotFoundError("the two projects are not linked", hint="confide link lists what is")
 

@@ -6,21 +6,36 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.history import newest_text, read_document
-from confide_daemon.documents.results import Comparison, DeleteResult, DocumentText, PutResult, RemoveResult
-from confide_daemon.documents.writer import Derive, Operation, Writer, compare_states, states
+from confide_daemon.documents.results import Comparison, DocumentText, PutResult
+from confide_daemon.documents.writer import Derive, Writer, compare_states, states
 from confide_daemon.store.rows import DocumentRow, Filter
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.documents import check_path, check_stored_path, check_text
 from confide_memory.wire.digest import text_hash
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _in_writer(
+    write: Callable[Concatenate[Writer, P], T],
+) -> Callable[Concatenate[Documents, P], Coroutine[Any, Any, T]]:
+    """The writer's method for everybody: made in its thread, and the index hears of it."""
+
+    @wraps(write)
+    async def run(self: Documents, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        change: Callable[P, T] = getattr(self._writer, write.__name__)
+        return await self.change(lambda: change(*args, **kwargs))
+
+    return run
 
 
 class Documents:
@@ -40,68 +55,12 @@ class Documents:
             # Also where nobody waits any more, since its connection broke: the thread makes the change all the same.
             self._wake()
 
-    async def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
-        """Takes a machine's version of a document, merging it when the space has a newer one than `base`.
-
-        Raises:
-            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
-        """
-        check_path(path)
-        check_text(text)
-        return await self.change(lambda: self._writer.put(project, path, text, base=base, author=author))
-
-    async def append(
-        self,
-        project: str,
-        path: str,
-        text: str,
-        *,
-        heading: str | None,
-        author: str,
-        operation: Operation | None = None,
-    ) -> PutResult:
-        """Adds text at the end of a document or of a section of it; either is made when missing.
-
-        Raises:
-            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
-            OperationError: the operation's id was used for another change.
-        """
-        check_path(path)
-        check_text(text)
-        append = self._writer.append
-        return await self.change(
-            lambda: append(project, path, text, heading=heading, author=author, operation=operation)
-        )
-
-    async def replace(
-        self,
-        project: str,
-        path: str,
-        text: str,
-        *,
-        heading: str | None,
-        author: str,
-        operation: Operation | None = None,
-    ) -> PutResult:
-        """Replaces a document or a section of it. Raises as `append`, and NotFoundError when there is no such section."""
-        check_path(path)
-        check_text(text)
-        replace = self._writer.replace
-        return await self.change(
-            lambda: replace(project, path, text, heading=heading, author=author, operation=operation)
-        )
-
-    async def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
-        """Deletes a document unless it is newer than `base`. Raises NotFoundError when there never was one."""
-        check_stored_path(path)
-        return await self.change(lambda: self._writer.remove(project, path, base=base, author=author))
-
-    async def delete(
-        self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
-    ) -> DeleteResult:
-        """Deletes a document at revision `base` (None: any); it can be restored for a while. Raises as `Writer.delete`."""
-        delete = self._writer.delete
-        return await self.change(lambda: delete(project, path, author=author, base=base, operation=operation))
+    put = _in_writer(Writer.put)
+    append = _in_writer(Writer.append)
+    replace = _in_writer(Writer.replace)
+    remove = _in_writer(Writer.remove)
+    delete = _in_writer(Writer.delete)
+    restore = _in_writer(Writer.restore)
 
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
         """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
@@ -164,8 +123,7 @@ class Documents:
         author: str = "",
     ) -> Comparison:
         """What a machine has to send, adopt, pull and drop, given its files (of some buckets); deletes here what it deleted."""
-        here = [(path, content, base) for path, content, base in entries]
-        lost = [(path, base) for path, base in gone]
+        here, lost = list(entries), list(gone)
 
         def work(store: Store) -> Comparison:
             if lost:
@@ -179,28 +137,21 @@ class Documents:
         return await self._threads.read(lambda store: states(store, project))
 
 
+@dataclass(frozen=True, slots=True)
 class Transcripts:
-    """The transcripts of one space."""
+    """The transcripts of one space; `derive` and `extend` keep what is derived in step, `wake` as of `Documents`."""
 
-    def __init__(
-        self, threads: StoreThreads, derive: Derive, extend: transcripts.Extend, wake: Callable[[], None]
-    ) -> None:
-        """`derive` and `extend` keep what is derived in step; `wake` as of `Documents`."""
-        self._threads = threads
-        self._derive = derive
-        self._extend = extend
-        self._wake = wake
+    _threads: StoreThreads
+    _derive: Derive
+    _extend: transcripts.Extend
+    _wake: Callable[[], None]
 
     async def state(self, name: transcripts.Name) -> transcripts.State:
         """How far a session's transcript is."""
         return await self._threads.read(lambda store: transcripts.state(store, name))
 
     async def take(self, batch: transcripts.Batch, *, author: str) -> tuple[transcripts.State, bool]:
-        """Takes a batch of a transcript if it goes on from where that is: where it is now, and whether it was taken.
-
-        Raises:
-            StorageError.
-        """
+        """Takes a batch of a transcript if it goes on from where that is: where it is now, and whether it was taken."""
         try:
             return await self._threads.write(
                 lambda store: transcripts.take(store, batch, author=author, derive=self._derive, extend=self._extend)

@@ -131,11 +131,7 @@ class State:
 
 
 def name_of(params: dict[str, Any], project: str) -> Name:
-    """The session that a request is about.
-
-    Raises:
-        RequestError: it names none.
-    """
+    """The session that a request is about. Raises RequestError: it names none."""
     agent, session = params.get("agent"), params.get("session")
     if not isinstance(agent, str) or not _AGENT.fullmatch(agent):
         raise RequestError("invalid", "'agent' must be a short name of lower-case letters, digits and hyphens")
@@ -163,11 +159,7 @@ def batch_of(params: dict[str, Any], name: Name) -> Batch | None:
 
 
 def messages_in(body: bytes) -> list[Any]:
-    """The messages that came as the body of a stream.
-
-    Raises:
-        RequestError: they are no JSON list.
-    """
+    """The messages that came as the body of a stream. Raises RequestError: they are no JSON list."""
     try:
         items = json.loads(body)
     except (ValueError, RecursionError):

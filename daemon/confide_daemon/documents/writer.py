@@ -51,7 +51,13 @@ class Writer:
         return self._store
 
     def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
-        """The text as a machine has it, made from revision `base` (0: from none)."""
+        """Takes a machine's version of a document, made from revision `base` (0: from none), and merges it where there is a newer one.
+
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+        """
+        documents.check_path(path)
+        documents.check_text(text)
         with self._store.writing():
             row = self._store.documents.find(project, path)
             # A blank hash: the newest text is lost, and every text is better.
@@ -92,10 +98,17 @@ class Writer:
         author: str,
         operation: Operation | None = None,
     ) -> PutResult:
-        """Adds to the end of the document, or of a section, making either when it is missing."""
+        """Adds to the end of the document, or of a section, making either when it is missing.
+
+        Raises:
+            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+            OperationError: the operation's id was used for another change.
+        """
+        documents.check_path(path)
+        documents.check_text(text)
 
         def change(before: str | None) -> str:
-            return markdown.append_text(before or "", text, heading=heading)
+            return in_style_of(before, lambda plain: markdown.append_text(plain or "", text, heading=heading))
 
         return self._edit(project, path, text, author, operation, change)
 
@@ -109,7 +122,9 @@ class Writer:
         author: str,
         operation: Operation | None = None,
     ) -> PutResult:
-        """Replaces the document, or one section of it."""
+        """Replaces the document, or one section of it. Raises as `append`, and NotFoundError when there is no such section."""
+        documents.check_path(path)
+        documents.check_text(text)
 
         def change(before: str | None) -> str:
             if heading is None:
@@ -120,7 +135,7 @@ class Writer:
                 )
             return markdown.replace_section(before, text, heading=heading)
 
-        return self._edit(project, path, text, author, operation, change)
+        return self._edit(project, path, text, author, operation, lambda before: in_style_of(before, change))
 
     def create(
         self, project: str, path: str, text: str, *, author: str, operation: Operation | None = None
@@ -174,7 +189,7 @@ class Writer:
                 raise ConflictError(base, row.revision)
             return change(before)
 
-        return self._edit(project, path, "", author, operation, checked, is_exact=True)
+        return self._edit(project, path, "", author, operation, checked)
 
     def delete(
         self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
@@ -205,7 +220,8 @@ class Writer:
             return DeleteResult(buried.revision, buried.updated_at, row.hash, is_deleted=True)
 
     def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
-        """Deletes the document when `base` is its newest revision; the history stays."""
+        """Deletes the document when `base` is its newest revision; the history stays. Raises NotFoundError when there never was one."""
+        documents.check_stored_path(path)
         with self._store.writing():
             row = self._store.documents.find(project, path)
             if row is None:
@@ -295,16 +311,13 @@ class Writer:
         author: str,
         operation: Operation | None,
         change: Callable[[str | None], str],
-        *,
-        is_exact: bool = False,
     ) -> PutResult:
-        """`is_exact`: the change sees to line ends and marks itself."""
         with self._store.writing():
             row = self._store.documents.find(project, path)
             if known := self._known(operation):
                 return self._repeated(row, known)
             before = None if row is None or row.deleted else self._text(row)
-            after = documents.check_text(change(before) if is_exact else in_style_of(before, change))
+            after = documents.check_text(change(before))
             lines = len(markdown.split_keeping_ends(written.strip("\n")))
             if row is not None and after == before:
                 result = self._result(row, after, changed=False, previous=row.hash)

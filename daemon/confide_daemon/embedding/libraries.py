@@ -46,11 +46,7 @@ SHA256 = {
 
 
 def packaged(name: str) -> bytes:
-    """The unpacked bytes of one packaged file.
-
-    Raises:
-        StorageError: the file is missing or not the one this version was built with.
-    """
+    """The unpacked bytes of one packaged file. Raises StorageError: the file is missing or not the one this version was built with."""
     try:
         data = gzip.decompress((resources.files("confide_daemon.embedding") / "data" / f"{name}.gz").read_bytes())
     except (OSError, EOFError, gzip.BadGzipFile) as error:

@@ -56,11 +56,7 @@ class Intake:
     again: bool = False
 
     def take(self, writer: Writer, drafts: Sequence[Draft]) -> list[Taken]:
-        """Writes them, in one transaction, in the thread that writes.
-
-        Raises:
-            StorageError: nothing was written.
-        """
+        """Writes them, in one transaction, in the thread that writes. Raises StorageError: nothing was written."""
         with writer.store.writing():
             gone = self._gone(writer.store)
             return [self._taken(writer, draft, gone) for draft in drafts]

@@ -110,7 +110,7 @@ class Space:
         )
         self.documents = Documents(threads, writer, self._indexer.wake)
         self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self._indexer.wake)
-        self.history = History(threads, writer, self.documents.change, deleted_days=deleted_days, clock=clock)
+        self.history = History(threads, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
         self.records = SealedRecords(threads, clock) if vault is None else VaultRecords(threads, vault, space_id, clock)
         self.usage = Usage(threads, clock)

@@ -220,11 +220,7 @@ def close(connection: apsw.Connection) -> None:
 
 
 def check_room_for_derived(connection: apsw.Connection) -> None:
-    """Keep the last room for documents.
-
-    Raises:
-        StorageError: less is free than they may need.
-    """
+    """Keep the last room for documents. Raises StorageError: less is free than they may need."""
     if _free_bytes(connection) < RESERVE_BYTES:
         raise StorageError(
             "cannot write to the index: the disk is nearly full",

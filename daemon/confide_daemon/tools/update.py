@@ -76,7 +76,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         writing.require_writable(context, project, path)
         await context.machine.flush(project, path)
         writing.require_writable(context, project, path)
-        result = await context.space.history.restore(
+        result = await context.space.documents.restore(
             project,
             path,
             revision=arguments["restoreRevision"],

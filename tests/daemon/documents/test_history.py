@@ -241,7 +241,7 @@ async def test_deleted_texts_are_removed_after_their_time(tmp_path: Path) -> Non
     for name in ("gone.md", *(f"many/{number}.md" for number in range(70))):
         await nothing_known(space, name)
     with pytest.raises(NotFoundError):
-        await space.history.restore("p", "gone.md", revision=1, author="a")
+        await space.documents.restore("p", "gone.md", revision=1, author="a")
     assert [entry.number for entry in await space.history.revisions("p", "kept.md", limit=9)] == [2, 1]
     # A machine that was away all the time has the file still, from revision 2: it brings it back, as a revision that is no older one's.
     compared = await space.documents.compare("p", [("gone.md", text_hash("two\n"), 2)], [])

@@ -59,11 +59,7 @@ class Budget:
             return self._sum(month, provider)
 
     def spend(self, provider: str, model: str, tokens: int, *, limit: int) -> None:
-        """Counts tokens that are about to be sent.
-
-        Raises:
-            BudgetError: they would be more than the limit (0: none).
-        """
+        """Counts tokens that are about to be sent. Raises BudgetError: they would be more than the limit (0: none)."""
         month = self.month
         with self._lock:
             if limit and self._sum(month, provider) + tokens > limit:
@@ -82,11 +78,7 @@ class Budget:
             return not self._unwritten
 
     def flush(self, store: Store) -> None:
-        """Writes what was counted since; in a transaction of its own.
-
-        Raises:
-            StorageError: it is written the next time.
-        """
+        """Writes what was counted since; in a transaction of its own. Raises StorageError: it is written the next time."""
         with self._lock:
             taken, self._unwritten = self._unwritten, {}
         if not taken:

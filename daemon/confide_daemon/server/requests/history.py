@@ -67,7 +67,7 @@ class HistoryRequests:
     async def _restore(self, project: str, path: str, revision: int | None) -> dict[str, Any]:
         grants = self._grants()
         grants.require_write(project, path)
-        result = await self._space.history.restore(
+        result = await self._space.documents.restore(
             project, check_stored_path(path), revision=revision, author=grants.alias
         )
         if result.changed:

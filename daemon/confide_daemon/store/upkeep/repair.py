@@ -48,11 +48,7 @@ class Repair(Table):
         return Healed(words, done.get(integrity.VECTOR_SURPLUS, 0))
 
     def mend(self, what: str, *, limit: int) -> int:
-        """Puts some of a breach right; of how many, 0 when no more can be done.
-
-        Raises:
-            DamagedError: it takes a salvage.
-        """
+        """Puts some of a breach right; of how many, 0 when no more can be done. Raises DamagedError: it takes a salvage."""
         if what == integrity.PAGES:
             raise DamagedError("cannot repair the database: a part of it cannot be read")
         if (mend_all := _OF_ALL.get(what)) is not None:

@@ -250,11 +250,7 @@ class Replacement:
             raise
 
     def swap_clean(self) -> None:
-        """Goes on with that copy.
-
-        Raises:
-            StorageError: another process has the database open.
-        """
+        """Goes on with that copy. Raises StorageError: another process has the database open."""
         path = self._database.path
         with self._database.replacing(_CLEANING):
             try:
