@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,6 +30,23 @@ SLOW = {
     *("test_store_contract.py", "test_indexing_faults.py", "test_transcript_parsers.py", "test_provider_libraries.py"),
 }
 """Folders that start programs, and modules that draw or wait for long."""
+
+
+SHARED_MEMORY = Path("/dev/shm")
+LEAST_FREE = 4 * 2**30
+
+
+def pytest_configure() -> None:
+    """Temporary folders in memory where there is room, unless somebody has chosen a place: a run writes 4 GB and syncs them all the time.
+
+    What these tests cut and kill is processes; that a disk keeps what it was told to is not theirs to show.
+    """
+    if (
+        SHARED_MEMORY.is_dir()
+        and os.access(SHARED_MEMORY, os.W_OK)
+        and shutil.disk_usage(SHARED_MEMORY).free > LEAST_FREE
+    ):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -40,7 +40,9 @@ class Disk:
     def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: Any, **options: Any) -> Any:
             flags = arguments[1] if name == "open" and len(arguments) > 1 else os.O_CREAT
-            if flags & os.O_CREAT and not str(arguments[0]).startswith(("/proc", "/dev")):
+            path = str(arguments[0])
+            is_on_disk = path.startswith("/dev/shm/") or not path.startswith(("/proc/", "/dev/"))
+            if flags & os.O_CREAT and is_on_disk:
                 self.count += 1
                 if self.count == self._at:
                     if self._kind == "kill":
