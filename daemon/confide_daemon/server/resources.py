@@ -18,8 +18,8 @@ from urllib.parse import quote, unquote
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.store.rows import DocumentRow, NoteRow
-from confide_daemon.tools import scope
-from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext
+from confide_daemon.tools.context import ToolContext
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.documents import source_of
 from confide_memory.note import level_of
 from confide_memory.timestamps import iso
@@ -133,7 +133,7 @@ def stored(said: str) -> str:
 
 
 def _projects(context: ToolContext) -> frozenset[str] | None:
-    return context.grants.projects_among(scope.projects(context, None, "all"))
+    return context.grants.projects_among(context.wanted(None, "all"))
 
 
 def _cursor(row: DocumentRow) -> str:

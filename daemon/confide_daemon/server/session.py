@@ -47,7 +47,8 @@ from confide_daemon.server.requests.unlock import CustodyRequests
 from confide_daemon.server.tool_calls import call_again
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
-from confide_daemon.tools.context import GLOBAL_PROJECT, ConnectionFacts, ToolContext
+from confide_daemon.tools.context import ConnectionFacts, ToolContext
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.wire.document_body import MAX_TEXT_BYTES, receive_text, send_text
 from confide_memory.wire.requests import project as project_of
 from confide_memory.wire.requests import read

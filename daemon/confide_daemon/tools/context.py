@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 from confide_daemon.access.grants import Grants
-from confide_daemon.spaces.space import PutResult, Space
-from confide_memory.document_path import GLOBAL_PROJECT as GLOBAL_PROJECT
+from confide_daemon.documents.results import PutResult
+from confide_daemon.documents.writer import Operation
+from confide_daemon.errors import NotFoundError, ToolError
+from confide_daemon.notes.service import now
+from confide_daemon.spaces.space import Space
+from confide_daemon.store.rows import NoteRow
+from confide_memory.conflict import has_clash
+from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import source_of
+from confide_memory.wire.digest import text_hash
+
+T = TypeVar("T")
 
 
 class Machine(Protocol):
@@ -58,6 +69,23 @@ class WrittenBack:
     result: PutResult
     warning: str | None = None
 
+    @property
+    def warnings(self) -> list[str]:
+        """What an agent should know of the way of a change to the disk."""
+        found = [self.warning] if self.warning else []
+        if self.result.merged:
+            found.append("the file was being edited on this machine; both sides were kept")
+        if has_clash(self.result.text):
+            found.append(
+                "the file holds two versions of some lines, between marks that begin with <<<<<<< confide: "
+                "keep what is right, and delete the marks"
+            )
+        return found
+
+    def outcome(self) -> dict[str, Any]:
+        """As `definition.OUTCOME` says."""
+        return {"queued": False, "onDisk": self.on_disk, "warnings": self.warnings}
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
@@ -91,6 +119,14 @@ class SealingFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Task:
+    """A task of these projects; None: of any."""
+
+    id: str
+    projects: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """One tool call's surroundings.
 
@@ -118,15 +154,126 @@ class ToolContext:
     sent: tuple[Any, Any] | None = None
 
     @property
+    def grants(self) -> Grants:
+        """What the caller may do now. Ask again after every wait."""
+        return self.rights()
+
+    @property
     def linked(self) -> frozenset[str]:
         """The projects that are linked with this one, as far as the caller reaches them."""
         linked = self.space.projects.linked(self.project) if self.project else frozenset()
         return frozenset(name for name in linked if self.grants.has_project(name))
 
     @property
-    def grants(self) -> Grants:
-        """What the caller may do now. Ask again after every wait."""
-        return self.rights()
+    def moment(self) -> float:
+        """When the call was made, in seconds since 1970."""
+        return float(int(self.said.timestamp())) if self.said else now()
+
+    # Where to look
+
+    def wanted(self, project: str | None, scope: str) -> frozenset[str] | None:
+        """The projects, None for all: this one, those linked with it and the global one; `scope` narrows, `project` replaces.
+
+        What of them the caller may see, its grants say.
+
+        Raises:
+            ToolError: the two exclude each other.
+        """
+        if scope == "global":
+            if project not in (None, GLOBAL_PROJECT):
+                raise ToolError(
+                    f"scope 'global' leaves nothing of project '{project[:64]}'", hint="leave one of them out"
+                )
+            return frozenset({GLOBAL_PROJECT})
+        if project == "*":
+            return None
+        if project is not None:
+            return frozenset({project})
+        if self.project is None:
+            return None
+        if scope == "project":
+            return frozenset({self.project})
+        return frozenset({self.project, GLOBAL_PROJECT, *self.linked})
+
+    def task(self, project: str | None, scope: str, task_id: str | None) -> Task | None:
+        """The task whose notes a call looks at beside all others; None where those of every task are left out.
+
+        Args:
+            scope: all, project, global or task; a task alone means scope task.
+
+        Raises:
+            ToolError: they do not go together, or the task is missing.
+        """
+        if scope == "task" and task_id is None:
+            raise ToolError("scope 'task' needs 'taskId'", hint="the name of the task, such as release-42")
+        if task_id is None:
+            return None
+        if scope not in ("all", "task"):
+            raise ToolError(f"'taskId' goes with scope 'task', not with '{scope}'", hint="leave one of them out")
+        name = project or self.project
+        return Task(task_id, None if name in (None, "*") else frozenset({name}))
+
+    async def first(self, path: str, project: str | None, look: Callable[[str], Awaitable[T]]) -> tuple[str, T]:
+        """What is found of a document in the named project, or else in this one, the global one and those linked, and in which.
+
+        Raises:
+            GrantError: the caller reaches none of them, or not the document's source.
+            NotFoundError: none of them has it; as the first that was looked in says it.
+        """
+        self.grants.require_source(source_of(path))
+        own = (self.project or GLOBAL_PROJECT, GLOBAL_PROJECT, *sorted(self.linked))
+        wanted = [project] if project else list(dict.fromkeys(own))
+        grants = self.grants
+        grants.projects_among(wanted)
+        missing: NotFoundError | None = None
+        for name in filter(grants.has_project, wanted):
+            try:
+                return name, await look(name)
+            except NotFoundError as error:
+                missing = missing or error
+        assert missing is not None
+        raise missing
+
+    # Who may write
+
+    def reachable(self) -> frozenset[str] | None:
+        """The projects whose notes a caller that writes may see; None: all. Raises GrantError where it may not write at all."""
+        grants = self.grants
+        grants.require_scope()
+        grants.require_source("memory")
+        return grants.projects_among(None)
+
+    def require_attached(self, project: str, what: str = "write to project") -> None:
+        """Refuse a project that is not one of the connection. Raises ToolError."""
+        if project != GLOBAL_PROJECT and project not in self.attached:
+            known = ", ".join(sorted({*self.attached, GLOBAL_PROJECT}))
+            raise ToolError(f"this connection cannot {what} '{project[:64]}'", hint=f"it can write to: {known}")
+
+    async def flush(self, project: str, path: str) -> None:
+        """Take in what a person has just written to a file that this call is about to change.
+
+        Raises:
+            GrantError: the caller may not write it.
+            ToolError: it is in a project that is not one of the connection.
+        """
+        self.grants.require_write(project, path)
+        self.require_attached(project)
+        if self.sent != (project, path):
+            await self.machine.flush(project, path)
+        self.grants.require_write(project, path)  # a machine that answers late must not outlast its grant
+
+    async def writable(self, identity: str) -> NoteRow:
+        """The note that is to be changed, flushed. Raises as `flush`, and NotFoundError where the caller reaches none of that id."""
+        row = await self.space.notes.row(identity, self.reachable())
+        await self.flush(row.project, row.path)
+        return row
+
+    def operation_of(self, tool: str, arguments: Mapping[str, Any], part: str = "") -> Operation | None:
+        """The operation of a call; `part` names one of several changes that a call makes."""
+        if self.operation is None:
+            return None
+        identity = text_hash(self.operation + part)[:32] if part else self.operation
+        return Operation(identity, text_hash(json.dumps([tool, part, arguments], sort_keys=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +282,8 @@ class ToolResult:
 
     structured: dict[str, Any]
     text: str
+
+    @classmethod
+    def warned(cls, structured: dict[str, Any], lines: Sequence[str]) -> Self:
+        """With the warnings of the structured form as the last lines of the text."""
+        return cls(structured, "\n".join([*lines, *(f"warning: {warning}" for warning in structured["warnings"])]))

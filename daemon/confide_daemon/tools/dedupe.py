@@ -8,9 +8,9 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.dedupe import Merger
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.tools import scope
-from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
+from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.front_matter import UnreadableError
 from confide_memory.note import level_of
 from confide_memory.timestamps import iso
@@ -82,7 +82,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     is_merging = arguments["merge"]
     if is_merging:
         context.grants.require_scope()
-    wanted = scope.projects(context, arguments.get("project"), "all")
+    wanted = context.wanted(arguments.get("project"), "all")
     projects = context.grants.projects_among(wanted)
 
     async def tell(done: int, total: int) -> None:
@@ -114,7 +114,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         "notesCompared": found.compared,
         "warnings": _few(warnings),
     }
-    return ToolResult(structured, _text(structured))
+    return ToolResult.warned(structured, _lines(structured))
 
 
 async def _merge(context: ToolContext, merger: Merger) -> str | None:
@@ -127,11 +127,8 @@ async def _merge(context: ToolContext, merger: Merger) -> str | None:
     row = merger.newest
     if row.project != GLOBAL_PROJECT and row.project not in context.attached:
         raise ToolError("this connection cannot write to its project")
-    context.grants.require_write(row.project, row.path)
-    await context.machine.flush(row.project, row.path)
-    grants = context.grants
-    grants.require_write(row.project, row.path)  # a machine that answers late must not outlast its grant
-    result = await context.space.deduplication.merge(merger, author=grants.alias)
+    await context.flush(row.project, row.path)
+    result = await context.space.deduplication.merge(merger, author=context.grants.alias)
     return (await context.machine.write_back(row.project, row.path, result, result.previous_hash)).warning
 
 
@@ -164,7 +161,7 @@ def _group(merger: Merger, *, is_merged: bool) -> dict[str, Any]:
     }
 
 
-def _text(told: dict[str, Any]) -> str:
+def _lines(told: dict[str, Any]) -> list[str]:
     groups, total = told["groups"], told["total"]
     if not total:
         lines = [f"No near-duplicates among {told['notesCompared']} notes."]
@@ -181,4 +178,4 @@ def _text(told: dict[str, Any]) -> str:
         lines.append(f"  importance: {preview['level']}; tags: {', '.join(preview['tags']) or '-'}")
     if len(groups) < total:
         lines.append(f"{total - len(groups)} more groups are not listed.")
-    return "\n".join([*lines, *(f"warning: {warning}" for warning in told["warnings"])])
+    return lines

@@ -92,3 +92,10 @@ COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 NUMBER: dict[str, Any] = {"type": "number"}
 FLAG: dict[str, Any] = {"type": "boolean"}
 TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}
+
+# What a tool that changes something answers beside its own.
+OUTCOME: dict[str, Any] = {
+    "queued": {**FLAG, "description": "Kept on this machine until the daemon can be reached"},
+    "onDisk": {**FLAG, "description": "The file on this machine is as the daemon has it"},
+    "warnings": TEXTS,
+}

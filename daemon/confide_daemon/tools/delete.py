@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.errors import ConflictError, NotFoundError, ToolError
-from confide_daemon.tools import writing
-from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, TEXT, Definition, record
+from confide_daemon.tools.context import ToolContext, ToolResult
+from confide_daemon.tools.definition import COUNT, FLAG, OUTCOME, TEXT, Definition, record
 from confide_daemon.tools.note_fields import ID
-from confide_memory.document_path import is_in_memory
+from confide_memory.document_path import GLOBAL_PROJECT, is_in_memory
 from confide_memory.documents import check_stored_path
 from confide_memory.timestamps import iso
 
@@ -30,7 +29,7 @@ DEFINITION = Definition(
             "project": TEXT,
             "id": TEXT,
             "revision": {**COUNT, "description": "Of the deletion; the one before can be restored"},
-            **writing.OUTCOME,
+            **OUTCOME,
         },
         optional=("restorableUntil", "path", "id", "revision"),
     ),
@@ -48,18 +47,18 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         ToolError: it is no file of memory, or in a project that is not one of the connection.
         InvalidPathError, StorageError, OperationError.
     """
-    projects = writing.reachable(context)
-    operation = writing.operation(context, DEFINITION.name, arguments)
+    projects = context.reachable()
+    operation = context.operation_of(DEFINITION.name, arguments)
     if arguments.get("id"):
         if "path" in arguments:
             raise ToolError("'id' and 'path' exclude each other", hint="leave one of them out")
         project, path = await context.space.notes.place(arguments["id"], projects)
     else:
         project, path = _named(context, arguments)
-    writing.require_writable(context, project, path)
+    context.grants.require_write(project, path)
+    context.require_attached(project)
     base = await _revision(context, project, path)
-    await context.machine.flush(project, path)
-    writing.require_writable(context, project, path)
+    await context.flush(project, path)
     named = {"id": arguments["id"]} if arguments.get("id") else {}
     place = {"path": path, "project": project, **named}
     try:
@@ -73,14 +72,14 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         why = "it was deleted by this call before, and has come back since"
         return _kept(place, {"queued": False, "onDisk": False, "warnings": [why]})
     written = await context.machine.take_away(project, path, done.revision, done.previous_hash)
-    outcome = writing.outcome(written)
+    outcome = written.outcome()
     if written.result.hash:  # a person's edit has brought it back
         return _kept(place, outcome)
     until = iso(context.space.history.restorable_until(done.deleted_at))
     back = f"memory_update with this id and restoreRevision {done.revision - 1}, or " if named else ""
     head = f"Deleted {path} [{project}]. Until {until[:10]} it can come back: {back}confide restore {path}."
     structured = {"deleted": True, "restorableUntil": until, **place, **outcome}
-    return ToolResult(structured, "\n".join([head, *writing.told(outcome)]))
+    return ToolResult.warned(structured, [head])
 
 
 async def _revision(context: ToolContext, project: str, path: str) -> int | None:
@@ -93,7 +92,7 @@ async def _revision(context: ToolContext, project: str, path: str) -> int | None
 
 def _kept(place: dict[str, Any], outcome: dict[str, Any]) -> ToolResult:
     head = f"{place['path']} [{place['project']}] is not deleted."
-    return ToolResult({"deleted": False, **place, **outcome}, "\n".join([head, *writing.told(outcome)]))
+    return ToolResult.warned({"deleted": False, **place, **outcome}, [head])
 
 
 def _named(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str]:

@@ -1,13 +1,21 @@
-"""`entity_list` and `entity_search`: what the notes are about, and names like this one, so that one thing does not get several."""
+"""The tools of the group `entities`: what the notes are about, what is known of a project, and where the agent works.
+
+`entity_list`, `entity_search`, `project_summary`, `context_info`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.service import now
 from confide_daemon.store.rows import EntityRow
-from confide_daemon.tools import scope as reach
-from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, Definition, record
+from confide_daemon.store.tables.note_listing import TOP
+from confide_daemon.tools.context import ToolContext, ToolResult
+from confide_daemon.tools.definition import COUNT, FLAG, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.note import MAX_WORD, SCOPES
 from confide_memory.timestamps import iso
 
@@ -85,7 +93,7 @@ def _reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset
     grants = context.grants
     grants.require_source("memory")
     scope = arguments["scope"]
-    wanted = reach.projects(context, arguments.get("project"), "project" if scope == "task" else scope)
+    wanted = context.wanted(arguments.get("project"), "project" if scope == "task" else scope)
     return grants.projects_among(wanted), scope == "task"
 
 
@@ -100,3 +108,146 @@ def wire(one: EntityRow) -> dict[str, Any]:
         "firstSeen": iso(one.first_seen),
         "lastUpdated": iso(one.last_updated),
     }
+
+
+_COUNTS = {"type": "object", "additionalProperties": COUNT}
+
+SUMMARY = Definition(
+    name="project_summary",
+    title="Summarize a project",
+    description="How much is known of a project: files, notes by type, top entities, last change. Use it to get an overview.",
+    properties={
+        "project": {"type": "string", "maxLength": 256, "description": "Default this one"},
+        "create": {"type": "boolean", "default": False, "description": "Begin it with a note if nothing is known"},
+    },
+    output=record(
+        {
+            "project": TEXT,
+            "exists": FLAG,
+            "created": FLAG,
+            "files": COUNT,
+            "notes": COUNT,
+            "byType": _COUNTS,
+            "byCategory": _COUNTS,
+            "lastUpdate": MAYBE_TEXT,
+            "entities": {"type": "array", "items": record(ENTITY)},
+            "linked": TEXTS,
+        }
+    ),
+)
+
+
+async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Count what there is of a project.
+
+    Raises:
+        GrantError: the caller does not reach the project.
+        ToolError: it is to be created, and is not one of this connection.
+    """
+    grants = context.grants
+    grants.require_source("memory")
+    name = arguments.get("project") or context.project or GLOBAL_PROJECT
+    reached = grants.projects_among([name])
+    listed = await context.space.projects.listed(frozenset((name,)), grants.sources)
+    created = False
+    if arguments["create"] and not listed:
+        await _create(context, name)
+        listed = await context.space.projects.listed(frozenset((name,)), grants.sources)
+        created = True
+    counts = await context.space.notes.counts(reached)
+    entities = await context.space.notes.entities(reached)
+    structured = {
+        "project": name,
+        "exists": bool(listed),
+        "created": created,
+        "files": sum(one.files for one in listed),
+        "notes": counts.total,
+        "byType": named(counts.by_type),
+        "byCategory": named(counts.by_category),
+        "lastUpdate": iso(listed[0].updated_at) if listed else None,
+        "entities": [wire(one) for one in entities[:TOP]],
+        "linked": sorted(one for one in context.space.projects.linked(name) if grants.has_project(one)),
+    }
+    return ToolResult(structured, _summary_text(structured))
+
+
+def named(counts: dict[str, int]) -> dict[str, int]:
+    """Counts with a word for what says nothing."""
+    return {name or "none": count for name, count in counts.items()}
+
+
+async def _create(context: ToolContext, project: str) -> None:
+    context.require_attached(project, "begin the project")
+    draft = Draft(f"Memory of {project} begins here.", now(), title=project, type="project_context", entity=project)
+    grants = context.grants
+    grants.require_write(project, draft.named(b"")[1])
+    stored = await context.space.notes.store(draft, project=project, author=grants.alias)
+    if stored.result is not None:
+        await context.machine.write_back(project, stored.row.path, stored.result, stored.result.previous_hash)
+
+
+def _summary_text(structured: dict[str, Any]) -> str:
+    if not structured["exists"]:
+        return f"Nothing is known of {structured['project']}."
+    lines = [
+        f"{structured['project']}: {structured['files']} files, {structured['notes']} notes, last change {structured['lastUpdate']}"
+    ]
+    lines += (
+        [", ".join(f"{kind} {count}" for kind, count in structured["byType"].items())] if structured["notes"] else []
+    )
+    lines += [f"{one['entity']}: {one['count']} notes" for one in structured["entities"]]
+    return "\n".join(lines)
+
+
+MAX_TOLD_CHARS = 256
+
+CONTEXT = Definition(
+    name="context_info",
+    title="Where am I",
+    description="The project, machine, git repository and branch this session works in. Use it to choose a project or scope.",
+    properties={},
+    output=record(
+        {
+            "project": TEXT,
+            "linked": TEXTS,
+            "space": TEXT,
+            "machine": TEXT,
+            "platform": MAYBE_TEXT,
+            "directory": MAYBE_TEXT,
+            "git": {
+                **record({"repository": MAYBE_TEXT, "branch": MAYBE_TEXT, "remote": MAYBE_TEXT}),
+                "type": ["object", "null"],
+            },
+            "time": TEXT,
+        }
+    ),
+    read_only=True,
+)
+
+
+async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
+    """Say where the agent works, as its machine tells."""
+    project = context.project or GLOBAL_PROJECT
+    said = await context.machine.workplace(project) or {}
+    work = said.get("git")
+    git = {name: _word(work, name) for name in ("repository", "branch", "remote")} if isinstance(work, dict) else None
+    structured = {
+        "project": project,
+        "linked": sorted(context.linked),
+        "space": context.facts.space,
+        "machine": context.facts.machine,
+        "platform": _word(said, "platform"),
+        "directory": _word(said, "directory"),
+        "git": git,
+        "time": _word(said, "time") or datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    lines = [f"project {project}, on {context.facts.machine or 'a machine without a name'} ({structured['platform']})"]
+    if git is not None:
+        found = {name: value or "none" for name, value in git.items()}
+        lines.append(f"git: {found['repository']}, branch {found['branch']}, remote {found['remote']}")
+    return ToolResult(structured, "\n".join([*lines, f"time {structured['time']}"]))
+
+
+def _word(said: Mapping[str, Any], name: str) -> str | None:
+    value = said.get(name)
+    return value[:MAX_TOLD_CHARS] if isinstance(value, str) else None

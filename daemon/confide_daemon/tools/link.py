@@ -10,9 +10,9 @@ from confide_daemon.notes import edit as texts
 from confide_daemon.notes import service
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.store.store import Store
-from confide_daemon.tools import get, writing
+from confide_daemon.tools import get
 from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
-from confide_daemon.tools.definition import COUNT, FLAG, TEXT, Definition, record
+from confide_daemon.tools.definition import COUNT, FLAG, OUTCOME, TEXT, Definition, record
 from confide_daemon.tools.note_fields import ID
 from confide_memory.note import RELATIONS, Relation
 
@@ -41,7 +41,7 @@ DEFINITION = Definition(
         "bidirectional": {"type": "boolean", "default": False, "description": f"Only {', '.join(MUTUAL)}"},
     },
     required=("id", "relatedId", "relation"),
-    output=record({"note": _END, "related": _END, "changed": FLAG, **writing.OUTCOME}, optional=("note", "related")),
+    output=record({"note": _END, "related": _END, "changed": FLAG, **OUTCOME}, optional=("note", "related")),
     offline="queue",
 )
 
@@ -63,9 +63,10 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             f"'{kind}' has a direction, so both notes cannot state it",
             hint=f"leave bidirectional out: a relation is found from both of its notes. It is for {', '.join(MUTUAL)}",
         )
-    projects = writing.reachable(context)
-    row = await writing.writable(context, arguments["id"])
-    other = await (writing.writable if is_mutual else _seen)(context, arguments["relatedId"])
+    projects = context.reachable()
+    row = await context.writable(arguments["id"])
+    related = arguments["relatedId"]
+    other = await (context.writable(related) if is_mutual else context.space.notes.row(related, context.reachable()))
 
     def check(store: Store) -> None:
         if kind == service.SUPERSEDES:
@@ -76,12 +77,12 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         also, mirrored = await _state(context, arguments, other, Relation(kind, row.id), "mirrored", check)
         has_changed = has_changed or also
         written = [*written, *mirrored]
-    outcome = {
+    structured: dict[str, Any] = {
+        "changed": has_changed,
         "queued": False,
         "onDisk": all(one.on_disk for one in written),
-        "warnings": list(dict.fromkeys(warning for one in written for warning in writing.warnings(one))),
+        "warnings": list(dict.fromkeys(warning for one in written for warning in one.warnings)),
     }
-    structured: dict[str, Any] = {"changed": has_changed, **outcome}
     for name, end in (("note", row), ("related", other)):
         found = await context.space.notes.get(end.id, context.grants.projects_among(None))
         structured[name] = {
@@ -92,11 +93,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     head = (
         f"{said}{', and the other way round' if is_mutual else ''}{'' if has_changed else ', as was stated already'}."
     )
-    return ToolResult(structured, "\n".join([head, *writing.told(outcome)]))
-
-
-async def _seen(context: ToolContext, identity: str) -> NoteRow:
-    return await context.space.notes.row(identity, writing.reachable(context))
+    return ToolResult.warned(structured, [head])
 
 
 async def _state(
@@ -107,12 +104,12 @@ async def _state(
     part: str,
     check: Callable[[Store], None],
 ) -> tuple[bool, list[WrittenBack]]:
-    writing.require_writable(context, row.project, row.path)
+    context.grants.require_write(row.project, row.path)
     result = await context.space.notes.edit(
         row,
-        texts.of_relation(relation, now=writing.moment(context)),
+        texts.of_relation(relation, now=context.moment),
         author=context.grants.alias,
-        operation=writing.operation(context, DEFINITION.name, arguments, part),
+        operation=context.operation_of(DEFINITION.name, arguments, part),
         check=check,
     )
     if result.repeated and not result.hash:

@@ -7,7 +7,6 @@ from typing import Any
 
 from confide_daemon.store.rows import NoteFilter, NoteRow
 from confide_daemon.store.tables.note_listing import SORTS
-from confide_daemon.tools import scope as reach
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, TEXT, Definition, record
 from confide_daemon.tools.get import SUMMARY, summary
@@ -69,10 +68,10 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     project, scope = arguments.get("project") or None, arguments["scope"]
     grants = context.grants
     grants.require_source("memory")
-    task = reach.task(context, project, scope, arguments.get("taskId"))
+    task = context.task(project, scope, arguments.get("taskId"))
     path = arguments.get("path") or None
     wanted = NoteFilter(
-        projects=grants.projects_among(reach.projects(context, project, scope)),
+        projects=grants.projects_among(context.wanted(project, scope)),
         without_tasks=task is not None or not (path or "").removeprefix("./").startswith(TASKS),
         task_id=task.id if task else None,
         task_projects=task.projects if task else None,

@@ -1,14 +1,20 @@
-"""The note form of `memory_store`: which parameters make a note, what they may hold, and where it is written."""
+"""The note form of `memory_store`: which parameters make a note, what they may hold, where it is written, and what comes sealed.
+
+A machine asks before it sends a text for a note that it does not see (`is-sensitive`, PROTOCOL.md 9.7), and seals it whole. The check
+here is the second line: it refuses what a machine sends in clear all the same.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from confide_crypto.sealing import placeholder
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.draft import Draft
-from confide_daemon.notes.service import now
-from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext
-from confide_memory import note_names
+from confide_daemon.tools.context import ToolContext
+from confide_memory import front_matter, note_names
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.note import (
     IMPORTANCE,
     MAX_KEYWORDS,
@@ -20,6 +26,7 @@ from confide_memory.note import (
     Relation,
     importance_of,
 )
+from confide_memory.sensitivity import is_sensitive
 
 # Without a least length, which `one_line` sees to: each costs every client tokens.
 WORD: dict[str, Any] = {"type": "string", "maxLength": MAX_WORD}
@@ -98,7 +105,7 @@ def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) 
     }
     return Draft(
         body=arguments["content"],
-        created=float(int(context.said.timestamp())) if context.said else now(),
+        created=context.moment,
         task_id=task_id,
         tags=one_line("tags", arguments.get("tags", ())),
         keywords=one_line("keywords", arguments.get("keywords", ())),
@@ -129,3 +136,31 @@ def one_line(name: str, values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
             raise ToolError(f"'{name}' {problem}", hint="one line of plain text")
         found.append(words)
     return tuple(dict.fromkeys(found))
+
+
+def refuse_plain(text: str) -> None:
+    """Raises ToolError where a text for a sensitive note is not sealed."""
+    if not placeholder.only(text):
+        raise ToolError(
+            "the text of a sensitive note comes sealed, and this one does not",
+            hint="update confide on this machine, or say it again: the note may have become sensitive just now",
+        )
+
+
+def sealed_only(change: Callable[[str], str], content: str | None) -> Callable[[str], str]:
+    """A change of a note's document that raises ToolError where it would put, or leave, a text in clear below a front matter that says
+    sensitive. `content`: the text that it puts there, if it does."""
+
+    def checked(text: str) -> str:
+        after = change(text)
+        if is_sensitive(after):
+            if content is not None:
+                refuse_plain(content)
+            elif not is_sensitive(text) and not placeholder.only(front_matter.split(after)[1]):
+                raise ToolError(
+                    "the text of this note is with the daemon in clear",
+                    hint="give the content too, so that it is sealed; confide secrets rescan seals older revisions",
+                )
+        return after
+
+    return checked

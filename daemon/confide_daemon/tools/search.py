@@ -9,7 +9,6 @@ from typing import Any
 from confide_daemon.access import grants
 from confide_daemon.errors import ToolError
 from confide_daemon.spaces.space import Hit, SearchQuery, SearchResult
-from confide_daemon.tools import scope as reach
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.get import RELATION
@@ -120,10 +119,10 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         ToolError: a date that is none, or a project, a scope and a task that exclude each other.
     """
     project, scope, path = arguments.get("project"), arguments["scope"], arguments.get("path")
-    task = reach.task(context, project, scope, arguments.get("taskId"))
+    task = context.task(project, scope, arguments.get("taskId"))
     query = SearchQuery(
         text=arguments["query"],
-        projects=context.grants.projects_among(reach.projects(context, project, scope)),
+        projects=context.grants.projects_among(context.wanted(project, scope)),
         max_results=arguments["maxResults"],
         min_score=float(arguments.get("minScore", context.min_score)),
         sources=_sources(context, arguments.get("sources")),

@@ -12,7 +12,7 @@ from confide_daemon.spaces.space import Clash, SpaceStatus
 from confide_daemon.store.rows import NoteCounts
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
-from confide_daemon.tools.project_summary import named
+from confide_daemon.tools.entities import named
 
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
 _MAYBE_NUMBER = {"type": ["number", "null"]}
@@ -129,7 +129,7 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     notes = await context.space.notes.counts(grants.projects if grants.has_source("memory") else frozenset())
     sealing = await _sealing(context)
     structured = _structured(context, status, notes, sealing, await context.machine.backlog() or {})
-    return ToolResult(structured, _text(structured))
+    return ToolResult.warned(structured, _lines(structured))
 
 
 async def _sealing(context: ToolContext) -> dict[str, Any]:
@@ -276,8 +276,8 @@ def _sealing_lines(sealing: dict[str, Any]) -> list[str]:
     return [f"{secrets}{devices}, epoch {sealing['epoch']}; {keeper} the key of the database"]
 
 
-def _text(told: dict[str, Any]) -> str:
-    lines = [
+def _lines(told: dict[str, Any]) -> list[str]:
+    return [
         f"{told['totalFiles']} files in {told['totalChunks']} pieces, projects: {', '.join(told['projects']) or 'none'}",
         *_note_lines(told["notes"]),
         f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
@@ -287,4 +287,3 @@ def _text(told: dict[str, Any]) -> str:
         f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
         f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",
     ]
-    return "\n".join([*lines, *(f"warning: {warning}" for warning in told["warnings"])])

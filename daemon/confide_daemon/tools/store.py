@@ -14,16 +14,14 @@ from confide_daemon.notes import suggestions
 from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Looked
 from confide_daemon.notes.similarity import Near
-from confide_daemon.sealing import sensitivity
 from confide_daemon.spaces.space import Operation, PutResult
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools import note_fields
-from confide_daemon.tools.context import GLOBAL_PROJECT, ToolContext, ToolResult, WrittenBack
+from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.read import PATH
 from confide_memory import front_matter, note_names
-from confide_memory.conflict import has_clash
-from confide_memory.document_path import MEMORY_FOLDER, is_in_memory
+from confide_memory.document_path import GLOBAL_PROJECT, MEMORY_FOLDER, is_in_memory
 from confide_memory.documents import check_path
 from confide_memory.sensitivity import is_sensitive
 from confide_memory.wire.digest import text_hash
@@ -122,15 +120,11 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     content, heading = arguments["content"], arguments.get("heading")
     asked = json.dumps([DEFINITION.name, project, path, arguments["mode"], heading, content])
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
-    context.grants.require_write(project, path)
-    if context.sent != (project, path):
-        await context.machine.flush(project, path)
-    grants = context.grants
-    grants.require_write(project, path)  # a machine that answers late must not outlast its grant
+    await context.flush(project, path)
     if is_sensitive(content) or is_sensitive(await context.space.documents.newest_text(project, path) or ""):
-        sensitivity.refuse_plain(front_matter.split(content)[1])
+        note_fields.refuse_plain(front_matter.split(content)[1])
     change = context.space.documents.append if arguments["mode"] == "append" else context.space.documents.replace
-    result = await change(project, path, content, heading=heading, author=grants.alias, operation=operation)
+    result = await change(project, path, content, heading=heading, author=context.grants.alias, operation=operation)
     if result.repeated and not result.hash:
         gone = WrittenBack(False, result, "it was stored before, and the file has been deleted since")
         return _answer(project, path, result, gone, content)
@@ -144,7 +138,7 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     project = _project(context, asked_project)
     draft = note_fields.draft(context, arguments, task_id)
     if draft.sensitive:
-        sensitivity.refuse_plain(draft.body)
+        note_fields.refuse_plain(draft.body)
     grants = context.grants
     grants.require_write(project, note_names.folder_of(task_id))
     asked = json.dumps([DEFINITION.name, project, arguments], sort_keys=True, default=str)
@@ -207,16 +201,9 @@ def _below(value: float) -> float:
     return min(1.0, max(0.5, math.floor(value * 100) / 100))
 
 
-def _duplicate(near: Near) -> dict[str, Any]:
-    row = near.row
-    return {
-        "id": row.id,
-        "title": row.title,
-        "path": row.path,
-        "project": row.project,
-        "similarity": round(near.likeness.value, 4),
-        "by": near.likeness.by,
-    }
+def _duplicate(row: NoteRow, similarity: float, by: str) -> dict[str, Any]:
+    named = {name: getattr(row, name) for name in ("id", "title", "path", "project")}
+    return {**named, "similarity": round(similarity, 4), "by": by}
 
 
 def _known(row: NoteRow, superseding: list[str]) -> ToolResult:
@@ -224,14 +211,6 @@ def _known(row: NoteRow, superseding: list[str]) -> ToolResult:
     warnings = [
         f"{other} supersedes this note; if this holds again, memory_update that one" for other in superseding[:1]
     ]
-    same = {
-        "id": row.id,
-        "title": row.title,
-        "path": row.path,
-        "project": row.project,
-        "similarity": 1.0,
-        "by": "content",
-    }
     structured = {
         "path": row.path,
         "project": row.project,
@@ -242,19 +221,17 @@ def _known(row: NoteRow, superseding: list[str]) -> ToolResult:
         "queued": False,
         "queuedChunks": 0,
         "onDisk": True,
-        "duplicates": [same],
+        "duplicates": [_duplicate(row, 1.0, "content")],
         "suggestions": {},
         "warnings": warnings,
     }
     text = f"Nothing stored: the note {row.id} in {row.path} [{row.project}] says exactly this."
-    return ToolResult(structured, "\n".join([text, *(f"warning: {warning}" for warning in warnings)]))
+    return ToolResult.warned(structured, [text])
 
 
 def _project(context: ToolContext, asked: str | None) -> str:
     project = asked or context.project or GLOBAL_PROJECT
-    if project != GLOBAL_PROJECT and project not in context.attached:
-        known = ", ".join(sorted({*context.attached, GLOBAL_PROJECT}))
-        raise ToolError(f"this connection cannot write to project '{project[:64]}'", hint=f"it can write to: {known}")
+    context.require_attached(project)
     return project
 
 
@@ -281,17 +258,10 @@ def _answer(
     looked: Looked | None = None,
     suggested: dict[str, Any] | None = None,
 ) -> ToolResult:
-    warnings = [written.warning] if written.warning else []
-    warnings += placeholder.warnings(asked)
     near = looked.near if looked else ()
-    warnings += looked.warnings if looked else ()
-    if written.result.merged:
-        warnings.append("the file was being edited on this machine; both sides were kept")
-    if has_clash(written.result.text):
-        warnings.append(
-            "the file holds two versions of some lines, between marks that begin with <<<<<<< confide: "
-            "keep what is right, and delete the marks"
-        )
+    own = 1 if written.warning else 0  # what else is told of the disk comes last
+    warnings = [*written.warnings[:own], *placeholder.warnings(asked), *(looked.warnings if looked else ())]
+    warnings += written.warnings[own:]
     structured = {
         "path": path,
         "project": project,
@@ -301,7 +271,7 @@ def _answer(
         "queued": False,
         "queuedChunks": written.result.queued,
         "onDisk": written.on_disk,
-        "duplicates": [_duplicate(one) for one in near],
+        "duplicates": [_duplicate(one.row, one.likeness.value, one.likeness.by) for one in near],
         "suggestions": suggested or {},
         "warnings": warnings,
     }
@@ -318,4 +288,4 @@ def _answer(
         f"suggested {name}: {', '.join(value) if isinstance(value, list) else value}"
         for name, value in (suggested or {}).items()
     ]
-    return ToolResult(structured, "\n".join([*lines, *(f"warning: {warning}" for warning in warnings)]))
+    return ToolResult.warned(structured, lines)

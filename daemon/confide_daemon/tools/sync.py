@@ -103,7 +103,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         structured["notCompared"] = not_compared
     if after.reembedding is not None:
         structured["reembedding"] = dict(zip(("generation", "done", "total"), after.reembedding, strict=True))
-    return ToolResult(structured, _text(structured))
+    return ToolResult.warned(structured, _lines(structured))
 
 
 async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
@@ -157,11 +157,9 @@ def _skipped(scanned: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _text(told: dict[str, Any]) -> str:
-    lines = [
+def _lines(told: dict[str, Any]) -> list[str]:
+    return [
         f"{told['filesScanned']} files compared in {told['duration']} s: {told['filesSent']} sent, {told['filesPulled']} received, "
         f"{told['filesRemoved']} removed; {told['chunksUpdated']} pieces embedded.",
         *(f"skipped {item['path']}: {item['reason']}" for item in told["skipped"]),
-        *(f"warning: {warning}" for warning in told["warnings"]),
     ]
-    return "\n".join(lines)

@@ -8,12 +8,11 @@ from typing import Any
 from confide_daemon.errors import ToolError
 from confide_daemon.notes import edit as texts
 from confide_daemon.notes import service
-from confide_daemon.sealing import sensitivity
 from confide_daemon.spaces.space import PutResult
 from confide_daemon.store.store import Store
-from confide_daemon.tools import get, note_fields, writing
-from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
-from confide_daemon.tools.definition import FLAG, Definition, record
+from confide_daemon.tools import get, note_fields
+from confide_daemon.tools.context import ToolContext, ToolResult
+from confide_daemon.tools.definition import FLAG, OUTCOME, Definition, record
 from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES
 
 REVISION: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**53}
@@ -41,9 +40,7 @@ DEFINITION = Definition(
     },
     shown_with=dict.fromkeys(_PLACE, ""),
     required=("id",),
-    output=record(
-        {**_WHOLE, "changed": FLAG, **writing.OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")
-    ),
+    output=record({**_WHOLE, "changed": FLAG, **OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")),
     destructive=True,  # it overwrites, although every earlier revision is kept
     offline="queue",
 )
@@ -68,14 +65,12 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         )
     if not given:
         raise ToolError("there is nothing to change", hint="give content, a field such as tags, or restoreRevision")
-    operation = writing.operation(context, DEFINITION.name, arguments)
+    operation = context.operation_of(DEFINITION.name, arguments)
     if "restoreRevision" in arguments:
         if len(given) > 1:
             raise ToolError("'restoreRevision' brings a whole text back", hint="change fields in a second call")
-        project, path = await context.space.notes.place(identity, writing.reachable(context))
-        writing.require_writable(context, project, path)
-        await context.machine.flush(project, path)
-        writing.require_writable(context, project, path)
+        project, path = await context.space.notes.place(identity, context.reachable())
+        await context.flush(project, path)
         result = await context.space.documents.restore(
             project,
             path,
@@ -86,18 +81,18 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         )
         return await _answer(context, identity, project, path, result)
     fields, stated = _fields(arguments), _stated(arguments)
-    row = await writing.writable(context, identity)
+    row = await context.writable(identity)
     for other in stated[1] if stated else ():
-        await context.space.notes.row(other, writing.reachable(context))
+        await context.space.notes.row(other, context.reachable())
     content = arguments.get("content")
-    change = sensitivity.sealed_only(texts.of_fields(fields, content, stated, now=writing.moment(context)), content)
+    change = note_fields.sealed_only(texts.of_fields(fields, content, stated, now=context.moment), content)
     result = await context.space.notes.edit(
         row,
         change,
         author=context.grants.alias,
         base=base,
         operation=operation,
-        check=_check(row.id, stated, writing.reachable(context)),
+        check=_check(row.id, stated, context.reachable()),
     )
     return await _answer(context, row.id, row.project, row.path, result)
 
@@ -144,12 +139,11 @@ def _check(
 async def _answer(context: ToolContext, identity: str, project: str, path: str, result: PutResult) -> ToolResult:
     if result.repeated and not result.hash:
         why = "it was changed before, and the note has been deleted since"
-        outcome: dict[str, Any] = {"queued": False, "onDisk": False, "warnings": [why]}
-        return ToolResult({"id": identity, "changed": True, **outcome}, f"warning: {why}")
-    written: WrittenBack = await context.machine.write_back(project, path, result, result.previous_hash)
+        outcome = {"queued": False, "onDisk": False, "warnings": [why]}
+        return ToolResult.warned({"id": identity, "changed": True, **outcome}, [])
+    written = await context.machine.write_back(project, path, result, result.previous_hash)
     found = await context.space.notes.at(project, path, context.grants.projects_among(None))
-    whole, outcome = get.whole(found), writing.outcome(written)
-    changed = result.changed or result.repeated
+    structured = {**get.whole(found), "changed": result.changed or result.repeated, **written.outcome()}
     said = "changed" if result.changed else "was changed by this call before" if result.repeated else "says so already"
     head = f"The note {found.row.id} in {path} [{project}] {said}: revision {found.row.revision}."
-    return ToolResult({**whole, "changed": changed, **outcome}, "\n".join([head, *writing.told(outcome)]))
+    return ToolResult.warned(structured, [head])

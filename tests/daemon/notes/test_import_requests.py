@@ -9,7 +9,7 @@ from tests.support.daemon.loopback import Machine, Serving, machine
 from tests.support.documents.notes import Agent
 
 from confide_crypto.errors import RequestError
-from confide_daemon.tools import import_notes
+from confide_daemon.tools import machine_tools
 from confide_proxy.transfer.memory_import import TOOL
 
 
@@ -140,6 +140,6 @@ async def test_only_who_may_write_there_imports(daemon: Serving, agent: Agent, l
 
 async def test_the_tool_is_the_proxys_to_answer(agent: Agent) -> None:
     """The daemon lists it as the proxy checks it, and says so where no proxy has taken the call."""
-    wire = import_notes.DEFINITION.wire()
+    wire = machine_tools.IMPORT.wire()
     assert {"name": wire["name"], "inputSchema": wire["inputSchema"]} == TOOL
     assert "confide import" in await agent.refused("memory_import", paths=["NOTES.md"])

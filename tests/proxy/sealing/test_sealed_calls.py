@@ -24,7 +24,7 @@ from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.server.catalogue import catalogue
-from confide_daemon.tools import secret_get as listed
+from confide_daemon.tools import machine_tools
 from confide_memory.tools.result import Answer
 from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, UnsealableError
@@ -531,7 +531,7 @@ def test_a_secret_opens_under_no_other_kind() -> None:
 
 
 def test_the_tool_is_as_the_daemon_lists_it() -> None:
-    wire = listed.DEFINITION.wire()
+    wire = machine_tools.SECRET_GET.wire()
     properties = {
         name: {key: value for key, value in each.items() if key != "description"}
         for name, each in wire["inputSchema"]["properties"].items()

@@ -14,7 +14,7 @@ from confide_crypto.sealing import placeholder as placeholders
 from confide_crypto.sealing import placeholder as standins
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.errors import ToolError
-from confide_daemon.sealing.sensitivity import sealed_only
+from confide_daemon.tools.note_fields import sealed_only
 from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing.sealer import Fingerprints, Sealer, Secret

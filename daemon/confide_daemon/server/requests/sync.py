@@ -17,7 +17,7 @@ from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Change, Copies
 from confide_daemon.server.requests.router import Operation, as_request_error
 from confide_daemon.spaces.space import Space
-from confide_daemon.tools.context import GLOBAL_PROJECT
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.documents import check_text
 from confide_memory.wire.digest import bucket_of, text_hash
 from confide_memory.wire.digest import digests as digests_of

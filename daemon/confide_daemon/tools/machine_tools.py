@@ -1,4 +1,7 @@
-"""`memory_import`: files of the agent's machine become notes. The proxy answers it, since it alone may read them; here it is described."""
+"""`memory_import` and `secret_get`: files of the agent's machine become notes, and what stands behind a placeholder.
+
+The proxy answers both, since it alone may read the files and can open a record; here they are described.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition
 _COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": COUNT}
 _SKIPPED: dict[str, Any] = {"type": "array", "items": record({"origin": TEXT, "reason": TEXT})}
 
-DEFINITION = Definition(
+IMPORT = Definition(
     name="memory_import",
     title="Import memories",
     description="Make notes of local files: markdown, JSON, other memory systems' stores. Previews; `confirm` stores, nothing twice.",
@@ -53,7 +56,7 @@ DEFINITION = Definition(
 )
 
 
-async def call(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
+async def import_notes(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     """Say that this call should not have come here.
 
     Raises:
@@ -62,4 +65,33 @@ async def call(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     raise ToolError(
         "memory_import reads files of the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there, or run in a terminal: confide import",
+    )
+
+
+MAX_ID_CHARS = 80
+"""A whole placeholder has 75 at most: the longest kind has 32."""
+
+SECRET_GET = Definition(
+    name="secret_get",
+    title="Open a sealed secret",
+    description="The value behind a placeholder `(sealed:kind:id)`. Only when it is needed; never store or repeat it.",
+    properties={
+        "id": {"type": "string", "minLength": 32, "maxLength": MAX_ID_CHARS, "description": "The placeholder or its id"}
+    },
+    required=("id",),
+    output=record({"id": TEXT, "kind": TEXT, "value": TEXT}),
+    read_only=True,
+    idempotent=True,
+)
+
+
+async def secret_get(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
+    """Say that this call should not have come here.
+
+    Raises:
+        ToolError: always.
+    """
+    raise ToolError(
+        "secret_get opens a secret on the machine that the agent runs on, and its proxy has not done so",
+        hint="update confide there; the daemon has no key to it",
     )
