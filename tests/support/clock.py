@@ -1,8 +1,6 @@
-"""A clock for whatever takes one, and what a promise in seconds comes to on a machine that is busy."""
+"""A clock for whatever takes one."""
 
 from __future__ import annotations
-
-import os
 
 
 class Clock:
@@ -13,12 +11,3 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def promised(seconds: float) -> float:
-    """How long it may take here to do what takes at most so many seconds on a machine that has nothing else to do.
-
-    The tests themselves keep the processors busy, and others may; the exact promises are measured by `python -m bench`.
-    """
-    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return seconds * (0.5 + max(1.0, waiting))

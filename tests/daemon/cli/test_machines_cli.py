@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.clock import promised
 from tests.support.daemon.loopback import DEADLINE_S, text_hash
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import CONFIDED, wait_until
@@ -249,7 +248,8 @@ async def test_a_changed_grant_is_in_force_within_a_second_where_the_machine_is_
                 assert error.code == "denied"  # noqa: PT017 - what it waits for
                 break
             await asyncio.sleep(0.02)
-        assert time.monotonic() - granted < promised(1.0)
+        # Fifteen looks at the registry; otherwise it would be in force with the next connection.
+        assert time.monotonic() - granted < 3
         await laptop.attach("web")
 
 
@@ -361,9 +361,10 @@ async def test_a_revoked_machine_is_gone_within_a_second_in_the_middle_of_upload
     await asyncio.to_thread(ready.run, "revoke", "laptop")
     revoked = time.monotonic()
     for machine in machines:
-        await machine.ended_within(promised(1.0))
+        await machine.ended_within(3)
         assert machine.connection.close_code == "revoked"
-    assert time.monotonic() - revoked < promised(1.0)
+    # Whoever waited for the uploads would take the 5 s that a session has for its end, and for the deaf one the 90 s of the idle limit.
+    assert time.monotonic() - revoked < 3
     assert all(isinstance(error, ConfideError) for error in await asyncio.gather(*uploads))
     for machine in machines:
         machine._received.close()

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.clock import promised
 from tests.support.network.reverse_proxies import Authority
 from tests.support.providers import provider_server as faults
 from tests.support.providers.provider_server import KEY, ProviderServer, expected
@@ -147,7 +146,9 @@ def test_a_pause_longer_than_the_deadline_is_told_not_waited(
     started = time.monotonic()
     with pytest.raises(ProviderDownError, match="limits the rate") as caught:
         make().embed_documents(TEXTS)
-    assert time.monotonic() - started < promised(5)
+    assert (
+        time.monotonic() - started < 5
+    )  # half of the deadline of a call here, a sixth of the pause that was asked for
     assert least <= (caught.value.retry_after_s or 0) <= 40
     assert len(server.asked) == 1
 
@@ -159,7 +160,7 @@ def test_one_deadline_covers_everything(server: ProviderServer, make: Any, fault
     started = time.monotonic()
     with pytest.raises(ProviderDownError, match="did not answer"):
         make(timeout_s=0.4).embed_documents(TEXTS)
-    assert time.monotonic() - started < promised(5)
+    assert time.monotonic() - started < 10  # the server is silent for 30 s, and drips for ever
 
 
 def test_a_question_is_tried_once(server: ProviderServer, make: Any) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.clock import Clock, promised
+from tests.support.clock import Clock
 from tests.support.daemon.loopback import Machine as Connected
 from tests.support.daemon.loopback import machine, serving
 from tests.support.programs.processes import CONFIDED, Daemon, Machine, running_daemon, wait_until
@@ -23,6 +24,8 @@ from confide_daemon.errors import StorageError
 from confide_daemon.server.limits import BURST, REQUESTS_PER_S, Rates, Refusals
 
 NO_MODEL = '[embedding]\nprovider = "none"\n'
+AT_ONCE = partial(asyncio.timeout, 0)
+"""Around what does not wait at all; a pause that the limits put in would meet this."""
 
 
 # How fast
@@ -54,7 +57,8 @@ async def test_a_greedy_caller_slows_down_itself_and_nobody_else(tmp_path: Path)
             took = time.monotonic() - started
         assert took >= extra / REQUESTS_PER_S * 0.9
         assert len(waits) >= 10
-        assert max(waits) < promised(2)
+        # Whoever had to wait for the greedy one would wait for most of that time.
+        assert max(waits) < took / 2
 
 
 async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
@@ -69,10 +73,10 @@ async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
             await rate.pass_request()
         assert refused.value.code == "busy"
         assert refused.value.hint
-        async with asyncio.timeout(10):
+        async with AT_ONCE():
             await other.pass_request()  # another caller has a rate of its own
         clock.now += 8
-        async with asyncio.timeout(10):
+        async with AT_ONCE():
             await rate.pass_request()
         for task in waiting:
             task.cancel()
@@ -93,7 +97,7 @@ async def test_connecting_again_does_not_fill_a_rate() -> None:
     assert len(rates) < 200
     clock.now += 60
     with rates.of(b"greedy") as rested:
-        async with asyncio.timeout(10):
+        async with AT_ONCE():
             await rested.pass_message()
 
 
@@ -145,8 +149,8 @@ async def test_a_full_daemon_says_so_and_spends_no_invite(tmp_path: Path) -> Non
 
 
 async def test_a_peer_that_falls_silent_is_dropped(tmp_path: Path) -> None:
-    """Its keepalives are inside the channel; without them it is gone after the idle limit (here 0.4 s in place of 90)."""
-    quick, mute = Timers(keepalive_s=0.1, idle_s=0.4), Timers(keepalive_s=600, idle_s=600)
+    """Its keepalives are inside the channel; without them it is gone after the idle limit (here 2 s in place of 90)."""
+    quick, mute = Timers(keepalive_s=0.5, idle_s=2.0), Timers(keepalive_s=600, idle_s=600)
     async with serving(tmp_path / "data", timers=quick) as daemon:
         static = daemon.state.identity.static_key
         silent = Connected(await connect(daemon.url, daemon.enroll("silent"), static, timers=mute))
@@ -154,7 +158,7 @@ async def test_a_peer_that_falls_silent_is_dropped(tmp_path: Path) -> None:
         await silent.attach()
         await alive.attach()
         assert isinstance(await silent.ended_within(10), ConnectionLost)
-        await asyncio.sleep(1)
+        await asyncio.sleep(quick.idle_s + 0.5)
         await alive.put("MEMORY.md", "still here\n")
         await alive.connection.close()
         assert await alive.ended_within(10) is None

@@ -162,6 +162,8 @@ async def test_strangers_do_not_keep_callers_out(daemon: Serving) -> None:
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")  # and never the rest
         async with asyncio.timeout(20):
             assert (await laptop.put("MEMORY.md", "served\n"))["revision"] == 1
+        # Not only once they were cut off for saying nothing.
+        assert not streams[-1][0].at_eof()
         for _, writer in streams:
             writer.close()
 

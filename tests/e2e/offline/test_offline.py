@@ -12,7 +12,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.support.clock import promised
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.mcp_session import ERAS, Era, session
 from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
@@ -71,12 +70,12 @@ def test_stores_wait_and_arrive_once_and_in_order(machine: Machine, relay: Recor
         wire.open()
         assert not store(wire, "- number 0", path="memory/log.md")["queued"]
         relay.cut()
-        started = time.monotonic()
         for number in range(1, 6):
+            started = time.monotonic()
             kept = store(wire, f"- number {number}", path="memory/log.md")
             assert (kept["queued"], kept["revision"], kept["indexed"], kept["onDisk"]) == (True, 0, False, False)
             assert "since" in kept["warnings"][0]
-        assert time.monotonic() - started < promised(5 * 3.5)
+            assert time.monotonic() - started < 6  # 2 s for another link; a call that is given up takes 10 s
         assert lines_of(machine, "memory/log.md") == ["- number 0"]
         relay.mend()
         wait_until("the link", lambda: is_up(wire))
@@ -204,11 +203,13 @@ def test_a_daemon_that_hangs_is_not_waited_for(machine: Machine, daemon: Daemon)
         try:
             started = time.monotonic()
             assert store(wire, "- meanwhile", path="memory/log.md")["queued"]
-            assert time.monotonic() - started < promised(6)
+            assert (
+                time.monotonic() - started < 7
+            )  # 2 s until nobody is there, 2 s for another link; a call that is given up takes 10 s
             started = time.monotonic()
             found = wire.tool("memory_search", {"query": "heron dawn"})["structuredContent"]
             assert found["searchMode"] == "offline"
-            assert time.monotonic() - started < promised(6)
+            assert time.monotonic() - started < 7
         finally:
             daemon.signal(signal.SIGCONT)
         wait_until("the link", lambda: is_up(wire))

@@ -107,8 +107,12 @@ def keys_of(machine: Machine) -> SpaceKeys:
 
 def below(*folders: Path) -> bytes:
     """All files there, and their names."""
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return b"\n".join([*(str(path).encode() for path in files), *(path.read_bytes() for path in files)])
+    found = []
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        # A daemon that runs writes some of them beside their places first.
+        with suppress(FileNotFoundError, IsADirectoryError):
+            found += [path.read_bytes(), str(path).encode()]
+    return b"\n".join(found)
 
 
 def in_databases(daemon: Daemon, keys: SpaceKeys) -> tuple[int, str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.clock import promised
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.processes import Machine, running_daemon, wait_until
 from tests.support.programs.wire import OPENING, Wire
@@ -41,7 +40,7 @@ def test_answers_without_any_daemon(lonely: Machine) -> None:
         result = wire.tool("memory_search", {"query": "x"})
         assert result["isError"]
         assert "confide join" in result["content"][0]["text"]
-        assert time.monotonic() - started < promised(2.5)
+        assert time.monotonic() - started < 6  # a call waits 9 s for the first link
 
 
 @pytest.mark.parametrize(
@@ -77,10 +76,9 @@ def test_goes_when_stdin_closes(lonely: Machine) -> None:
     with Wire(lonely) as wire:
         wire.open()
         assert wire.process.stdin is not None
-        closed = time.monotonic()
         wire.process.stdin.close()
-        assert wire.process.wait(30) == 0
-        assert time.monotonic() - closed < promised(1.0)
+        # Half of what a connection may take, which it would wait for; `python -m bench ends` measures the second itself.
+        assert wire.process.wait(5) == 0
 
 
 @pytest.mark.parametrize(
@@ -138,7 +136,7 @@ def test_a_cut_link_fails_fast_and_heals(tmp_path: Path) -> None:
             result = wire.tool("memory_sync", {})
             assert result["isError"]
             assert "cannot reach" in result["content"][0]["text"] or "lost" in result["content"][0]["text"]
-            assert time.monotonic() - started < promised(3.5)
+            assert time.monotonic() - started < 6  # 2 s for another link; a call that is given up takes 10 s
             relay.mend()
             wait_until("the link", lambda: not wire.tool("memory_status", {}).get("isError"))
 
@@ -261,6 +259,10 @@ def test_an_answer_too_large_for_the_channel_is_an_error(tmp_path: Path) -> None
             assert few.count("\x01") == 140_000
             answer = wire.call("tools/call", {"name": "memory_read", "arguments": {**odd, "lines": 2000}})
             assert "error" in answer or answer["result"].get("isError"), "the answer fits, so this test shows nothing"
-            assert "heron" in str(wire.tool("memory_search", {"query": "heron at dawn"}))
+            # It may still be on its way, and on a busy machine the daemon at the answer that nobody gets.
+            wait_until(
+                "the other file to be found",
+                lambda: "heron" in str(wire.tool("memory_search", {"query": "heron at dawn"})),
+            )
     finally:
         machine.stop_local_daemon()

@@ -114,7 +114,7 @@ def test_a_stream_of_news_waits_for_ever_and_keeps_nobody(machine: Machine, rela
         wire.ask("subscriptions/listen", ask)
         heard(wire, "notifications/subscriptions/acknowledged")
         started = time.monotonic()
-    assert time.monotonic() - started < 4  # less than what a session waits for calls that are under way
+    assert time.monotonic() - started < 7  # a call that has no answer is given up after 10 s
 
 
 def test_what_changes_while_the_link_is_renewed_is_told(machine: Machine) -> None:

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.clock import promised
 from tests.support.programs.pair import pair
 from tests.support.programs.processes import Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
@@ -49,7 +48,8 @@ def test_one_of_three_sessions_watches_and_another_takes_over(tmp_path: Path) ->
             ann.write("memory/between.md", "The heron fishes at dawn.\n")
             rest = [wire for wire in wires if wire is not first]
             wait_until("another watcher", lambda: any(map(watches, rest)))
-            assert time.monotonic() - killed < promised(2.0)
+            # They look twice a second; a seat whose holder is believed to live is free after 300 s.
+            assert time.monotonic() - killed < 10
             wait_until("the file at bob", (bob.project / "memory/between.md").exists)
             second = next(wire for wire in rest if watches(wire))
             second.process.kill()

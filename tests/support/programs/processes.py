@@ -37,6 +37,15 @@ def wait_until(what: str, condition: Any, deadline_s: float = DEADLINE_S) -> Any
     return value
 
 
+def stands_still(pid: int) -> bool:
+    """Whether all threads of a process that is stopped have come to rest: on a busy machine some of them answer for a while."""
+    try:
+        states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # one has just ended
+        return False
+    return set(states) <= {"T"}
+
+
 class Machine:
     """One user's machine: a home for Confide and a project folder."""
 
@@ -146,9 +155,12 @@ class Daemon:
         return address if address["pid"] == self._process.pid else None
 
     def signal(self, number: int) -> None:
-        """Send the process a signal."""
+        """Send the process a signal; what is stopped by it stands still when this returns."""
         assert self._process is not None
+        pid = self._process.pid
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            wait_until("the daemon to stand still", lambda: stands_still(pid))
 
     def kill(self) -> None:
         """kill -9."""

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.clock import promised
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine
 
@@ -54,10 +53,9 @@ def watching(machine: Machine, *folders: Path) -> Iterator[Watching]:
     watch = Watching([CONFIDE, "watch", *map(str, folders), "--json"], machine)
     try:
         yield watch
-        asked = time.monotonic()
         watch.process.send_signal(signal.SIGTERM)
-        assert watch.process.wait(30) == 0
-        assert time.monotonic() - asked < promised(1.0)
+        # Half of what a connection may take, which it would wait for; `python -m bench ends` measures the second itself.
+        assert watch.process.wait(5) == 0
     finally:
         watch.process.kill()
         watch.process.wait(5)
