@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -86,6 +87,12 @@ Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 AMONG = "IN (SELECT value FROM json_each(?))"
 """In SQL: one of the values of a list, which is given as JSON."""
+
+
+def within(column: str, names: Iterable[str] | None) -> tuple[str, list[Any]]:
+    """A further condition in SQL, that the column is one of the names (None: whatever), with the value it takes."""
+    return ("", []) if names is None else (f" AND {column} {AMONG}", [json.dumps(sorted(names))])
+
 
 # Filters differ with every caller and day.
 MOST_REMEMBERED = 64

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide_daemon.errors import DamagedError
-from confide_daemon.store.database import AMONG, Table
+from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import (
     DocumentRow,
     Filter,
@@ -56,10 +56,9 @@ class DocumentTable(Table):
 
     def listed(self, projects: frozenset[str] | None) -> list[DocumentRow]:
         """All documents of the projects, deleted ones included, by name."""
-        if projects is None:
-            return [_document(row) for row in self._rows(f"{_DOCUMENT} ORDER BY p.name, d.path")]
-        sql = f"{_DOCUMENT} WHERE p.name {AMONG} ORDER BY p.name, d.path"
-        return [_document(row) for row in self._rows(sql, (_names(projects),))]
+        where = "" if projects is None else f" WHERE p.name {AMONG}"
+        values = () if projects is None else (_names(projects),)
+        return [_document(row) for row in self._rows(f"{_DOCUMENT}{where} ORDER BY p.name, d.path", values)]
 
     def following(
         self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
@@ -96,11 +95,8 @@ class DocumentTable(Table):
         """Living documents and pieces by source."""
         sql = """SELECT d.source, count(DISTINCT d.id), count(c.id) FROM document d JOIN project p ON p.id = d.project
                  LEFT JOIN chunk c ON c.document = d.id WHERE d.deleted = 0"""
-        values: tuple[str, ...] = ()
-        if projects is not None:
-            sql += f" AND p.name {AMONG}"
-            values = (_names(projects),)
-        return {row[0]: SourceCount(row[1], row[2]) for row in self._rows(sql + " GROUP BY d.source", values)}
+        reached, values = within("p.name", projects)
+        return {row[0]: SourceCount(row[1], row[2]) for row in self._rows(f"{sql}{reached} GROUP BY d.source", values)}
 
     def has_transcripts(self) -> bool:
         """Whether any living document is one; asked by every search."""
@@ -170,11 +166,8 @@ class DocumentTable(Table):
     def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
         """(project, path, revision) of the documents that hold a clash, by name."""
         sql = "SELECT p.name, d.path, d.revision FROM document d JOIN project p ON p.id = d.project WHERE d.clash AND NOT d.deleted"
-        values: list[Any] = []
-        if projects is not None:
-            sql += f" AND p.name {AMONG}"
-            values.append(_names(projects))
-        found = self._rows(f"{sql} ORDER BY p.name, d.path LIMIT ?", (*values, limit))
+        reached, values = within("p.name", projects)
+        found = self._rows(f"{sql}{reached} ORDER BY p.name, d.path LIMIT ?", (*values, limit))
         return [(row[0], row[1], row[2]) for row in found]
 
     # ---------------------------------------------------------------- deleted ones
@@ -195,11 +188,8 @@ class DocumentTable(Table):
         """The documents of notes that were deleted and can come back, the last one first."""
         where = "d.deleted AND (d.path GLOB 'memory/notes/?*' OR d.path GLOB 'memory/tasks/?*/?*')"
         where += " AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"
-        values: list[Any] = []
-        if projects is not None:
-            where += f" AND p.name {AMONG}"
-            values.append(_names(projects))
-        sql = f"{_DOCUMENT} WHERE {where} ORDER BY d.updated_at DESC, d.id DESC LIMIT ?"
+        reached, values = within("p.name", projects)
+        sql = f"{_DOCUMENT} WHERE {where}{reached} ORDER BY d.updated_at DESC, d.id DESC LIMIT ?"
         return [_document(row) for row in self._rows(sql, (*values, limit))]
 
     def forget_deleted(self, before: float, *, limit: int) -> int:
@@ -247,13 +237,9 @@ class ProjectTable(Table):
     def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int) -> list[ProjectRow]:
         """The projects that hold a living document of these sources, the last changed first."""
         sql = "SELECT p.name, count(*), max(d.updated_at) FROM document d JOIN project p ON p.id = d.project WHERE NOT d.deleted"
-        values: list[Any] = []
-        for column, wanted in (("p.name", names), ("d.source", sources)):
-            if wanted is not None:
-                sql += f" AND {column} {AMONG}"
-                values.append(_names(wanted))
-        sql += " GROUP BY p.id ORDER BY max(d.updated_at) DESC, p.name LIMIT ?"
-        return [ProjectRow(*row) for row in self._rows(sql, (*values, limit))]
+        (reached, values), (chosen, more) = within("p.name", names), within("d.source", sources)
+        sql += f"{reached}{chosen} GROUP BY p.id ORDER BY max(d.updated_at) DESC, p.name LIMIT ?"
+        return [ProjectRow(*row) for row in self._rows(sql, (*values, *more, limit))]
 
     def names(self) -> list[str]:
         """The projects that hold a living document."""

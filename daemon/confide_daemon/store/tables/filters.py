@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from confide_daemon.store.database import Database, Rows
+from confide_daemon.store.database import AMONG, Database, Rows
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.tables.notes import folded
 
@@ -38,7 +38,7 @@ def permitted(rows: Rows, documents: Sequence[int], allowed: Filter) -> list[int
     """Those of the documents that pass."""
     where, values = _conditions(rows, allowed)
     sql = f"""SELECT d.id FROM document d JOIN project p ON p.id = d.project
-              WHERE NOT d.deleted AND d.id IN (SELECT value FROM json_each(?)) AND {where}"""
+              WHERE NOT d.deleted AND d.id {AMONG} AND {where}"""
     return [row[0] for row in rows(sql, (json.dumps(list(documents)), *values))]
 
 
@@ -52,12 +52,10 @@ def _simplest(rows: Rows, allowed: Filter) -> Filter:
 def _conditions(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
     conditions: list[str] = ["TRUE"]
     values: list[Any] = []
-    if allowed.projects is not None:
-        conditions.append("p.name IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(sorted(allowed.projects)))
-    if allowed.sources is not None:
-        conditions.append("d.source IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(sorted(allowed.sources)))
+    for column, names in (("p.name", allowed.projects), ("d.source", allowed.sources)):
+        if names is not None:
+            conditions.append(f"{column} {AMONG}")
+            values.append(json.dumps(sorted(names)))
     if allowed.path is not None:
         path = allowed.path.removeprefix("./").rstrip("/")
         if any(mark in path for mark in GLOB_MARKS):
@@ -67,12 +65,10 @@ def _conditions(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
             # "/" is followed by "0": everything that begins with "path/".
             conditions.append("(d.path = ? OR (d.path > ? AND d.path < ?))")
             values += [path, path + "/", path + "0"]
-    if allowed.since is not None:
-        conditions.append("d.day >= ?")
-        values.append(allowed.since)
-    if allowed.until is not None:
-        conditions.append("d.day <= ?")
-        values.append(allowed.until)
+    for condition, day in (("d.day >= ?", allowed.since), ("d.day <= ?", allowed.until)):
+        if day is not None:
+            conditions.append(condition)
+            values.append(day)
     for condition, value in _of_notes(rows, allowed):
         conditions.append(condition)
         values += value
@@ -95,7 +91,7 @@ def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
         if allowed.task is not None:
             others, values = "NOT n.task = ?", [allowed.task]
             if allowed.task_projects is not None:
-                others = "NOT (n.task = ? AND t.name IN (SELECT value FROM json_each(?)))"
+                others = f"NOT (n.task = ? AND t.name {AMONG})"
                 values.append(json.dumps(sorted(allowed.task_projects)))
         sql = f"""d.id NOT IN (SELECT n.document FROM note n JOIN project t ON t.id = n.project
                   WHERE n.task IS NOT NULL AND {others})"""
@@ -114,5 +110,5 @@ def spellings(rows: Rows, column: str, words: Iterable[str]) -> list[str]:
 
 def _one_of(rows: Rows, column: str, words: Iterable[str]) -> tuple[str, list[Any]]:
     """The condition that a note says one of the words."""
-    sql = f"d.id IN (SELECT document FROM note WHERE {column} COLLATE NOCASE IN (SELECT value FROM json_each(?)))"
+    sql = f"d.id IN (SELECT document FROM note WHERE {column} COLLATE NOCASE {AMONG})"
     return sql, [json.dumps(spellings(rows, column, words))]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from confide_daemon.store.database import KEYWORDS, Table
+from confide_daemon.store.database import AMONG, KEYWORDS, Table
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.tables.filters import allowed_documents
 from confide_daemon.store.tokenize import index_words
@@ -39,7 +39,7 @@ class KeywordTable(Table):
 
     def remove(self, pieces: Sequence[int]) -> None:
         """Drops the rows of pieces."""
-        self._rows("DELETE FROM keyword WHERE rowid IN (SELECT value FROM json_each(?))", (json.dumps(list(pieces)),))
+        self._rows(f"DELETE FROM keyword WHERE rowid {AMONG}", (json.dumps(list(pieces)),))
 
     def candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
         """(piece, BM25 score, higher is better), best first. `match` is a query as `search.query` builds it."""
@@ -53,7 +53,7 @@ class KeywordTable(Table):
         # To count what matches is to go through it once more. Ids are not used again, so there are no more pieces than the newest says.
         is_small = (self._rows("SELECT max(id) FROM chunk")[0][0] or 0) <= SMALL
         if documents is not None and (is_small or self._are_few(documents)):
-            some = "SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?))"
+            some = f"SELECT id FROM chunk WHERE document {AMONG}"
             return self._best(match, some, [documents], limit)
         if is_small:
             return self._best(match, None, [], limit)
@@ -69,7 +69,7 @@ class KeywordTable(Table):
         return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit]
 
     def _are_few(self, documents: Sequence[int]) -> bool:
-        sql = "SELECT count(*) FROM (SELECT 1 FROM chunk WHERE document IN (SELECT value FROM json_each(?)) LIMIT ?)"
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM chunk WHERE document {AMONG} LIMIT ?)"
         return int(self._rows(sql, (json.dumps(list(documents)), MOST_SCORED + 1))[0][0]) <= MOST_SCORED
 
     def _best_of_newest(
@@ -79,8 +79,8 @@ class KeywordTable(Table):
         if documents is None:
             some = "SELECT rowid FROM keyword WHERE keyword MATCH ? ORDER BY rowid DESC LIMIT ?"
             return self._best(match, some, [worth, MOST_SCORED], limit)
-        some = """SELECT keyword.rowid FROM keyword CROSS JOIN chunk c ON c.id = keyword.rowid
-                  WHERE keyword MATCH ? AND c.document IN (SELECT value FROM json_each(?)) ORDER BY keyword.rowid DESC LIMIT ?"""
+        some = f"""SELECT keyword.rowid FROM keyword CROSS JOIN chunk c ON c.id = keyword.rowid
+                  WHERE keyword MATCH ? AND c.document {AMONG} ORDER BY keyword.rowid DESC LIMIT ?"""
         return self._best(match, some, [worth, documents, MOST_SCORED], limit)
 
     def _best(self, match: str, some: str | None, values: Sequence[Any], limit: int) -> list[tuple[int, float]]:

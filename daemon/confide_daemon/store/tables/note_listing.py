@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from confide_daemon.store.database import Table
+from confide_daemon.store.database import AMONG, Table
 from confide_daemon.store.rows import EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow
 from confide_daemon.store.tables.filters import GLOB_MARKS, spellings
 from confide_daemon.store.tables.notes import SELECT, TAG_MARK, folded, row_of
@@ -66,11 +66,8 @@ class NoteListing(Table):
     def _notes(self, documents: Sequence[int]) -> list[tuple[NoteRow, str]]:
         """The notes of these documents in this order, each with how it begins."""
         listed = json.dumps(documents)
-        notes = {
-            row[0]: row_of(row)
-            for row in self._rows(f"{SELECT} WHERE n.document IN (SELECT value FROM json_each(?))", (listed,))
-        }
-        sql = "SELECT document, text FROM chunk WHERE document IN (SELECT value FROM json_each(?)) AND position = 0"
+        notes = {row[0]: row_of(row) for row in self._rows(f"{SELECT} WHERE n.document {AMONG}", (listed,))}
+        sql = f"SELECT document, text FROM chunk WHERE document {AMONG} AND position = 0"
         texts = dict(self._rows(sql, (listed,)))
         return [(notes[document], texts.get(document, "")) for document in documents]
 
@@ -84,13 +81,13 @@ class NoteListing(Table):
 
         # As numbers, which the index begins with.
         if wanted.projects is not None:
-            add("n.project IN (SELECT value FROM json_each(?))", self._numbers(wanted.projects))
+            add(f"n.project {AMONG}", self._numbers(wanted.projects))
         if wanted.without_tasks and wanted.task_id is None:
             add("n.task IS NULL")
         elif wanted.without_tasks and wanted.task_projects is None:
             add("(n.task IS NULL OR n.task = ?)", wanted.task_id)
         elif wanted.without_tasks and wanted.task_projects is not None:
-            place = "n.project IN (SELECT value FROM json_each(?))"
+            place = f"n.project {AMONG}"
             add(f"(n.task IS NULL OR n.task = ? AND {place})", wanted.task_id, self._numbers(wanted.task_projects))
         else:
             add("TRUE")
@@ -112,9 +109,7 @@ class NoteListing(Table):
         return " AND ".join(conditions), values
 
     def _numbers(self, projects: frozenset[str]) -> str:
-        found = self._rows(
-            "SELECT id FROM project WHERE name IN (SELECT value FROM json_each(?))", (json.dumps(sorted(projects)),)
-        )
+        found = self._rows(f"SELECT id FROM project WHERE name {AMONG}", (json.dumps(sorted(projects)),))
         return json.dumps([number for (number,) in found])
 
 
@@ -170,10 +165,10 @@ class EntityTable(Table):
         names = self._names(projects)
         where, values = _within(projects, names)
         if type is not None:
-            where += " AND n.type COLLATE NOCASE IN (SELECT value FROM json_each(?))"
+            where += f" AND n.type COLLATE NOCASE {AMONG}"
             values.append(json.dumps(spellings(self._rows, "type", [type])))
         if among is not None:
-            where += " AND n.entity_key IN (SELECT value FROM json_each(?))"
+            where += f" AND n.entity_key {AMONG}"
             values.append(json.dumps(list(among)))
         found: list[EntityRow] = []
         for is_of_tasks in (False, True) if tasks is None else (tasks,):
@@ -226,4 +221,4 @@ def _within(projects: frozenset[str] | None, names: Mapping[int, str]) -> tuple[
     """The condition on the projects, as numbers, which the indexes hold."""
     if projects is None:
         return "TRUE", []
-    return "n.project IN (SELECT value FROM json_each(?))", [json.dumps(list(names))]
+    return f"n.project {AMONG}", [json.dumps(list(names))]

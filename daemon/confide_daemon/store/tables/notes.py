@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from confide_daemon.store.database import AMONG, Table
+from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import DocumentRow, NotePiece, NotePlace, NoteRow, RelationRow, Supersession
 from confide_memory.note import Note
 
@@ -117,14 +117,12 @@ class NoteTable(Table):
 
     def of_documents(self, documents: Sequence[int]) -> dict[int, NoteRow]:
         """The notes among these documents."""
-        found = self._rows(
-            f"{SELECT} WHERE n.document IN (SELECT value FROM json_each(?))", (json.dumps(list(documents)),)
-        )
+        found = self._rows(f"{SELECT} WHERE n.document {AMONG}", (json.dumps(list(documents)),))
         return {row[0]: row_of(row) for row in found}
 
     def named(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
         """Those of these notes that there are in these projects, by their ids."""
-        found = self._rows(f"{SELECT} WHERE n.id IN (SELECT value FROM json_each(?))", (json.dumps(list(identities)),))
+        found = self._rows(f"{SELECT} WHERE n.id {AMONG}", (json.dumps(list(identities)),))
         notes = [row_of(row) for row in found]
         return {note.id: note for note in notes if projects is None or note.project in projects}
 
@@ -132,25 +130,20 @@ class NoteTable(Table):
         self, documents: Sequence[int], projects: frozenset[str] | None, *, most: int = MOST_NEWER
     ) -> list[Supersession]:
         """Which notes of these projects say that they supersede one of these documents; the newest first."""
-        sql = """SELECT a.document, b.document, b.id, b.title, d.path, p.name FROM note a
+        reached, names = within("p.name", projects)
+        sql = f"""SELECT a.document, b.document, b.id, b.title, d.path, p.name FROM note a
                  JOIN note_relation r ON r.other = a.id AND r.kind = 'supersedes' JOIN note b ON b.document = r.document
                  JOIN document d ON d.id = b.document JOIN project p ON p.id = b.project
-                 WHERE a.document IN (SELECT value FROM json_each(?)) AND b.document <> a.document"""
-        values = [json.dumps(list(documents))]
-        if projects is not None:
-            sql += " AND p.name IN (SELECT value FROM json_each(?))"
-            values.append(json.dumps(sorted(projects)))
-        return [
-            Supersession(*row)
-            for row in self._rows(f"{sql} ORDER BY b.updated_at DESC, b.document LIMIT ?", (*values, most))
-        ]
+                 WHERE a.document {AMONG} AND b.document <> a.document{reached}
+                 ORDER BY b.updated_at DESC, b.document LIMIT ?"""
+        return [Supersession(*row) for row in self._rows(sql, (json.dumps(list(documents)), *names, most))]
 
     def supersession_chains(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
         """As `supersessions`, of the documents, of what supersedes them, and so on; MOST_FOLLOWED of them at most."""
         values: list[Any] = [json.dumps(list(documents)), MOST_FOLLOWED]
         within = ""
         if projects is not None:
-            within = "AND b.project IN (SELECT id FROM project WHERE name IN (SELECT value FROM json_each(?)))"
+            within = f"AND b.project IN (SELECT id FROM project WHERE name {AMONG})"
             values.insert(1, json.dumps(sorted(projects)))
         sql = f"""WITH RECURSIVE link (document) AS (
                       SELECT value FROM json_each(?) UNION
@@ -172,11 +165,9 @@ class NoteTable(Table):
         sql = """SELECT a.id, r.kind, b.id FROM note_relation r JOIN note a ON a.document = r.document JOIN note b ON b.id = r.other
                  JOIN project pa ON pa.id = a.project JOIN project pb ON pb.id = b.project
                  WHERE {end} IN (SELECT value FROM json_each(?))"""
-        values: list[Any] = [json.dumps(list(identities))]
-        if projects is not None:
-            names = json.dumps(sorted(projects))
-            sql += " AND pa.name IN (SELECT value FROM json_each(?)) AND pb.name IN (SELECT value FROM json_each(?))"
-            values += [names, names]
+        (one, names), (other, _) = within("pa.name", projects), within("pb.name", projects)
+        sql += one + other
+        values = [json.dumps(list(identities)), *names, *names]
         both = f"{sql.format(end='a.id')} UNION {sql.format(end='b.id')} ORDER BY 1, 2, 3"
         return [RelationRow(*row) for row in self._rows(both, (*values, *values))]
 
@@ -190,11 +181,8 @@ class NoteTable(Table):
 
     def places(self, projects: frozenset[str] | None) -> list[NotePlace]:
         """Where the notes of the projects lie, the newest text first."""
-        values: list[Any] = []
-        where = ""
-        if projects is not None:
-            where = f"WHERE p.name {AMONG}"
-            values.append(json.dumps(sorted(projects)))
+        reached, values = within("p.name", projects)
+        where = reached.replace(" AND", "WHERE", 1)
         sql = f"""SELECT n.document, p.name, n.task, n.updated_at FROM note n JOIN project p ON p.id = n.project {where}
                   ORDER BY n.updated_at DESC, n.created_at DESC, n.document DESC"""
         return [NotePlace(*row) for row in self._rows(sql, values)]
@@ -211,25 +199,18 @@ class NoteTable(Table):
 
     def superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
         """Those of the notes that another note of the projects says it supersedes."""
-        values: list[Any] = [json.dumps(list(documents))]
-        reached = ""
-        if projects is not None:
-            reached = f"JOIN project p ON p.id = a.project AND p.name {AMONG}"
-            values.insert(0, json.dumps(sorted(projects)))
+        reached, names = within("p.name", projects)
+        reached = reached and f"JOIN project p ON p.id = a.project{reached}"
         sql = f"""SELECT DISTINCT b.document FROM note b JOIN note_relation r ON r.other = b.id AND r.kind = 'supersedes'
                   JOIN note a ON a.document = r.document AND a.document != b.document {reached} WHERE b.document {AMONG}"""
-        return {row[0] for row in self._rows(sql, values)}
+        return {row[0] for row in self._rows(sql, (*names, json.dumps(list(documents))))}
 
     def tags_among(self, words: Sequence[str], projects: frozenset[str] | None) -> list[str]:
         """Those of the words, folded, that notes of the projects have for tags; in the order given."""
-        values: list[Any] = [json.dumps(list(words))]
-        reached = ""
-        if projects is not None:
-            reached = f"AND p.name {AMONG}"
-            values.append(json.dumps(sorted(projects)))
+        reached, names = within("p.name", projects)
         sql = f"""SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM note_tag t JOIN note n ON n.document = t.document
-                  JOIN project p ON p.id = n.project WHERE t.tag = j.value {reached}) ORDER BY j.key"""
-        return [row[0] for row in self._rows(sql, values)]
+                  JOIN project p ON p.id = n.project WHERE t.tag = j.value{reached}) ORDER BY j.key"""
+        return [row[0] for row in self._rows(sql, (json.dumps(list(words)), *names))]
 
 
 def folded(word: str) -> str:

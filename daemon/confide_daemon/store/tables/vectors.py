@@ -18,7 +18,7 @@ import numpy as np
 
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.store.connection import carried
-from confide_daemon.store.database import VECTORS, Database, Rows, Table
+from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table
 from confide_daemon.store.rows import Filter, Generation, Waiting, model_name
 from confide_daemon.store.tables.filters import allowed_documents
 from confide_daemon.store.tables.vector_scan import SLICE, VectorScan
@@ -100,8 +100,8 @@ class VectorTables(Table):
         newest = {generation.name: generation.id for generation in held}
         for generation in held:
             if newest[generation.name] == generation.id:
-                self._cache_from(generation, "c.id IN (SELECT value FROM json_each(?))", (gone,), now=now)
-            self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk IN (SELECT value FROM json_each(?))", (gone,))
+                self._cache_from(generation, f"c.id {AMONG}", (gone,), now=now)
+            self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk {AMONG}", (gone,))
         self._database.after_commit(lambda: self._scan.remove(pieces))
 
     # ---------------------------------------------------------------- the cache
@@ -158,7 +158,7 @@ class VectorTables(Table):
     def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
         """How many pieces of these projects have no vector."""
         sql = f"""SELECT count(*) FROM project p JOIN document d ON d.project = p.id JOIN chunk c ON c.document = d.id
-                  WHERE p.name IN (SELECT value FROM json_each(?)) AND NOT EXISTS
+                  WHERE p.name {AMONG} AND NOT EXISTS
                   (SELECT 1 FROM vector_{generation} v INDEXED BY vector_{generation}_chunk WHERE v.chunk = c.id)"""
         return int(self._rows(sql, (json.dumps(sorted(projects)),))[0][0])
 
@@ -255,7 +255,7 @@ class VectorTables(Table):
         sql = f"SELECT chunk, vec_distance_l2(embedding, ?) AS distance FROM vector_{generation}"
         values: list[Any] = [vector.tobytes()]
         if documents is not None:
-            sql += " WHERE chunk IN (SELECT id FROM chunk WHERE document IN (SELECT value FROM json_each(?)))"
+            sql += f" WHERE chunk IN (SELECT id FROM chunk WHERE document {AMONG})"
             values.append(json.dumps(list(documents)))
         sql += " ORDER BY distance, chunk LIMIT ?"
         values.append(limit)

@@ -22,7 +22,7 @@ import numpy as np
 from confide_crypto.sealing.errors import RecordError
 from confide_crypto.sealing.record import Record
 from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.store.database import Rows, Table
+from confide_daemon.store.database import AMONG, Rows, Table
 from confide_daemon.store.rows import Breach
 from confide_daemon.store.tables.pieces import piece_hash
 from confide_memory.wire.digest import text_hash
@@ -114,7 +114,7 @@ def _sampled(rows: Rows, generation: int, dimensions: int) -> int:
     if first is None:
         return 0
     places = random.sample(range(first, last + 1), min(SAMPLED, last - first + 1))
-    sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk IN (SELECT value FROM json_each(?))"
+    sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk {AMONG}"
     return len(unusable(rows(sql, (json.dumps(places),)), dimensions))
 
 
@@ -345,7 +345,7 @@ class BreachTable(Table):
 
     def settle(self, what: Sequence[str], *, now: float) -> None:
         """These are healed."""
-        sql = "UPDATE breach SET healed_at = ? WHERE healed_at IS NULL AND what IN (SELECT value FROM json_each(?))"
+        sql = f"UPDATE breach SET healed_at = ? WHERE healed_at IS NULL AND what {AMONG}"
         self._rows(sql, (now, json.dumps(list(what))))
 
     def listed(self, *, limit: int) -> list[Breach]:

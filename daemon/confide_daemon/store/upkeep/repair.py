@@ -17,7 +17,7 @@ from typing import Final
 
 from confide_daemon.errors import DamagedError
 from confide_daemon.store.connection import migrations
-from confide_daemon.store.database import Database, Table
+from confide_daemon.store.database import AMONG, Database, Table
 from confide_daemon.store.rows import Breach, Healed
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.pieces import PieceTable
@@ -65,8 +65,8 @@ class Repair(Table):
     # ---------------------------------------------------------------- full text
 
     def _add_words(self, found: Sequence[int]) -> int:
-        sql = """SELECT c.id, d.path, c.heading, c.text, d.words FROM chunk c JOIN document d ON d.id = c.document
-                 WHERE c.id IN (SELECT value FROM json_each(?))"""
+        sql = f"""SELECT c.id, d.path, c.heading, c.text, d.words FROM chunk c JOIN document d ON d.id = c.document
+                 WHERE c.id {AMONG}"""
         pieces = self._rows(sql, (json.dumps(found),))
         self._keywords.remove(found)
         for piece in pieces:
@@ -96,9 +96,7 @@ class Repair(Table):
 
     def _remove_vectors(self, found: Sequence[int]) -> int:
         for generation in integrity.with_tables(self._rows):
-            self._rows(
-                f"DELETE FROM vector_{generation} WHERE chunk IN (SELECT value FROM json_each(?))", (json.dumps(found),)
-            )
+            self._rows(f"DELETE FROM vector_{generation} WHERE chunk {AMONG}", (json.dumps(found),))
         return len(found)
 
     def _remove_unusable_vectors(self) -> int:
@@ -135,7 +133,7 @@ class Repair(Table):
             "SELECT id, vector, model FROM vector_cache WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE)
         ):
             wrong = integrity.unusable_cached(found)
-            self._rows("DELETE FROM vector_cache WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(wrong),))
+            self._rows(f"DELETE FROM vector_cache WHERE id {AMONG}", (json.dumps(wrong),))
             dropped, after = dropped + len(wrong), found[-1][0]
         return dropped
 
@@ -154,19 +152,17 @@ class Repair(Table):
         return dropped
 
     def _cut_again(self, documents: Sequence[int]) -> int:
-        sql = "UPDATE document SET chunking = NULL, cut_hash = NULL, pieces = NULL WHERE id IN (SELECT value FROM json_each(?))"
+        sql = f"UPDATE document SET chunking = NULL, cut_hash = NULL, pieces = NULL WHERE id {AMONG}"
         self._rows(sql, (json.dumps(list(documents)),))
         return len(documents)
 
     def _remove_notes(self, found: Sequence[int]) -> int:
         for table in ("note_relation", "note_tag", "note"):
-            self._rows(f"DELETE FROM {table} WHERE document IN (SELECT value FROM json_each(?))", (json.dumps(found),))
+            self._rows(f"DELETE FROM {table} WHERE document {AMONG}", (json.dumps(found),))
         return len(found)
 
     def _remove_parts(self, found: Sequence[int]) -> int:
-        self._rows(
-            "DELETE FROM transcript_part WHERE document IN (SELECT value FROM json_each(?))", (json.dumps(found),)
-        )
+        self._rows(f"DELETE FROM transcript_part WHERE document {AMONG}", (json.dumps(found),))
         return len(found)
 
     # ---------------------------------------------------------------- what is not derived
