@@ -37,20 +37,13 @@ class RemoveResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What a deletion came to.
-
-    Attributes:
-        deleted_at: seconds since 1970.
-        previous_hash: of the text that was deleted.
-        is_deleted: False where it was done before, and the document has come back since.
-        repeated: it was done before, under the same id.
-    """
+    """What a deletion came to."""
 
     revision: int
-    deleted_at: float
-    previous_hash: str | None
-    is_deleted: bool
-    repeated: bool = False
+    deleted_at: float  # seconds since 1970
+    previous_hash: str | None  # of the text that was deleted
+    is_deleted: bool  # False where it was done before, and the document has come back since
+    repeated: bool = False  # it was done before, under the same id
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,19 +61,12 @@ _MAY_SWALLOW = re.compile(r"^ {0,3}(?:<|`{3}|~{3})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message.
+    """One message."""
 
-    Attributes:
-        role: `user` or `assistant`.
-        text: markdown, whatever it holds.
-        time: in UTC.
-        branch: "" where it is not known.
-    """
-
-    role: str
-    text: str
-    time: datetime
-    branch: str = ""
+    role: str  # `user` or `assistant`
+    text: str  # markdown, whatever it holds
+    time: datetime  # in UTC
+    branch: str = ""  # "" where it is not known
 
 
 @dataclass(frozen=True, slots=True)

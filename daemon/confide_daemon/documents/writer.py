@@ -27,15 +27,10 @@ MOST_LOOKED_BACK = 1000
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A change that its machine may ask for more than once, and that is made once.
+    """A change that its machine may ask for more than once, and that is made once."""
 
-    Attributes:
-        id: 32 hex digits.
-        asked: a hash of what is asked; the same id with another one is refused.
-    """
-
-    id: str
-    asked: str
+    id: str  # 32 hex digits
+    asked: str  # a hash of what is asked; the same id with another one is refused
 
 
 class Writer:

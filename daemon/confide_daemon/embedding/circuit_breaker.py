@@ -42,18 +42,12 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerStatus:
-    """A breaker as status shows it.
-
-    Attributes:
-        failures: in a row, up to now.
-        retry_in_s: until the next call is let through; 0 when it would be now.
-        reason: the last error, None after a success.
-    """
+    """A breaker as status shows it."""
 
     state: BreakerState
-    failures: int
-    retry_in_s: float
-    reason: EmbedderError | None
+    failures: int  # in a row, up to now
+    retry_in_s: float  # until the next call is let through; 0 when it would be now
+    reason: EmbedderError | None  # the last error, None after a success
 
 
 class CircuitBreaker:

@@ -57,17 +57,11 @@ Wire = Callable[[list[str], Purpose], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was asked of a provider since the daemon started.
+    """What was asked of a provider since the daemon started."""
 
-    Attributes:
-        requests: answered with vectors.
-        tokens: as the provider counts them, where it says.
-        refused: texts it does not embed, found by words alone.
-    """
-
-    requests: int = 0
-    tokens: int = 0
-    refused: int = 0
+    requests: int = 0  # answered with vectors
+    tokens: int = 0  # as the provider counts them, where it says
+    refused: int = 0  # texts it does not embed, found by words alone
 
 
 class RemoteEmbedder:

@@ -43,17 +43,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """How notes are taken in.
-
-    Attributes:
-        projects: which the caller reaches; None: all. What lies elsewhere is nothing that it is told of.
-        again: bring back what was deleted.
-    """
+    """How notes are taken in."""
 
     project: str
     author: str
-    projects: frozenset[str] | None
-    again: bool = False
+    projects: (
+        frozenset[str] | None
+    )  # which the caller reaches; None: all. What lies elsewhere is nothing that it is told of.
+    again: bool = False  # bring back what was deleted
 
     def take(self, writer: Writer, drafts: Sequence[Draft]) -> list[Taken]:
         """Writes them, in one transaction, in the thread that writes. Raises StorageError: nothing was written."""

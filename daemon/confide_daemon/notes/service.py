@@ -75,15 +75,10 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What storing a note came to.
+    """What storing a note came to."""
 
-    Attributes:
-        result: of the write; None where a note that says exactly the same was there already.
-        row: the note, new or not.
-    """
-
-    row: NoteRow
-    result: PutResult | None
+    row: NoteRow  # the note, new or not
+    result: PutResult | None  # of the write; None where a note that says exactly the same was there already
 
 
 @dataclass(frozen=True, slots=True)

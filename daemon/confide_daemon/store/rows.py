@@ -36,21 +36,15 @@ class RevisionRow:
 
 
 class StoredText(NamedTuple):
-    """A revision that has a text.
+    """A revision that has a text."""
 
-    Attributes:
-        change: its id, which grows with every change of the space.
-        is_newest: its document is just this, and not deleted.
-        packed: zlib of UTF-8.
-    """
-
-    change: int
+    change: int  # its id, which grows with every change of the space
     project: str
     path: str
     revision: int
-    is_newest: bool
+    is_newest: bool  # its document is just this, and not deleted
     hash: str
-    packed: bytes
+    packed: bytes  # zlib of UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +216,10 @@ class NoteFilter:
 
 @dataclass(frozen=True, slots=True)
 class NoteList:
-    """A page of a list of notes.
+    """A page of a list of notes."""
 
-    Attributes:
-        notes: each with the text of its first piece, "" where it has none.
-        total: how many there are on all pages.
-    """
-
-    notes: list[tuple[NoteRow, str]]
-    total: int
+    notes: list[tuple[NoteRow, str]]  # each with the text of its first piece, "" where it has none
+    total: int  # how many there are on all pages
 
 
 @dataclass(frozen=True, slots=True)

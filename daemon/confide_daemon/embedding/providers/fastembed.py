@@ -20,15 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`[embedding.fastembed]`.
+    """`[embedding.fastembed]`."""
 
-    Attributes:
-        model: as FastEmbed lists it.
-        folder: with the files of that model.
-    """
-
-    model: str = "BAAI/bge-small-en-v1.5"
-    folder: str = ""
+    model: str = "BAAI/bge-small-en-v1.5"  # as FastEmbed lists it
+    folder: str = ""  # with the files of that model
 
     def problem(self) -> tuple[str, str] | None:
         """Nothing: what a model is called is FastEmbed's business."""

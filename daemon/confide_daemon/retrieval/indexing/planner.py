@@ -38,20 +38,13 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A configured model as the plan sees it.
+    """A configured model as the plan sees it."""
 
-    Attributes:
-        name: of its vectors (provider/model/dimensions); None: not known yet.
-        is_due: it is down, and it is time to try it again.
-        outage_s: how long it has been down.
-        is_free: a token costs nothing.
-    """
-
-    name: str | None
+    name: str | None  # of its vectors (provider/model/dimensions); None: not known yet
     condition: Condition
-    is_due: bool = False
-    outage_s: float = 0.0
-    is_free: bool = True
+    is_due: bool = False  # it is down, and it is time to try it again
+    outage_s: float = 0.0  # how long it has been down
+    is_free: bool = True  # a token costs nothing
 
     @property
     def can_embed(self) -> bool:
@@ -82,24 +75,15 @@ def holdings(store: Store) -> list[Held]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done now; `add` and `fill` name models by their place in the order.
+    """What is to be done now; `add` and `fill` name models by their place in the order."""
 
-    Attributes:
-        target: the model whose generation should serve; None: to be seen.
-        drop: generations that nobody needs any more.
-        add: the model that needs a new generation; `add_live`: there is none that serves.
-        swap: the generation to make live; the one before stays beside it, until it is dropped.
-        fill: (generation, model) that lack vectors, the first first.
-        probe: models that are down and are to be asked whether they are back.
-    """
-
-    target: int | None = None
-    drop: tuple[int, ...] = ()
-    add: int | None = None
+    target: int | None = None  # the model whose generation should serve; None: to be seen
+    drop: tuple[int, ...] = ()  # generations that nobody needs any more
+    add: int | None = None  # the model that needs a new generation; `add_live`: there is none that serves
     add_live: bool = False
-    swap: int | None = None
-    fill: tuple[tuple[int, int], ...] = ()
-    probe: tuple[int, ...] = ()
+    swap: int | None = None  # the generation to make live; the one before stays beside it, until it is dropped
+    fill: tuple[tuple[int, int], ...] = ()  # (generation, model) that lack vectors, the first first
+    probe: tuple[int, ...] = ()  # models that are down and are to be asked whether they are back
 
     @property
     def changes(self) -> bool:

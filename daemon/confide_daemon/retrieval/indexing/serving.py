@@ -30,18 +30,12 @@ ASK_S = QUERY_DEADLINE_S + 0.25
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question's vector, or the reasons why there is none.
+    """A question's vector, or the reasons why there is none."""
 
-    Attributes:
-        name: of the model it is from (provider/model/dimensions).
-        tried: all that were asked.
-        failures: why those before it, or all, gave none.
-    """
-
-    name: str | None = None
+    name: str | None = None  # of the model it is from (provider/model/dimensions)
     vector: Vectors | None = None
-    tried: frozenset[str] = frozenset()
-    failures: tuple[str, ...] = ()
+    tried: frozenset[str] = frozenset()  # all that were asked
+    failures: tuple[str, ...] = ()  # why those before it, or all, gave none
     embed_ms: float = 0.0
 
 
@@ -161,25 +155,16 @@ class GenerationStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """A configured model.
-
-    Attributes:
-        state: loading, ready, down, refused.
-        reason: why it cannot be used; for people.
-        retry_in_s: until it is tried again by itself.
-        tokens: sent this month by this space; None where nothing is counted (models on this machine).
-        cost_usd: of those tokens; None where the price is not known.
-        monthly_tokens: the budget; None: there is none.
-    """
+    """A configured model."""
 
     name: str
     model: str | None
-    state: str
-    reason: str | None
-    retry_in_s: float | None
-    tokens: int | None
-    cost_usd: float | None
-    monthly_tokens: int | None
+    state: str  # loading, ready, down, refused
+    reason: str | None  # why it cannot be used; for people
+    retry_in_s: float | None  # until it is tried again by itself
+    tokens: int | None  # sent this month by this space; None where nothing is counted (models on this machine)
+    cost_usd: float | None  # of those tokens; None where the price is not known
+    monthly_tokens: int | None  # the budget; None: there is none
 
 
 def generation_status(held: Sequence[Held], building: int | None, total: int) -> list[GenerationStatus]:

@@ -99,36 +99,25 @@ SHORTEST_PREFIX = 3
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing that a right piece should hold: a word, the name of a thing, a pair of letters.
+    """One thing that a right piece should hold: a word, the name of a thing, a pair of letters."""
 
-    Attributes:
-        ways: runs of words, each of which will do: get_user_by_id is also written getUserById.
-        is_beginning: the last word of a run may go on.
-    """
-
-    ways: tuple[tuple[str, ...], ...]
+    ways: tuple[
+        tuple[str, ...], ...
+    ]  # runs of words, each of which will do: get_user_by_id is also written getUserById
     weight: float
     is_name: bool = False
-    is_beginning: bool = False
+    is_beginning: bool = False  # the last word of a run may go on
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for.
+    """What is looked for."""
 
-    Attributes:
-        match: the FTS5 query of the keyword leg, or "" when there is no word at all.
-        exact: the FTS5 query of what is to be found as it stands (names and quoted phrases), or "".
-        terms: what a right piece should hold.
-        named: the share of the terms' weight that `exact` has.
-        also: the caller's keywords, each of which may stand in a piece in place of terms.
-    """
-
-    match: str
-    exact: str
-    terms: tuple[Term, ...]
-    named: float
-    also: tuple[Term, ...] = ()
+    match: str  # the FTS5 query of the keyword leg, or "" when there is no word at all
+    exact: str  # the FTS5 query of what is to be found as it stands (names and quoted phrases), or ""
+    terms: tuple[Term, ...]  # what a right piece should hold
+    named: float  # the share of the terms' weight that `exact` has
+    also: tuple[Term, ...] = ()  # the caller's keywords, each of which may stand in a piece in place of terms
 
 
 def keyword_query(text: str, keywords: Sequence[str] = ()) -> str:
