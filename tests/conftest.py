@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -41,12 +41,16 @@ def pytest_configure() -> None:
 
     What these tests cut and kill is processes; that a disk keeps what it was told to is not theirs to show.
     """
-    if (
-        SHARED_MEMORY.is_dir()
-        and os.access(SHARED_MEMORY, os.W_OK)
-        and shutil.disk_usage(SHARED_MEMORY).free > LEAST_FREE
-    ):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
+    if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK):
+        room = os.statvfs(SHARED_MEMORY)
+        if room.f_bavail * room.f_frsize > LEAST_FREE and not room.f_flag & getattr(os, "ST_NOEXEC", 0):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays loaded: nothing of it has to be looked through again and again for what nobody refers to."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import anyio
 import mcp_types
+from jsonschema import Draft202012Validator
 from mcp.client.client import Client
 from mcp.shared.message import SessionMessage
 
@@ -41,6 +42,23 @@ DEADLINE_S = 20.0
 def text_hash(text: str) -> str:
     """As the wire has it: BLAKE2b-256 of the UTF-8 bytes, in hex."""
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+
+
+def check_schemas_once() -> None:
+    """Each client checks the schemas of the tools it calls, which are the same for all: several times what a call costs."""
+    check = Draft202012Validator.check_schema
+    passed: set[str] = set()
+
+    def check_once(schema: Any, *options: Any, **named: Any) -> None:
+        text = json.dumps(schema, sort_keys=True)
+        if text not in passed:
+            check(schema, *options, **named)
+            passed.add(text)
+
+    Draft202012Validator.check_schema = staticmethod(check_once)
+
+
+check_schemas_once()
 
 
 class Serving:
