@@ -66,7 +66,7 @@ async def device_ls(here: Here) -> Output:
     """List the devices of the space, who waits to be one, and the words by which people know the space."""
     from confide_proxy.devices.connection import SpaceConnection
 
-    async with SpaceConnection(here.paths, here.config) as space:
+    async with SpaceConnection.open(here.paths, here.config) as space:
         keyring = space.keyring
         try:
             await keyring.refresh(space.connection)
@@ -331,7 +331,7 @@ async def connected(here: Here, *, needs_keys: bool = True) -> AsyncIterator[Spa
     """A connection about the devices of the space, whose keyring is as the daemon shows it now. Raises the keyring's problem."""
     from confide_proxy.devices.connection import SpaceConnection
 
-    async with SpaceConnection(here.paths, here.config) as space:
+    async with SpaceConnection.open(here.paths, here.config) as space:
         await space.keyring.refresh(space.connection)
         if needs_keys:
             require_keys(space.keyring)

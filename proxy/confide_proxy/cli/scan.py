@@ -209,8 +209,7 @@ def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Pass
 
 
 def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Outgoing]:
-    from confide_proxy.sync.transcripts.batch import origin_of
-    from confide_proxy.sync.transcripts.files import found_below, opened, whole_lines
+    from confide_proxy.sync.transcripts.files import found_below, opened, origin_of, whole_lines
     from confide_proxy.sync.transcripts.parsers import UnknownLineError
     from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
     from confide_proxy.sync.transcripts.streamer import folder_of

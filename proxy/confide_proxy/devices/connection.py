@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Self
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
@@ -16,45 +17,50 @@ from confide_proxy.link.link import open_connection
 from confide_proxy.paths import Paths
 
 
+@dataclass(frozen=True, slots=True)
 class SpaceConnection:
-    """Use with `async with`. Raises, on entry, what `open_connection` raises.
+    """Use with `async with SpaceConnection.open(...)`.
 
     Attributes:
+        connection: open.
         keyring: of the space that the connection leads to; nothing was asked for it yet.
     """
 
-    def __init__(self, paths: Paths, config: ProxyConfig, *, machine: MachineKeys | None = None) -> None:
-        """`machine` has the keys to connect with, where the caller has opened or locked them."""
-        self._paths = paths
-        self._config = config
-        self._machine = machine or MachineKeys(paths)
-        self._connection: Connection | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
-        self.keyring = Keyring(paths, self._machine)
+    connection: Connection
+    keyring: Keyring
+    _serving: asyncio.Task[None]
+    _news: asyncio.Event
 
-    async def __aenter__(self) -> Self:
-        self._connection = await open_connection(self._paths, self._config, keys=self._machine)
-        self._serving = asyncio.create_task(self._connection.serve(on_message=_pass_over, on_request=self._on_request))
-        return self
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, paths: Paths, config: ProxyConfig, *, machine: MachineKeys | None = None
+    ) -> AsyncIterator[Self]:
+        """Connected. Raises what `open_connection` raises.
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._serving is not None
-        await self.connection.close()
-        self._serving.cancel()
-        await asyncio.gather(self._serving, return_exceptions=True)
+        Args:
+            machine: has the keys to connect with, where the caller has opened or locked them.
+        """
+        machine = machine or MachineKeys(paths)
+        news = asyncio.Event()
 
-    @property
-    def connection(self) -> Connection:
-        """The open connection."""
-        assert self._connection is not None
-        return self._connection
+        async def on_request(op: str, _body: dict[str, Any]) -> dict[str, Any]:
+            if op != "roster":
+                raise RequestError("unavailable", "this connection is about the devices of the space only")
+            news.set()
+            return {}
+
+        connection = await open_connection(paths, config, keys=machine)
+        serving = asyncio.create_task(connection.serve(on_message=_pass_over, on_request=on_request))
+        try:
+            yield cls(connection, Keyring(paths, machine), serving, news)
+        finally:
+            await connection.close()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
 
     async def news(self, wait_s: float) -> None:
         """Wait until the daemon says that something about the devices is new, or as long as that. Raises ConnectionLost."""
-        assert self._serving is not None
         waiting = asyncio.create_task(self._news.wait())
         try:
             await asyncio.wait({waiting, self._serving}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -64,17 +70,11 @@ class SpaceConnection:
         if self._serving.done():
             await self._serving
 
-    async def _on_request(self, op: str, _body: dict[str, Any]) -> dict[str, Any]:
-        if op != "roster":
-            raise RequestError("unavailable", "this connection is about the devices of the space only")
-        self._news.set()
-        return {}
-
 
 async def introduce(paths: Paths, config: ProxyConfig) -> ConfideError | None:
     """Show the devices of the space that this machine is there; why it has no keys of it, if that is known."""
     try:
-        async with SpaceConnection(paths, config) as space:
+        async with SpaceConnection.open(paths, config) as space:
             await space.keyring.refresh(space.connection)
             return space.keyring.problem
     except (LinkError, RequestError, TimeoutError):
@@ -86,7 +86,7 @@ async def introduce(paths: Paths, config: ProxyConfig) -> ConfideError | None:
 async def await_keys(paths: Paths, config: ProxyConfig, wait_s: float) -> None:
     """Ask to be taken in, and wait so long for a device that is connected. Whether there are keys then, the next connection says."""
     with suppress(ConfideError, TimeoutError):
-        async with SpaceConnection(paths, config) as space, asyncio.timeout(wait_s):
+        async with SpaceConnection.open(paths, config) as space, asyncio.timeout(wait_s):
             await space.keyring.refresh(space.connection)
             while space.keyring.keys is None:
                 await space.news(wait_s)

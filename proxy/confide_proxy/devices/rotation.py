@@ -53,7 +53,7 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
     """
     keys = MachineKeys(paths, passphrase=passphrase, is_locked=True)
     with exclusive(paths, wait_s=_LOCK_DEADLINE_S):
-        async with SpaceConnection(paths, config, machine=keys) as space:
+        async with SpaceConnection.open(paths, config, machine=keys) as space:
             held = await asyncio.to_thread(keys.held)
             if held.following is not None:
                 raise KeyChangeError(
@@ -67,7 +67,7 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
             await prepare_roster(paths.rosters, space.keyring, space.connection, old, new, now=int(time.time()))
             body = sign_rotation(old, new, space.connection.session_id)
             await space.connection.request("rotate", body, timeout_s=REQUEST_DEADLINE_S)
-        async with SpaceConnection(paths, config, machine=keys) as space:
+        async with SpaceConnection.open(paths, config, machine=keys) as space:
             # Else the next connection takes the old key from the list of devices.
             with suppress(ConfideError, TimeoutError):
                 await space.keyring.refresh(space.connection)

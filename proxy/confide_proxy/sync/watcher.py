@@ -11,18 +11,7 @@ import logging
 import time
 from pathlib import Path
 
-from watchdog.events import (
-    DirCreatedEvent,
-    DirDeletedEvent,
-    DirMovedEvent,
-    FileClosedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
+from watchdog import events
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
@@ -40,20 +29,14 @@ POLL_S = 2.0
 """Without native events (inotify's limit reached, some network mounts) folders are walked this often."""
 MANY_PATHS = 1000
 """So many events at once may have made the system drop some: a comparison follows."""
-_EVENTS: list[type[FileSystemEvent]] = [
-    DirCreatedEvent,
-    DirDeletedEvent,
-    DirMovedEvent,
-    FileClosedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
+_EVENTS: list[type[events.FileSystemEvent]] = [
+    *(events.DirCreatedEvent, events.DirDeletedEvent, events.DirMovedEvent, events.FileClosedEvent),
+    *(events.FileCreatedEvent, events.FileDeletedEvent, events.FileModifiedEvent, events.FileMovedEvent),
 ]
 """What is asked for. Left out: that a file was opened or read, and that a folder's time changed, which each save would bring."""
 
 
-class Watcher(FileSystemEventHandler):
+class Watcher(events.FileSystemEventHandler):
     """The changed paths of one folder, relative to its root."""
 
     def __init__(self, folder: Folder, *, debounce_s: float) -> None:
@@ -146,7 +129,7 @@ class Watcher(FileSystemEventHandler):
             del self._first[path], self._last[path]
         return due
 
-    def on_any_event(self, event: FileSystemEvent) -> None:
+    def on_any_event(self, event: events.FileSystemEvent) -> None:
         """Called in watchdog's thread."""
         for name in (event.src_path, event.dest_path):
             if name:

@@ -16,7 +16,7 @@ from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, Se
 from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.record import Record
 from confide_proxy.errors import UnsealableError
-from confide_proxy.sync.transcripts.batch import MAX_TEXT_CHARS
+from confide_proxy.sync.transcripts.files import MAX_TEXT_CHARS
 from confide_proxy.sync.transcripts.streamer import send_all
 from confide_proxy.transfer.delivery import Outcome, deliver
 from confide_proxy.transfer.memory_import import Import

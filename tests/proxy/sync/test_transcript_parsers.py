@@ -15,8 +15,17 @@ from tests.support.sealing.secret_corpus import positives
 
 from confide_proxy.config import TRANSCRIPT_SOURCES, Policy, ProxyConfig
 from confide_proxy.sealing.sealer import Fingerprints, Sealer
-from confide_proxy.sync.transcripts.batch import MAX_TEXT_CHARS, MOST_MESSAGES, collect, origin_of
-from confide_proxy.sync.transcripts.files import MAX_LINE_BYTES, found_below, mark_of, opened, whole_lines
+from confide_proxy.sync.transcripts.files import (
+    MAX_LINE_BYTES,
+    MAX_TEXT_CHARS,
+    MOST_MESSAGES,
+    collect,
+    found_below,
+    mark_of,
+    opened,
+    origin_of,
+    whole_lines,
+)
 from confide_proxy.sync.transcripts.parsers import Entry, Parser, UnknownLineError, mention
 from confide_proxy.sync.transcripts.source import PARSERS, Known, Progress
 from confide_proxy.sync.transcripts.streamer import folder_of

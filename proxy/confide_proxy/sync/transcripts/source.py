@@ -23,10 +23,9 @@ from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Narrowing, Project
-from confide_proxy.sync.transcripts.batch import Batch, collect, origin_of
 from confide_proxy.sync.transcripts.claude_code import ClaudeCode
 from confide_proxy.sync.transcripts.codex import Codex
-from confide_proxy.sync.transcripts.files import Found, found_below, head_of, mark_of, opened
+from confide_proxy.sync.transcripts.files import Batch, Found, collect, found_below, head_of, mark_of, opened, origin_of
 from confide_proxy.sync.transcripts.parsers import Parser, branch_name, sendable
 
 if TYPE_CHECKING:
@@ -54,13 +53,11 @@ class Sent:
     Attributes:
         sessions: sessions of which something was.
         messages: messages in all.
-        scanned: bytes of the files that were gone through.
         skipped: lines that were broken, unknown or too long.
     """
 
     sessions: int = 0
     messages: int = 0
-    scanned: int = 0
     skipped: int = 0
 
 
@@ -164,7 +161,6 @@ class Source:
             if taken:
                 self.sent.messages += len(step.batch.messages)
                 self.sent.skipped += step.batch.skipped
-                self.sent.scanned += step.batch.end - step.batch.begin
                 if progress:
                     progress(step.batch.end - step.batch.begin)
                 if not step.batch.is_full:

@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.sealing import placeholder as placeholders
 from confide_memory import document_path
 from confide_memory.wire.document_body import Asks
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
+from confide_proxy.sealing.context import batches
 from confide_proxy.sealing.file_sealer import NAME_TELLS
 from confide_proxy.sync.folder import Folder
 from confide_proxy.transfer.export import manifest
@@ -34,7 +35,7 @@ from confide_proxy.transfer.export.manifest import MANIFEST, NOTES, Part
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sealing.sealer import Sealed, Secret
+    from confide_proxy.sealing.sealer import Sealed
 
 BATCH_FILES = 200
 BATCH_BYTES = 1024 * 1024
@@ -162,11 +163,13 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool, progre
         for path in part.files:
             if document_path.unsafe(path) is None and (why := document_path.unkept(path)) is not None:
                 report.skip(project, path, f"has a name that is not allowed: {why}")
-        batches = _batches(folder, sealed, report)
-        while (found := await asyncio.to_thread(next, batches, None)) is not None:
-            batch, secrets = found
+        waiting = batches(
+            _sealed_documents(folder, sealed, report), lambda one: one.size, most=BATCH_FILES, most_size=BATCH_BYTES
+        )
+        while (found := await asyncio.to_thread(next, waiting, None)) is not None:
+            batch = [{"path": one.path, "text": one.sealed.text} for one in found]
             if not is_dry:
-                await sealing.deposit.keep(link, secrets)
+                await sealing.deposit.keep(link, {secret for one in found for secret in one.sealed.secrets})
             body = {"project": project, "documents": batch, "dryRun": is_dry}
             try:
                 answer = await link.request("refill", body, timeout_s=_DEADLINE_S)
@@ -188,13 +191,15 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool, progre
     return report
 
 
-def _batches(
-    folder: Folder, sealed: Callable[[str], Sealed], report: Report
-) -> Iterator[tuple[list[dict[str, str]], set[Secret]]]:
-    """Documents as they go up, with what was sealed in them."""
-    batch: list[dict[str, str]] = []
-    secrets: set[Secret] = set()
-    size = 0
+class _Document(NamedTuple):
+    """One as it goes up; `size` is that of its file."""
+
+    path: str
+    sealed: Sealed
+    size: int
+
+
+def _sealed_documents(folder: Folder, sealed: Callable[[str], Sealed], report: Report) -> Iterator[_Document]:
     for found in folder.walk():
         if found.path.startswith("sessions/"):
             report.counts["transcript"] = report.counts.get("transcript", 0) + 1
@@ -214,14 +219,7 @@ def _batches(
         if named.text != found.path:
             report.skip(folder.project, found.path, NAME_TELLS)
             continue
-        if batch and (size + content.size > BATCH_BYTES or len(batch) >= BATCH_FILES):
-            yield batch, secrets
-            batch, secrets, size = [], set(), 0
-        batch.append({"path": found.path, "text": made.text})
-        secrets.update(made.secrets)
-        size += content.size
-    if batch:
-        yield batch, secrets
+        yield _Document(found.path, made, content.size)
 
 
 async def _documents(link: Asks, project: str) -> Any:

@@ -14,7 +14,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -61,8 +61,7 @@ class AccountExport:
         """
         self._path = path
         self._openers: dict[str, Callable[[], BinaryIO]] = {}
-        self._file: BinaryIO | None = None
-        self._zip: zipfile.ZipFile | None = None
+        self._stack = ExitStack()
         if is_folder(path):
             for folder in _FOLDERS:
                 if not is_folder(path / folder):
@@ -76,18 +75,11 @@ class AccountExport:
             name = path.name if CONVERSATIONS.fullmatch(path.name) else "conversations.json"
             self._openers[name] = lambda: open_plain(path, limit=MAX_JSON_BYTES)
 
-    def close(self) -> None:
-        """Closes the zip."""
-        if self._zip is not None:
-            self._zip.close()
-        if self._file is not None:
-            self._file.close()
-
     def __enter__(self) -> AccountExport:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._stack.close()
 
     def names(self, wanted: re.Pattern[str]) -> list[str]:
         """The files whose whole names match, sorted."""
@@ -137,31 +129,30 @@ class AccountExport:
     def _open_zip(self) -> None:
         file = open_plain(self._path, limit=MAX_STORE_BYTES)
         assert isinstance(file, io.BufferedReader)
-        self._file = _SmallReads(file.detach())
-        try:
-            self._zip = zipfile.ZipFile(self._file)
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            self.close()
-            raise UnreadableError(self._path, "is a damaged zip", hint="download it again") from error
-        found = self._zip.infolist()
-        if len(found) > _MAX_NAMES:
-            self.close()
-            raise UnreadableError(self._path, f"holds more than {_MAX_NAMES:,} files")
+        with ExitStack() as stack:
+            try:
+                packed = stack.enter_context(zipfile.ZipFile(stack.enter_context(_SmallReads(file.detach()))))
+            except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+                raise UnreadableError(self._path, "is a damaged zip", hint="download it again") from error
+            found = packed.infolist()
+            if len(found) > _MAX_NAMES:
+                raise UnreadableError(self._path, f"holds more than {_MAX_NAMES:,} files")
+            self._stack = stack.pop_all()
         root = _root([info.filename for info in found])
         for info in found:
             name = info.filename.removeprefix(root)
             if not info.filename.startswith(root) or not name.endswith(".json"):
                 continue
             if name.rpartition("/")[0] + "/" in _FOLDERS or "/" not in name:
-                self._openers[name] = lambda info=info: self._member(info)  # type: ignore[misc]
+                self._openers[name] = lambda info=info: _member(packed, info)  # type: ignore[misc]
 
-    def _member(self, info: zipfile.ZipInfo) -> BinaryIO:
-        if info.file_size > MAX_JSON_BYTES:
-            raise BrokenJsonError(f"is larger than {MAX_JSON_BYTES // 2**20} MiB")
-        if info.file_size > max(2**20, _MOST_PACKED * info.compress_size):
-            raise BrokenJsonError(f"is packed to less than a {_MOST_PACKED}th, as a zip bomb is")
-        assert self._zip is not None
-        return self._zip.open(info)  # type: ignore[return-value]
+
+def _member(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
+    if info.file_size > MAX_JSON_BYTES:
+        raise BrokenJsonError(f"is larger than {MAX_JSON_BYTES // 2**20} MiB")
+    if info.file_size > max(2**20, _MOST_PACKED * info.compress_size):
+        raise BrokenJsonError(f"is packed to less than a {_MOST_PACKED}th, as a zip bomb is")
+    return packed.open(info)  # type: ignore[return-value]
 
 
 def _root(names: list[str]) -> str:

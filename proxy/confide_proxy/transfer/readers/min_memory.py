@@ -203,7 +203,7 @@ def read_point(data: object) -> Point:
     if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str | int | uuid.UUID):
         raise ValueError("is no point")
     payload = fields.get("payload")
-    plain = _Plain().of(payload if payload is not None else {})
+    plain = _plain(payload if payload is not None else {}, iter(range(MAX_PARTS)))
     if not isinstance(plain, dict):
         raise ValueError("has a payload that is no object")
     return Point(str(fields["id"]), plain)
@@ -244,29 +244,23 @@ def _check(data: bytes) -> None:
             raise _RefusedError("is damaged")
 
 
-class _Plain:
-    """Turns what was unpickled into JSON values, up to a number of them."""
-
-    def __init__(self) -> None:
-        self._left = MAX_PARTS
-
-    def of(self, value: Any, depth: int = MAX_DEPTH) -> Any:
-        self._left -= 1
-        if self._left < 0 or depth < 0:
-            raise ValueError("has a payload of too many parts")
-        if value is None or isinstance(value, str | bool | int | float):
-            return value
-        if isinstance(value, Mapping):
-            return {str(self.of(key, 0)): self.of(item, depth - 1) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.of(item, depth - 1) for item in value]
-        if isinstance(value, set | frozenset):
-            return sorted((self.of(item, depth - 1) for item in value), key=repr)
-        if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-            return value.isoformat()
-        if isinstance(value, datetime.timedelta | uuid.UUID):
-            return str(value)
-        raise ValueError("has a payload with a value that JSON has not")
+def _plain(value: Any, room: Iterator[int], depth: int = MAX_DEPTH) -> Any:
+    """What was unpickled as JSON values, one for each item of `room`."""
+    if next(room, None) is None or depth < 0:
+        raise ValueError("has a payload of too many parts")
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(_plain(key, room, 0)): _plain(item, room, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, room, depth - 1) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item, room, depth - 1) for item in value), key=repr)
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta | uuid.UUID):
+        return str(value)
+    raise ValueError("has a payload with a value that JSON has not")
 
 
 READER = MinMemoryReader()
