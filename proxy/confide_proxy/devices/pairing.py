@@ -159,17 +159,13 @@ class Invitations:
                 if _FILE.fullmatch(path.name):
                     # One that is damaged, or open to others, lets nobody in.
                     with suppress(ConfideError, ValueError, KeyError, TypeError):
-                        yield _read(path)
+                        record = json.loads(read_private_file(path))
+                        pair = Pair(bytes.fromhex(path.stem), bytes.fromhex(record["secret"]))
+                        until, card_key = float(record["until"]), _card_of(path) or b""
+                        yield Invitation(str(record["space"]), str(record["name"]), pair, until, card_key)
 
     def _path(self, invitation: Invitation) -> Path:
         return self._folder / f"{invitation.pair.invite_id.hex()}.invite"
-
-
-def _read(path: Path) -> Invitation:
-    record = json.loads(read_private_file(path))
-    pair = Pair(bytes.fromhex(path.stem), bytes.fromhex(record["secret"]))
-    card_key = _card_of(path) or b""
-    return Invitation(str(record["space"]), str(record["name"]), pair, float(record["until"]), card_key)
 
 
 def _card_of(path: Path) -> bytes | None:

@@ -9,11 +9,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from confide_memory.note import IMPORTANCE, MAX_METADATA_BYTES, MAX_RELATIONS, MAX_TAGS, MAX_WORD, SCOPES
 from confide_memory.note_names import ID, MAX_TITLE, TASK_ID
+from confide_memory.timestamps import parsed
 from confide_proxy.transfer.reader import Record, kind_of, slug
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -79,17 +81,11 @@ def moment(value: Any) -> str | None:
     """A time as ISO 8601 in UTC; from ISO 8601, or seconds or thousandths since 1970. None for what is no time."""
     if isinstance(value, str) and re.fullmatch(r"\d{9,13}(\.\d+)?", value.strip()):
         value = float(value)
-    try:
-        if isinstance(value, str):
-            parsed = datetime.fromisoformat(value.strip())
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            parsed = datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)
-        else:
-            return None
-        utc = parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-    except (OverflowError, OSError, ValueError):
-        return None
-    return utc.isoformat(timespec="seconds").replace("+00:00", "Z")
+    utc = parsed(value.strip()) if isinstance(value, str) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        with suppress(OverflowError, OSError, ValueError):
+            utc = datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)
+    return utc.isoformat(timespec="seconds").replace("+00:00", "Z") if utc else None
 
 
 def as_json(value: Any, depth: int = 16) -> Any:

@@ -15,12 +15,12 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import printable
 from confide_memory.note_names import SLUG_CHARACTERS
+from confide_memory.timestamps import parsed
 
 _SAME = {
     "supports": "supports",
@@ -94,7 +94,8 @@ class Record:
         digest = origin_hash(self.system, self.origin)
         # Not of the title, which people change there: the note would come a second time.
         name = slug(self.entity or "") or slug(self.system)
-        return f"mem_{name}_{_seconds(self.created)}_{digest}"
+        created = parsed(self.created or "")
+        return f"mem_{name}_{max(0, int(created.timestamp())) if created else 0}_{digest}"
 
 
 def origin_hash(system: str, origin: str) -> str:
@@ -107,16 +108,6 @@ def slug(text: str) -> str:
     """The text as a part of an id or of a file name: ASCII letters and digits in lower case, with `-` between; may be empty."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:SLUG_CHARACTERS].rstrip("-")
-
-
-def _seconds(moment: str | None) -> int:
-    if moment is None:
-        return 0
-    try:
-        parsed = datetime.fromisoformat(moment)
-    except ValueError:
-        return 0
-    return max(0, int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()))
 
 
 def kind_of(name: str) -> tuple[str, bool]:

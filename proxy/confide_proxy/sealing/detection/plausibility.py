@@ -231,7 +231,10 @@ def entropy(value: str) -> float:
 
 def is_wordy(value: str) -> bool:
     """Whether its letters are mostly such as words are made of, and neither cases nor digits change as often as they do by chance."""
-    if _changes(value) >= _CHANGING * len(value):
+    classes = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "-" for c in value]
+    if sum(first != second and "-" not in first + second for first, second in pairwise(classes)) >= _CHANGING * len(
+        value
+    ):
         return False
     # Hex digits make no words, though "ed", "ea" and "ce" are frequent in those.
     if sum(c.isdigit() for c in value) * 5 >= len(value) and _HEX_DIGITS.issuperset(value.lower()):
@@ -252,11 +255,6 @@ def _is_joined(value: str) -> bool:
         (len(part) >= 3 and part.isalpha() and part.islower()) or (len(part) <= 3 and part.lstrip("v").isdigit())
         for part in parts
     )
-
-
-def _changes(value: str) -> int:
-    classes = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "-" for c in value]
-    return sum(first != second and "-" not in first + second for first, second in pairwise(classes))
 
 
 def is_random(value: str, least: int = 16) -> bool:

@@ -11,9 +11,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from confide_memory.timestamps import parsed
 
 Role = Literal["user", "assistant"]
 
@@ -112,12 +113,8 @@ def sendable(text: str) -> str:
 
 def utc(time: str) -> str:
     """An ISO 8601 time in UTC, to the second; "" where it is none."""
-    try:
-        moment = datetime.fromisoformat(time)
-        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return ""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment.year >= 1970 else ""
+    moment = parsed(time)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment and moment.year >= 1970 else ""
 
 
 def branch_name(branch: str) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -97,12 +98,7 @@ async def send_all(
         for file in files:
             if not source.is_settled(file):
                 await source.advance(link, file, to_the_end=True, progress=count)
-    sent = [source.sent for source in every]
-    return {
-        "sessions": sum(each.sessions for each in sent),
-        "messages": sum(each.messages for each in sent),
-        "skipped": sum(each.skipped for each in sent),
-    }
+    return {name: sum(getattr(source.sent, name) for source in every) for name in ("sessions", "messages", "skipped")}
 
 
 def pending_bytes(paths: Paths, config: ProxyConfig, space: str) -> int:
@@ -168,7 +164,7 @@ class Transcripts:
 
 
 class Lookout:
-    """One source's. Methods block briefly."""
+    """What is new of one source. Methods block briefly."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -182,7 +178,8 @@ class Lookout:
         if time.monotonic() - self._walked >= WALK_S or self._folders != self._stamps(self._folders):
             self._walk()
         else:
-            self._look()
+            looks = {session: looked_at(file) for session, file in self._files.items()}
+            self._files = {session: file for session, file in looks.items() if file is not None}
         self._changed = {session: seen for session, seen in self._changed.items() if session in self._files}
         waiting = [file for file in self._files.values() if not self._source.is_settled(file)]
         return [(file, self._quiet_s(file)) for file in waiting]
@@ -196,14 +193,6 @@ class Lookout:
             file.session: file for file in files if file.mtime_ns >= since_ns or not self._source.is_settled(file)
         }
 
-    def _look(self) -> None:
-        for session, file in list(self._files.items()):
-            now = looked_at(file)
-            if now is None:
-                del self._files[session]
-            else:
-                self._files[session] = now
-
     def _quiet_s(self, file: Found) -> float:
         """By our own clock from the second look on: the wall's may jump."""
         seen = self._changed.get(file.session)
@@ -215,10 +204,8 @@ class Lookout:
         return time.monotonic() - seen[1]
 
     def _stamps(self, folders: dict[Path, int] | list[Path]) -> dict[Path, int]:
-        stamps = {}
+        stamps = dict.fromkeys(folders, 0)
         for folder in folders:
-            try:
+            with suppress(OSError):
                 stamps[folder] = folder.stat().st_mtime_ns
-            except OSError:
-                stamps[folder] = 0
         return stamps

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from confide_memory import front_matter
 from confide_memory.timestamps import iso
@@ -32,8 +35,7 @@ _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 _MAX_LINKS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
+class _Link(NamedTuple):
     type: str
     target: str
     context: str | None
@@ -49,14 +51,9 @@ class BasicMemory(Reader):
         """By a file with a permalink among the first ones."""
         if not is_folder(path):
             return False
-        try:
-            for number, file in enumerate(files_below(path, _is_markdown, Losses())):
-                if number >= _LOOKED_AT:
-                    return False
-                if re.match(rb"(\xef\xbb\xbf)?---\r?\n(?:.*\n)*?permalink:\s*\S", head(file)):
-                    return True
-        except (UnreadableError, OSError):
-            pass
+        first = islice(files_below(path, _is_markdown, Losses()), _LOOKED_AT)
+        with suppress(UnreadableError, OSError):
+            return any(re.match(rb"(\xef\xbb\xbf)?---\r?\n(?:.*\n)*?permalink:\s*\S", head(file)) for file in first)
         return False
 
     def places(self, home: Path) -> list[Path]:
@@ -139,13 +136,16 @@ def _record(root: Path, file: Path, origin: str, text: str, names: dict[str, str
     relations = [(kind, target) for kind, target in relations if kind != "see_also" or target not in stated]
     if fields.get("permalink") == origin:
         del fields["permalink"]
+    updated = None
+    with suppress(OSError, OverflowError, ValueError):
+        updated = iso(file.stat().st_mtime)
     record = record_of(
         BasicMemory.name,
         origin,
         body.strip("\n"),
         fields,
         title=file.stem,
-        updated=_changed(file),
+        updated=updated,
     )
     return replace(
         record,
@@ -192,13 +192,6 @@ def _marks(body: str) -> tuple[list[str], list[str], list[_Link]]:
 
 def _plain(name: str) -> str:
     return name.strip().removeprefix("memory://").removesuffix(".md").casefold()
-
-
-def _changed(file: Path) -> str | None:
-    try:
-        return iso(file.stat().st_mtime)
-    except (OSError, OverflowError, ValueError):
-        return None
 
 
 READER = BasicMemory()

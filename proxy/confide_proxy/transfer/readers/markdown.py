@@ -32,16 +32,9 @@ _MAX_TITLE_CHARS = 120
 _MAX_TAGS = 4
 _DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 _CATEGORIES = {
-    "decision": "decisions",
-    "decisions": "decisions",
-    "preference": "preferences",
-    "preferences": "preferences",
-    "conventions": "preferences",
-    "style": "preferences",
-    "rules": "preferences",
-    "people": "people",
-    "team": "people",
-    "contacts": "people",
+    **dict.fromkeys(("decision", "decisions"), "decisions"),
+    **dict.fromkeys(("preference", "preferences", "conventions", "style", "rules"), "preferences"),
+    **dict.fromkeys(("people", "team", "contacts"), "people"),
     "facts": "facts",
 }
 """By a word in a short heading."""
@@ -50,17 +43,19 @@ _NAMED = re.compile(r"adr[-_ ]?\d.*\.md|adr-.+\.md", re.IGNORECASE)
 _NUMBERED = re.compile(r"\d{2,8}[-_ ].+\.md", re.IGNORECASE)
 _STATUS_LINE = re.compile(r"^\s*(?:[-*+]\s+)?\**status\**\s*:\**\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _DATE_LINE = re.compile(r"^\s*(?:[-*+]\s+)?\**date\**\s*:\**\s*(\d{4}-\d{2}-\d{2})", re.IGNORECASE | re.MULTILINE)
-_WORDS = (
-    "accepted",
-    "proposed",
-    "superseded",
-    "deprecated",
-    "rejected",
-    "amended",
-    "implemented",
-    "approved",
-    "draft",
-    "done",
+_WORDS = frozenset(
+    [
+        "accepted",
+        "proposed",
+        "superseded",
+        "deprecated",
+        "rejected",
+        "amended",
+        "implemented",
+        "approved",
+        "draft",
+        "done",
+    ]
 )
 _LINKED = re.compile(
     r"(superseded|replaced|supersedes|replaces)(?:\s+by)?\b[^\n(]{0,200}\(([^()\s]{1,200}\.md)\)", re.IGNORECASE
@@ -84,17 +79,13 @@ class _Decided(NamedTuple):
     said: Decision
 
 
-def _nothing(_path: Path) -> bool:
-    return False
-
-
 class MarkdownReader(Reader):
     """Any `*.md`."""
 
     name = "markdown"
     title = "markdown files"
 
-    def __init__(self, is_kept: Callable[[Path], bool] = _nothing) -> None:
+    def __init__(self, is_kept: Callable[[Path], bool] = lambda _path: False) -> None:
         """`is_kept` says which files of a tree are passed by, since they are memory as they are."""
         self._is_kept = is_kept
 
