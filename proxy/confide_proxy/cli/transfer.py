@@ -254,11 +254,7 @@ def _line(survey: Survey, this: Project) -> str:
         parts.append(f"importance {_named(survey.levels)}")
     if survey.tags:
         parts.append(f"tags {_named(survey.tags)}")
-    if survey.losses.count:
-        parts.append(f"{survey.losses.count} skipped")
-    if survey.problem:
-        parts.append(survey.problem)
-    return "; ".join(parts)
+    return "; ".join([*parts, *survey.remarks])
 
 
 def _named(counter: Counter[str]) -> str:

@@ -112,11 +112,7 @@ def _line(survey: Survey) -> str:
     for name, counter in counted.items():
         if counter:
             parts.append(f"{name} " + ", ".join(f"{value} {count}" for value, count in counter.most_common(4)))
-    if survey.losses.count:
-        parts.append(f"{survey.losses.count} skipped")
-    if survey.problem:
-        parts.append(survey.problem)
-    return "; ".join(parts)
+    return "; ".join([*parts, *survey.remarks])
 
 
 def allowed(text: str, base: Path, project: Project, home: Path) -> Path:

@@ -167,6 +167,12 @@ class Survey:
         told = f"it {self.failure.problem}" if isinstance(self.failure, UnreadableError) else str(self.failure)
         return f"{told} ({self.failure.hint})" if self.failure.hint else told
 
+    @property
+    def remarks(self) -> list[str]:
+        """What went wrong, in parts of a line."""
+        skipped = [f"{self.losses.count} skipped"] if self.losses.count else []
+        return [*skipped, self.problem] if self.problem else skipped
+
     def as_json(self) -> dict[str, Any]:
         """For programs, and for an agent."""
         found: dict[str, Any] = {

@@ -60,14 +60,16 @@ class JsonReader(Reader):
             raise UnreadableError(path, "holds no memories", hint=_FORMS)
 
 
-def _array(path: Path) -> Iterator[Any]:
+def _array(path: Path) -> list[Any]:
     text = read_text(path)
     try:
         value = json.loads(text)
     except ValueError:
         # Also where a file of lines is named .json, which is common.
-        yield from _lines_of(path, text)
-        return
+        try:
+            value = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except (ValueError, RecursionError):
+            raise UnreadableError(path, "is not JSON") from None
     except RecursionError:
         raise UnreadableError(path, "is nested too deeply") from None
     if isinstance(value, dict):
@@ -75,15 +77,7 @@ def _array(path: Path) -> Iterator[Any]:
         value = lists[0] if lists else [value]
     if not isinstance(value, list):
         raise UnreadableError(path, "holds no memories", hint=_FORMS)
-    yield from value
-
-
-def _lines_of(path: Path, text: str) -> Iterator[Any]:
-    try:
-        items = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, RecursionError):
-        raise UnreadableError(path, "is not JSON") from None
-    yield from items
+    return value
 
 
 def _lines(path: Path, losses: Losses) -> Iterator[Any]:
