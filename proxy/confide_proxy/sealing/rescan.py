@@ -64,7 +64,6 @@ class Text(NamedTuple):
     project: str
     path: str
     revision: int
-    is_newest: bool
     hash: str
     content: str | None
 
@@ -276,11 +275,11 @@ def _text(item: Any) -> Text:
             "project": str(project),
             "path": str(path),
             "revision": int(revision),
-            "isNewest": bool(is_newest),
+            "isNewest": bool(),
             "hash": str(digest),
             "packed": str(packed),
         }:
-            return Text(identity, project, path, revision, is_newest, digest, _unpacked(packed))
+            return Text(identity, project, path, revision, digest, _unpacked(packed))
     raise UnfitAnswerError
 
 

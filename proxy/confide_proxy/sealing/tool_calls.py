@@ -143,7 +143,12 @@ class SealedCalls:
         if not is_lookup:
             await self.sealing.deposit.keep(link, secrets)
             return given
-        return await self._recognized(link, given)
+        query, keys = given.get(QUERY), self.sealing.keyring.keys
+        if not isinstance(query, str) or keys is None or is_plain(query):
+            return given
+        # Placeholders in the question also for what nothing in it gives away.
+        known = await recognized(link, keys, query)
+        return given if known == query else {**given, QUERY: known}
 
     def seal(
         self, given: Mapping[str, Any], *, is_whole: bool = False, is_lookup: bool = False
@@ -184,14 +189,6 @@ class SealedCalls:
             return asked
         place, _ = await asyncio.to_thread(self.seal, asked, is_lookup=True)
         return dict(place)
-
-    async def _recognized(self, link: Asks, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments with placeholders in the question also for what nothing in it gives away."""
-        query, keys = given.get(QUERY), self.sealing.keyring.keys
-        if not isinstance(query, str) or keys is None or is_plain(query):
-            return given
-        known = await recognized(link, keys, query)
-        return given if known == query else {**given, QUERY: known}
 
     def _looked_up(self, message: dict[str, Any]) -> dict[str, Any]:
         """Everything but the arguments of a tool asks, and stores nothing."""

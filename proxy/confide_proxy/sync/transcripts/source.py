@@ -26,7 +26,7 @@ from confide_proxy.sync.project import Narrowing, Project
 from confide_proxy.sync.transcripts.claude_code import ClaudeCode
 from confide_proxy.sync.transcripts.codex import Codex
 from confide_proxy.sync.transcripts.files import Batch, Found, collect, found_below, head_of, mark_of, opened, origin_of
-from confide_proxy.sync.transcripts.parsers import Parser, branch_name, sendable
+from confide_proxy.sync.transcripts.parsers import Parser, sendable
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import Sealing
@@ -149,7 +149,10 @@ class Source:
         conflicts = 0
         while conflicts < _MAX_CONFLICTS:
             if not known.version and file.session not in self._asked:
-                known = await self._ask(link, file.session, known)
+                named = self._named(file.session, known)
+                answer = await link.request("transcript", named, timeout_s=_DEADLINE_S, bulk=True)
+                self._asked.add(file.session)
+                known = _answered(known, answer)
             step = await asyncio.to_thread(self._next, file, known, to_the_end)
             if step.is_doubtful:
                 known = replace(known, version=0)
@@ -215,11 +218,6 @@ class Source:
                 return _Step(None)
             return _Step(batch, head, mark_of(fd, batch.end))
 
-    async def _ask(self, link: Asks, session: str, known: Known) -> Known:
-        answer = await link.request("transcript", self._named(session, known), timeout_s=_DEADLINE_S, bulk=True)
-        self._asked.add(session)
-        return _answered(known, answer)
-
     async def _send(self, link: Asks, session: str, known: Known, step: _Step) -> tuple[Known, bool]:
         batch = step.batch
         assert batch is not None
@@ -241,7 +239,7 @@ class Source:
             whole = {**params, "messages": batch.messages}
             answer = await link.request("transcript", whole, timeout_s=deadline_s, bulk=True)
         self._asked.add(session)
-        return _answered(known.on(batch.branch), answer), answer.get("taken") is True
+        return _answered(replace(known, branch=batch.branch), answer), answer.get("taken") is True
 
     def _named(self, session: str, known: Known) -> dict[str, Any]:
         return {"project": known.project, "agent": self.parser.agent, "session": session}
@@ -284,10 +282,6 @@ class Known:
     inode: int = 0
     size: int = 0
     mtime_ns: int = 0
-
-    def on(self, branch: str) -> Known:
-        """The same, with another branch."""
-        return replace(self, branch=branch_name(branch))
 
 
 class Progress:

@@ -90,7 +90,11 @@ def _records(rows: _Rows, losses: Losses) -> Iterator[Record]:
 
 
 def _record(row: Mapping[str, Any], origin: str, content: str, older: list[str], *, is_known: bool) -> Record:
-    fields = {name: _time(row[name]) for name in _TIMES if row.get(name) is not None}
+    fields: dict[str, Any] = {}
+    for name in _TIMES:
+        if (time := row.get(name)) is not None:
+            # SQLite has thousandths of a second, Lance a `datetime`. What is neither stays as it is.
+            fields[name] = moment(time.isoformat() if isinstance(time, datetime) else time) or time
     fields |= {
         name: value
         for name, value in row.items()
@@ -109,11 +113,6 @@ def _record(row: Mapping[str, Any], origin: str, content: str, older: list[str],
         metadata["superseded_by"] = row["superseded_by"]
     relations = tuple(("supersedes", other) for other in older)
     return record_of(VectorMemoryReader.name, origin, content, fields, relations=relations, metadata=metadata)
-
-
-def _time(value: Any) -> Any:
-    """ISO 8601; SQLite has thousandths of a second, Lance a `datetime`. What is neither stays as it is."""
-    return moment(value.isoformat() if isinstance(value, datetime) else value) or value
 
 
 def _has_columns(table: Path) -> bool:
