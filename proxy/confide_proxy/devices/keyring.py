@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from confide_proxy.devices.roster_client import Shown
     from confide_proxy.link.key_rotation import MachineKeys
 
-
 log = logging.getLogger(__name__)
 
 TRIES: Final = 4

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from confide_crypto.sealing.roster import Roster
     from confide_memory.wire.document_body import Asks
 
-
 _FILE: Final = re.compile(r"[0-9a-f]{32}\.invite")
 _CARD: Final = ".card"
 """Of the file beside it, made once, with the Ed25519 key of the card that it is used for."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
     from confide_memory.wire.document_body import Asks
 
-
 log = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 20.0

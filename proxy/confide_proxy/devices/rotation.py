@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from confide_proxy.config import ProxyConfig
     from confide_proxy.paths import Paths
 
-
 REQUEST_DEADLINE_S: Final = 10.0
 _LOCK_DEADLINE_S: Final = 2.0
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from confide_proxy.paths import Paths
     from confide_proxy.sealing.sealer import Sealer, Secret
 
-
 log = logging.getLogger(__name__)
 
 _LOOKS: Final = 2

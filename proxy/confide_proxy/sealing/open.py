@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from confide_memory.wire.document_body import Asks
     from confide_proxy.devices.keyring import Keyring
 
-
 _DEADLINE_S: Final = 20.0
 TOOL: Final[dict[str, Any]] = {
     "name": "secret_get",

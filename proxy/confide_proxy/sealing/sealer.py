@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_proxy.config import Policy
 
-
 NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
 _REDACTED: Final = re.compile(rf"\(redacted:({KIND_PATTERN}):([0-9a-f]{{24}})\)")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.sealer import Secret
 
-
 LARGE_BYTES: Final = 64 * 1024
 """The text of what is larger is not even looked at in the event loop."""
 ASK_DEADLINE_S: Final = 5.0

@@ -26,7 +26,6 @@ from confide_proxy.sync.report import SyncReport
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Secret
 
-
 COMPACT_AFTER = 1000
 """Superseded lines before the file is written anew, at the next start."""
 UNREAD: Final = -1

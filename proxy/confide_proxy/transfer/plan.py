@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from confide_proxy.sealing.sealer import Sealer, Secret
 
-
 SOURCE: Final = "imports"
 _CALLED: Final = ("title", "type", "category", "entity", "source", "status")
 _TEXTS: Final = ("content", *_CALLED)

@@ -174,7 +174,6 @@ MARKED: Final[tuple[Marked, ...]] = (
     Marked("password-hash", "$y$", (0,), r"\$y\$[./A-Za-z0-9]{1,10}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", 0.8),
 )  # fmt: skip
 
-
 _ESCAPED: Final = frozenset("nrtb")
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _DISCORD: Final = r"(?<![\w.-])[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,38}(?![\w.-])"

@@ -22,7 +22,6 @@ from confide_proxy.sync.walk import descended, listed
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealer, Secret
 
-
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """A line with a pasted image has a few MiB; what is longer says nothing that a search could find."""
 MAX_FILES = 50_000

@@ -31,7 +31,6 @@ from confide_proxy.sync.transcripts.parsers import Parser, sendable
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import Sealing
 
-
 log = logging.getLogger(__name__)
 
 _DEADLINE_S: Final = 60.0

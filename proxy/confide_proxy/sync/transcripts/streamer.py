@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from confide_proxy.link.link import Link
     from confide_proxy.sealing.context import Sealing
 
-
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 3.0
