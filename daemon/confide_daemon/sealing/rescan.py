@@ -23,6 +23,7 @@ from confide_daemon.errors import StorageError
 from confide_daemon.store.rows import StoredText
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
+from confide_daemon.store.upkeep import salvage
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +168,7 @@ class StoredTexts:
         self._threads.alone(store.replacement.swap_clean)
         with store.writing():
             store.marks.put(UNERASED, 0.0)
-        return Erased(store.size_bytes(), store.replacement.damaged_copies())
+        return Erased(store.size_bytes(), salvage.damaged_copies(store.path))
 
     async def _fold(self) -> None:
         deadline = time.monotonic() + _FOLD_S

@@ -20,6 +20,7 @@ from confide_daemon.store.database import Damage
 from confide_daemon.store.rows import Breach
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
+from confide_daemon.store.upkeep import salvage
 from confide_daemon.store.upkeep.integrity import (
     LOSSES,
     LOST_ROWS,
@@ -216,7 +217,7 @@ class Upkeep:
             await self._threads.maintain(lambda store: _set_mark(store, CHECKED_AT, self._clock()))
             self._is_due = False
             await self._threads.maintain(
-                lambda store: store.replacement.forget_damaged(self._clock() - DAMAGED_DAYS * DAY_S)
+                lambda store: salvage.forget_damaged(store.path, self._clock() - DAMAGED_DAYS * DAY_S)
             )
             await self._give_back(merge=True)
         await self._give_back(merge=False)

@@ -226,7 +226,7 @@ class Space:
     async def rekey(self, key: bytes, *, follow: Callable[[int, int], None] = lambda _done, _total: None) -> None:
         """Changes the key of the database (32 bytes), while everybody goes on. Raises as `StoreThreads.change_key`."""
         await self._threads.change_key(key, follow)
-        if kept := await self._threads.read(lambda store: store.replacement.damaged_copies()):
+        if kept := await self._threads.read(lambda store: salvage.damaged_copies(store.path)):
             log.warning(
                 "beside space %s, %d former files with damage are under its old key until they are removed",
                 self.space_id,

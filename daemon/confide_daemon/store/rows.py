@@ -357,17 +357,6 @@ class SourceCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Healed:
-    """What the check at opening found and put right; all zero is the normal case."""
-
-    keyword_rows: int = 0
-    orphan_vectors: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.keyword_rows or self.orphan_vectors)
-
-
-@dataclass(frozen=True, slots=True)
 class Breach:
     """Something that does not hold; `what` is one of the words of `store.upkeep.integrity`, never content."""
 

@@ -108,13 +108,13 @@ class StoreThreads:
         """
 
         def is_nearly_done(store: Store) -> bool:
-            left, total = store.replacement.step_rekeying(leave=LAST_PAGES)
+            left, total = store.replacement.rekeying.step(leave=LAST_PAGES)
             follow(total - left, total)
             return left <= LAST_PAGES
 
         def finish(store: Store) -> None:
             # In one go: what came between the copy and the swap would be lost.
-            store.replacement.finish_rekeying()
+            store.replacement.rekeying.finish()
             self.alone(store.replacement.swap_rekeyed)
 
         try:

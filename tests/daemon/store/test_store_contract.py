@@ -20,6 +20,7 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.tables.documents import OPERATIONS_KEPT_S
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.tables.vectors import CACHED_S, CACHED_VECTORS
+from confide_daemon.store.upkeep import repair
 from confide_memory.wire.digest import text_hash
 
 NOW = 1_700_000_000.0  # 2023-11-14
@@ -512,7 +513,7 @@ def test_a_sound_store_needs_no_healing(store: Store) -> None:
     put(store, "p", "a.md", "alpha\n")
     embed_all(store, live(store))
     with store.writing():
-        assert not store.repair.heal()
+        assert not any(store.repair.mend(what, limit=9) for what in (*repair._OF_IDS, *repair._OF_ALL))
     assert store.integrity.glance() == []
     assert [found for found in store.integrity.examine() if found] == []
     assert keyword(store, "alpha") == ["a.md"]

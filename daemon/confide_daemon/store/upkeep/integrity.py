@@ -15,6 +15,7 @@ import random
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -55,13 +56,10 @@ LOST_ROWS: Final = "rows lost with their pages"
 LOSSES: Final = (TEXTS_LOST, LOST_ROWS)
 
 SLICE: Final = 2000  # rows of pieces or vectors: some 20 ms
-TEXTS: Final = 64  # revisions: the largest has a megabyte
-RECORDS: Final = 16  # sealed records: the largest has four
 SAMPLED: Final = 64  # vectors looked at whenever ids are
 # Float32 rounding of a unit vector is a thousand times less.
 _UNIT_TOLERANCE: Final = 1e-2
 
-RECORD_ROWS: Final = "SELECT number, id, kind, epoch, record FROM sealed_record WHERE number > ? AND place IS NULL ORDER BY number LIMIT ?"
 _VECTOR_TABLE: Final = re.compile(r"vector_(\d+)")
 # SQLite's words for an index that disagrees with its table, and for rows that break a constraint of it (pragma integrity_check).
 _INDEX_WORDS: Final = ("missing from index", "wrong # of entries in index", "non-unique entry in index")
@@ -115,7 +113,7 @@ def _sampled(rows: Rows, generation: int, dimensions: int) -> int:
         return 0
     places = random.sample(range(first, last + 1), min(SAMPLED, last - first + 1))
     sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk {AMONG}"
-    return len(unusable(rows(sql, (json.dumps(places),)), dimensions))
+    return len(_unusable(rows(sql, (json.dumps(places),)), dimensions))
 
 
 def selects(rows: Rows) -> dict[str, str]:
@@ -197,14 +195,20 @@ def _examine(rows: Rows) -> Iterator[list[Breach]]:
     yield _guarded(lambda: glance(rows))
     for (table,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", ()):
         yield _guarded(lambda table=table: check_table(rows, table))  # type: ignore[misc]
-    for look in (_pieces, _texts, _records, *(_vectors_of(*one) for one in with_tables(rows).items()), _cache):
-        after: int | None = 0
-        while after is not None:
-            try:
-                found, after = look(rows, after)
-            except DamagedError:
-                found, after = [Breach(PAGES, 1)], None
+    for scan in (PIECES, TEXTS, RECORDS, *(vectors_of(*one) for one in with_tables(rows).items()), CACHE):
+        slices = scan.slices(rows)
+        found: list[Breach] | None = []
+        while found is not None:
             yield found
+            found = _next(scan, slices)
+
+
+def _next(scan: Scan, slices: Iterator[list[Any]]) -> list[Breach] | None:
+    try:
+        wrong = next(slices, None)
+    except DamagedError:  # which ends the slices
+        return [Breach(PAGES, 1)]
+    return None if wrong is None else [Breach(scan.what, len(wrong))] if wrong else []
 
 
 def _guarded(look: Callable[[], list[Breach]]) -> list[Breach]:
@@ -243,37 +247,14 @@ def _check_words(rows: Rows, table: str) -> list[str]:
     return _integrity(rows, table)
 
 
-def _pieces(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
-    found = rows("SELECT id, hash, text FROM chunk WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE))
-    wrong = sum(is_altered(digest, text) for _, digest, text in found)
-    return _slice(PIECES_DAMAGED, wrong, found)
-
-
-def is_altered(digest: object, text: object) -> bool:
-    return not isinstance(text, str) or piece_hash(text) != digest
-
-
-def _texts(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
-    sql = """SELECT d.id, d.hash, r.text FROM document d JOIN revision r ON r.document = d.id AND r.number = d.revision
-             WHERE d.id > ? AND NOT d.deleted AND d.hash <> '' ORDER BY d.id LIMIT ?"""
-    found = rows(sql, (after, TEXTS))
-    wrong = sum(not is_text(content, packed) for _, content, packed in found)
-    return _slice(TEXTS_LOST, wrong, found)
-
-
-def is_text(content: str, packed: object) -> bool:
+def _is_text(content: str, packed: object) -> bool:
     try:
         return isinstance(packed, bytes) and text_hash(zlib.decompress(packed).decode()) == content
     except (zlib.error, UnicodeDecodeError):
         return False
 
 
-def _records(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
-    found = rows(RECORD_ROWS, (after, RECORDS))
-    return _slice(RECORDS_DAMAGED, sum(not is_record(*row[1:]) for row in found), found)
-
-
-def is_record(identity: object, kind: object, epoch: object, packed: object) -> bool:
+def _is_record(identity: object, kind: object, epoch: object, packed: object) -> bool:
     """Whether a sealed record is one, and what is listed of it stands in it."""
     known = record_in(packed)
     return known is not None and (known.secret_id, known.kind, known.epoch) == (identity, kind, epoch)
@@ -286,47 +267,79 @@ def record_in(packed: object) -> Record | None:
         return None
 
 
-def _vectors_of(generation: int, dimensions: int) -> Callable[[Rows, int], tuple[list[Breach], int | None]]:
-    def look(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
-        if generation not in with_tables(rows):
-            return [], None  # another one has taken its place since the last slice
-        sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk > ? ORDER BY chunk LIMIT ?"
-        found = rows(sql, (after, SLICE))
-        return _slice(VECTOR_UNUSABLE, len(unusable(found, dimensions)), found)
-
-    return look
-
-
-def _cache(rows: Rows, after: int) -> tuple[list[Breach], int | None]:
-    found = rows("SELECT id, vector, model FROM vector_cache WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE))
-    return _slice(CACHE_UNUSABLE, len(unusable_cached(found)), found)
-
-
-def unusable_cached(found: Sequence[Any]) -> list[int]:
-    wrong: list[int] = []
+def _unusable_cached(found: Sequence[Any]) -> list[Any]:
+    wrong: list[Any] = []
     for model in {row[2] for row in found}:
         size = model.rpartition("/")[2]
-        mine = [row for row in found if row[2] == model]
-        wrong += unusable(mine, int(size) if size.isdigit() else 0)
+        wrong += _unusable([row for row in found if row[2] == model], int(size) if size.isdigit() else 0)
     return wrong
 
 
-def unusable(found: Sequence[Any], dimensions: int) -> list[int]:
-    """The ids of (id, packed vector, …) whose vector is of another length, not finite, or not of unit length."""
+def _unusable(found: Sequence[Any], dimensions: int) -> list[Any]:
+    """Those of the rows (id, packed vector, …) whose vector is of another length, not finite, or not of unit length."""
     fit = [row for row in found if isinstance(row[1], bytes) and len(row[1]) == 4 * dimensions and dimensions]
     fits = {row[0] for row in fit}
-    wrong = [row[0] for row in found if row[0] not in fits]
+    wrong = [row for row in found if row[0] not in fits]
     if fit:
         vectors = np.frombuffer(b"".join(row[1] for row in fit), dtype=np.float32).reshape(len(fit), dimensions)
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
         # Not `>`, of which a NaN would say False.
-        wrong += [row[0] for row, bad in zip(fit, ~(np.abs(lengths - 1) <= _UNIT_TOLERANCE), strict=True) if bad]
+        wrong += [row for row, bad in zip(fit, ~(np.abs(lengths - 1) <= _UNIT_TOLERANCE), strict=True) if bad]
     return wrong
 
 
-def _slice(what: str, wrong: int, found: Sequence[Any]) -> tuple[list[Breach], int | None]:
-    return ([Breach(what, wrong)] if wrong else [], found[-1][0] if found else None)
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is read by rising id, slice by slice, and what of it is wrong."""
+
+    what: str  # the breach
+    sql: str  # of the rows behind an id, so many of them
+    size: int
+    wrong: Callable[[Sequence[Any]], list[Any]]
+    generation: int | None = None  # whose table it reads, which may go between two slices
+
+    def slices(self, rows: Rows) -> Iterator[list[Any]]:
+        """The wrong rows of each slice."""
+        after = 0
+        while self.generation is None or self.generation in with_tables(rows):
+            if not (found := rows(self.sql, (after, self.size))):
+                return
+            after = found[-1][0]
+            yield self.wrong(found)
+
+
+PIECES: Final = Scan(
+    PIECES_DAMAGED,
+    "SELECT id, hash, text, document FROM chunk WHERE id > ? ORDER BY id LIMIT ?",
+    SLICE,
+    lambda found: [row for row in found if not isinstance(row[2], str) or piece_hash(row[2]) != row[1]],
+)
+TEXTS: Final = Scan(
+    TEXTS_LOST,
+    """SELECT d.id, d.hash, r.text FROM document d JOIN revision r ON r.document = d.id AND r.number = d.revision
+       WHERE d.id > ? AND NOT d.deleted AND d.hash <> '' ORDER BY d.id LIMIT ?""",
+    64,  # revisions: the largest has a megabyte
+    lambda found: [row for row in found if not _is_text(*row[1:])],
+)
+RECORDS: Final = Scan(
+    RECORDS_DAMAGED,
+    "SELECT number, id, kind, epoch, record FROM sealed_record WHERE number > ? AND place IS NULL ORDER BY number LIMIT ?",
+    16,  # sealed records: the largest has four
+    lambda found: [row for row in found if not _is_record(*row[1:])],
+)
+CACHE: Final = Scan(
+    CACHE_UNUSABLE,
+    "SELECT id, vector, model FROM vector_cache WHERE id > ? ORDER BY id LIMIT ?",
+    SLICE,
+    _unusable_cached,
+)
+
+
+def vectors_of(generation: int, dimensions: int) -> Scan:
+    """The scan of a generation's vectors."""
+    sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk > ? ORDER BY chunk LIMIT ?"
+    return Scan(VECTOR_UNUSABLE, sql, SLICE, lambda found: _unusable(found, dimensions), generation)
 
 
 _KEPT: Final = 200

@@ -13,16 +13,17 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final
 
 from confide_daemon.errors import DamagedError
 from confide_daemon.store.connection import migrations
 from confide_daemon.store.database import AMONG, Database, Table
-from confide_daemon.store.rows import Breach, Healed
+from confide_daemon.store.rows import Breach
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.pieces import PieceTable
 from confide_daemon.store.upkeep import integrity
-from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE, RECORDS, SLICE, TEXTS, BreachTable
+from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE, BreachTable
 from confide_memory.wire.digest import text_hash
 
 # Where documents stand whose names are lost. A working copy that has the file sends it again under its own.
@@ -37,15 +38,6 @@ class Repair(Table):
         self._pieces = pieces
         self._keywords = keywords
         self._breaches = breaches
-
-    def heal(self) -> Healed:
-        """All that a glance finds, put right at once."""
-        done = {breach.what: 0 for breach in integrity.glance(self._rows)}
-        for what in done:
-            while count := self.mend(what, limit=SLICE):
-                done[what] += count
-        words = done.get(integrity.KEYWORD_MISSING, 0) + done.get(integrity.KEYWORD_SURPLUS, 0)
-        return Healed(words, done.get(integrity.VECTOR_SURPLUS, 0))
 
     def mend(self, what: str, *, limit: int) -> int:
         """Puts some of a breach right; of how many, 0 when no more can be done. Raises DamagedError: it takes a salvage."""
@@ -103,19 +95,14 @@ class Repair(Table):
         """Drops every unusable vector, and those of equal texts: they may come from the same one."""
         dropped = 0
         for generation, dimensions in integrity.with_tables(self._rows).items():
-            after: int | None = 0
-            while after is not None:
-                sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk > ? ORDER BY chunk LIMIT ?"
-                found = self._rows(sql, (after, SLICE))
-                wrong = json.dumps(integrity.unusable(found, dimensions))
+            for wrong in integrity.vectors_of(generation, dimensions).slices(self._rows):
                 gone = self._rows(
                     f"""DELETE FROM vector_{generation} WHERE chunk IN (SELECT value FROM json_each(?1)) OR chunk IN
                         (SELECT id FROM chunk WHERE hash IN (SELECT hash FROM chunk WHERE id IN (SELECT value FROM json_each(?1))))
                         RETURNING chunk""",
-                    (wrong,),
+                    (json.dumps([row[0] for row in wrong]),),
                 )
                 dropped += len(gone)
-                after = found[-1][0] if found else None
         return dropped
 
     def _match_vector_tables(self) -> int:
@@ -128,27 +115,21 @@ class Repair(Table):
         return len(lacking) + len(stray)
 
     def _remove_unusable_cached(self) -> int:
-        dropped, after = 0, 0
-        while found := self._rows(
-            "SELECT id, vector, model FROM vector_cache WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE)
-        ):
-            wrong = integrity.unusable_cached(found)
-            self._rows(f"DELETE FROM vector_cache WHERE id {AMONG}", (json.dumps(wrong),))
-            dropped, after = dropped + len(wrong), found[-1][0]
+        dropped = 0
+        for wrong in integrity.CACHE.slices(self._rows):
+            self._rows(f"DELETE FROM vector_cache WHERE id {AMONG}", (json.dumps([row[0] for row in wrong]),))
+            dropped += len(wrong)
         return dropped
 
     # ---------------------------------------------------------------- pieces, notes and transcripts
 
     def _remove_altered_pieces(self) -> int:
         """Drops them: a piece whose hash is that of the right text would be taken for unchanged when its document is cut again."""
-        dropped, after = 0, 0
-        while found := self._rows(
-            "SELECT id, hash, text, document FROM chunk WHERE id > ? ORDER BY id LIMIT ?", (after, SLICE)
-        ):
-            wrong = [row for row in found if integrity.is_altered(row[1], row[2])]
+        dropped = 0
+        for wrong in integrity.PIECES.slices(self._rows):
             self._remove([row[0] for row in wrong])
             self._cut_again(sorted({row[3] for row in wrong}))
-            dropped, after = dropped + len(wrong), found[-1][0]
+            dropped += len(wrong)
         return dropped
 
     def _cut_again(self, documents: Sequence[int]) -> int:
@@ -168,12 +149,12 @@ class Repair(Table):
     # ---------------------------------------------------------------- what is not derived
 
     def _reindex(self) -> int:
-        broken = [
-            table for (table,) in self._rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")
+        tables = [
+            name for (name,) in self._rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")
         ]
         broken = [
             table
-            for table in broken
+            for table in tables
             if any(one.what == integrity.INDEX_BROKEN for one in integrity.check_table(self._rows, table))
         ]
         for table in broken:
@@ -182,21 +163,9 @@ class Repair(Table):
 
     def _restore_texts(self) -> int:
         """From the pieces where they hold all of the text; else the document waits for a working copy that still has it."""
-        mended = 0
-        lost = [
-            identity
-            for (identity,) in self._rows(f"SELECT id FROM ({integrity.selects(self._rows)[integrity.TEXTS_LOST]})")
-        ]
-        after: int | None = 0
-        while after is not None:
-            sql = """SELECT d.id, d.hash, r.text FROM document d JOIN revision r ON r.document = d.id AND r.number = d.revision
-                     WHERE d.id > ? AND NOT d.deleted AND d.hash <> '' ORDER BY d.id LIMIT ?"""
-            found = self._rows(sql, (after, TEXTS))
-            lost += [row[0] for row in found if not integrity.is_text(row[1], row[2])]
-            after = found[-1][0] if found else None
-        for document in sorted(set(lost)):
-            mended += self._restore_text(document)
-        return mended
+        lost = {row[0] for row in self._rows(f"SELECT id FROM ({integrity.selects(self._rows)[integrity.TEXTS_LOST]})")}
+        lost.update(row[0] for wrong in integrity.TEXTS.slices(self._rows) for row in wrong)
+        return sum(self._restore_text(document) for document in sorted(lost))
 
     def _restore_text(self, document: int) -> bool:
         """Brings the newest text of a document back from its pieces; False, and its hash is blank, where they do not hold all of it.
@@ -253,21 +222,17 @@ class Repair(Table):
 
     def _restore_records(self) -> int:
         """What is listed of a record is read from it again; one that is none goes, so that a machine can store it once more."""
-        mended, lost, after = 0, 0, 0
-        while found := self._rows(integrity.RECORD_ROWS, (after, RECORDS)):
-            for number, *row in found:
-                if integrity.is_record(*row):
-                    continue
-                known = integrity.record_in(row[-1])
-                if known is None:
-                    self._rows("DELETE FROM sealed_record WHERE number = ?", (number,))
-                    lost += 1
-                else:
-                    # Where its name is another row's by now, that one is as good.
-                    sql = "UPDATE OR REPLACE sealed_record SET id = ?, kind = ?, epoch = ? WHERE number = ?"
-                    self._rows(sql, (known.secret_id, known.kind, known.epoch, number))
-                    mended += 1
-            after = found[-1][0]
+        mended = lost = 0
+        for number, *_, packed in chain.from_iterable(integrity.RECORDS.slices(self._rows)):
+            known = integrity.record_in(packed)
+            if known is None:
+                self._rows("DELETE FROM sealed_record WHERE number = ?", (number,))
+                lost += 1
+            else:
+                # Where its name is another row's by now, that one is as good.
+                sql = "UPDATE OR REPLACE sealed_record SET id = ?, kind = ?, epoch = ? WHERE number = ?"
+                self._rows(sql, (known.secret_id, known.kind, known.epoch, number))
+                mended += 1
         if lost:
             self._breaches.note(Breach(integrity.LOST_ROWS, lost, time.time()))
         return mended + lost

@@ -170,14 +170,6 @@ class Replacement:
             salvage.swap(self._database.path, self._database.key)
         migrate(self._database.connection, now=time.time())
 
-    def damaged_copies(self) -> int:
-        """How many former files of this database are kept, which were damaged."""
-        return salvage.damaged_copies(self._database.path)
-
-    def forget_damaged(self, before: float) -> bool:
-        """Removes what was kept of a damaged database, if it is from before then (seconds since 1970); whether it was."""
-        return salvage.forget_damaged(self._database.path, before)
-
     # ---------------------------------------------------------------- under another key
 
     def begin_rekeying(self, key: bytes) -> Callable[[], None]:
@@ -189,17 +181,9 @@ class Replacement:
         self._rekeying = Rekeying(self._database.connection, self._database.path, key)
         return self._rekeying.sync
 
-    def step_rekeying(self, *, leave: int) -> tuple[int, int]:
-        """Copies some pages, about 1 MiB: how many are left, at least `leave`, and of how many. Others may write between two steps."""
-        return self._copying().step(leave=leave)
-
-    def finish_rekeying(self) -> None:
-        """Copies the rest, and brings the copy to the disk. Nothing may be written between this and the swap."""
-        self._copying().finish()
-
     def swap_rekeyed(self) -> None:
         """Goes on with the copy, under the new key."""
-        copying = self._copying()
+        copying = self.rekeying
         self._rekeying = None
         with self._database.replacing(DOING):
             try:
@@ -216,7 +200,9 @@ class Replacement:
             self._rekeying.abandon()
             self._rekeying = None
 
-    def _copying(self) -> Rekeying:
+    @property
+    def rekeying(self) -> Rekeying:
+        """The change of the key that is under way. Raises StorageError."""
         if self._rekeying is None:
             raise StorageError(
                 "cannot change the key of the database: it was rebuilt meanwhile", hint="it is tried again"
