@@ -126,12 +126,8 @@ class Seat:
         digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=16).hexdigest()
         self._file = folder / f"{digest}.lock"
         self._fd: int | None = None
-        self._is_taken = False
-
-    @property
-    def is_taken(self) -> bool:
+        self.is_taken = False
         """Whether this process holds it."""
-        return self._is_taken
 
     def try_take(self) -> bool:
         """Sit down if nobody else has; True also where it is ours already.
@@ -139,17 +135,17 @@ class Seat:
         Raises:
             OSError: the folder cannot be written to.
         """
-        if self._is_taken:
+        if self.is_taken:
             return True
         if self._fd is None:  # and it stays open, so that to look again is one system call
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._fd = lock_file(self._file)
-        self._is_taken = taken(self._fd)
-        return self._is_taken
+        self.is_taken = taken(self._fd)
+        return self.is_taken
 
     def show_life(self) -> None:
         """Let those who look for the seat see that its holder is not frozen. Raises OSError."""
-        if self._is_taken and self._fd is not None:
+        if self.is_taken and self._fd is not None:
             os.utime(self._fd)
 
     def silent_s(self) -> float:
@@ -161,7 +157,7 @@ class Seat:
 
     def leave(self) -> None:
         """Let another have it, or stop trying."""
-        self._is_taken = False
+        self.is_taken = False
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -13,6 +13,16 @@ from pathlib import Path
 HOME_VARIABLE = "CONFIDE_HOME"
 
 
+class _InState:
+    """A file or a folder below `Paths.state`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: Paths, _owner: type[Paths]) -> Path:
+        return paths.state / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class Paths:
     """The proxy's places on disk.
@@ -29,60 +39,28 @@ class Paths:
     global_folder: Path
     daemon_data: Path
 
-    @property
-    def identity(self) -> Path:
-        """The Ed25519 seed of this machine."""
-        return self.state / "identity.key"
-
-    @property
-    def next_identity(self) -> Path:
-        """The seed that is about to become this machine's; there for a moment of a rotation only."""
-        return self.state / "identity.next.key"
-
-    @property
-    def identity_lock(self) -> Path:
-        """Held by whoever changes those two."""
-        return self.state / "identity.lock"
-
-    @property
-    def link(self) -> Path:
-        """Which daemon this machine has joined, and its pinned key."""
-        return self.state / "link.json"
-
-    @property
-    def catalogue(self) -> Path:
-        """The tool catalogue as the daemon last gave it."""
-        return self.state / "catalogue.json"
-
-    @property
-    def journal(self) -> Path:
-        """What waits on this machine for the daemon, sealed."""
-        return self.state / "journal"
-
-    @property
-    def ledgers(self) -> Path:
-        """What the daemon has confirmed of each file, by folder."""
-        return self.state / "confirmed"
-
-    @property
-    def transcripts(self) -> Path:
-        """How far the transcripts of this machine's sessions have been sent."""
-        return self.state / "transcripts"
-
-    @property
-    def fingerprint_key(self) -> Path:
-        """The key of this machine's names for credentials."""
-        return self.state / "fingerprint.key"
-
-    @property
-    def rosters(self) -> Path:
-        """What this machine has seen of the devices of its spaces, and the secrets of the invites that it made."""
-        return self.state / "rosters"
-
-    @property
-    def seats(self) -> Path:
-        """Locks that say which process of this machine does what only one should do."""
-        return self.state / "seats"
+    identity = _InState("identity.key")
+    """The Ed25519 seed of this machine."""
+    next_identity = _InState("identity.next.key")
+    """The seed that is about to become this machine's; there for a moment of a rotation only."""
+    identity_lock = _InState("identity.lock")
+    """Held by whoever changes those two."""
+    link = _InState("link.json")
+    """Which daemon this machine has joined, and its pinned key."""
+    catalogue = _InState("catalogue.json")
+    """The tool catalogue as the daemon last gave it."""
+    journal = _InState("journal")
+    """What waits on this machine for the daemon, sealed."""
+    ledgers = _InState("confirmed")
+    """What the daemon has confirmed of each file, by folder."""
+    transcripts = _InState("transcripts")
+    """How far the transcripts of this machine's sessions have been sent."""
+    fingerprint_key = _InState("fingerprint.key")
+    """The key of this machine's names for credentials."""
+    rosters = _InState("rosters")
+    """What this machine has seen of the devices of its spaces, and the secrets of the invites that it made."""
+    seats = _InState("seats")
+    """Locks that say which process of this machine does what only one should do."""
 
 
 def find(config: Path | None = None) -> Paths:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -170,6 +171,20 @@ def replace_file(path: Path, text: str) -> None:
         with suppress(OSError):  # a read-only disk refuses this as well
             part.unlink()
         raise
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 note`, `2 notes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def seconds(duration: str, units: str, *, most_days: int, option: str, examples: str) -> int:
+    """The seconds of a duration such as `15m`, in one of these units. Raises typer.BadParameter."""
+    match = re.fullmatch(rf"(\d{{1,9}})([{units}])", duration.strip())
+    found = int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]] if match else 0
+    if not 0 < found <= most_days * 86400:
+        raise typer.BadParameter(f"a time looks like {examples}, and is at most {most_days}d", param_hint=option)
+    return found
 
 
 def clock(time_s: float) -> str:

@@ -29,6 +29,7 @@ from confide_proxy.cli.console import (
     print_json,
     remark,
     say,
+    seconds,
 )
 from confide_proxy.errors import DeviceError, UnfitAnswerError
 from confide_proxy.sync import project as projects
@@ -55,7 +56,6 @@ _RESEAL_AT_ONCE: Final = 1000
 _SHOWN: Final = 50
 _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
-_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, or its six words.")]
 
@@ -113,8 +113,10 @@ def device_invite(
     as_json: AsJson = False,
 ) -> None:
     """Print the one string with which a machine joins the space and gets its keys, once; then wait for it."""
+    name = checked(name)
+    ttl_s = seconds(ttl, "smhd", most_days=30, option="--ttl", examples="90s, 15m, 1h or 2d")
     is_waited_for = sys.stdout.isatty() if wait is None else wait
-    asyncio.run(_invite(context.obj, checked(name), _seconds(ttl), scope, url, is_waited_for, as_json))
+    asyncio.run(_invite(context.obj, name, ttl_s, scope, url, is_waited_for, as_json))
 
 
 async def _invite(
@@ -142,7 +144,7 @@ async def _invite(
         else:
             say(made.to_string())
             remark(f"On {name}: run confide join, and paste it   (good once, until {clock(until)})")
-            if _is_local(url or address):
+            if any(local in (url or address) for local in ("//127.0.0.1", "//[::1]", "//localhost")):
                 remark("note: its address can be reached from this machine only; others need --url")
         sys.stdout.flush()
         if is_waited_for:
@@ -182,7 +184,8 @@ async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
             raise DeviceError(f"the daemon shows no good card of {joiner.name}", hint="let it connect once more")
         identity = await keyring.identity()
         words = fingerprint_words(joiner.key)
-        await compare(f"{joiner.name} must show these words (confide key show):\n  {words}", "does it?", is_sure=yes)
+        shown = f"{joiner.name} must show these words (confide key show):\n  {words}"
+        await ask("does it?", is_sure=yes, compared=shown)
 
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
             if card.key in roster.devices:
@@ -207,7 +210,7 @@ async def device_confirm(here: Here, yes: Yes = False) -> Output:
         if keyring.unconfirmed is not None:
             words = keyring.unconfirmed.words
             shown = f"a machine of the space must show these words (confide device ls):\n  {words}"
-            await compare(shown, "does it?", is_sure=yes)
+            await ask("does it?", is_sure=yes, compared=shown)
             await keyring.confirm(space.connection, words)
         if keyring.roster is None:
             raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
@@ -378,26 +381,18 @@ def _iso(time_s: float) -> str:
         return ""
 
 
-async def ask(question: str, *, is_sure: bool) -> None:
-    """Go on only if a person says yes. Raises DeviceError."""
+async def ask(question: str, *, is_sure: bool, compared: str = "") -> None:
+    """Go on only if a person says yes; to words that are the same, where some are to be `compared`. Raises DeviceError."""
     if is_sure:
         return
+    if compared:
+        remark(compared)
     if not sys.stdin.isatty():
-        raise DeviceError("nobody is here to be asked", hint="run it in a terminal, or with --yes")
+        what, then = ("compare the words", " once you have compared") if compared else ("be asked", "")
+        raise DeviceError(f"nobody is here to {what}", hint=f"run it in a terminal, or with --yes{then}")
     if not await confirmed(question):
-        raise DeviceError("nothing was changed")
-
-
-async def compare(shown: str, question: str, *, is_sure: bool) -> None:
-    """Show the words, and go on only if a person says that they are the same. Raises DeviceError."""
-    if is_sure:
-        return
-    remark(shown)
-    if not sys.stdin.isatty():
-        hint = "run it in a terminal, or with --yes once you have compared"
-        raise DeviceError("nobody is here to compare the words", hint=hint)
-    if not await confirmed(question):
-        raise DeviceError("nothing was changed", hint="words that differ mean that somebody else answers: do not go on")
+        hint = "words that differ mean that somebody else answers: do not go on" if compared else None
+        raise DeviceError("nothing was changed", hint=hint)
 
 
 def require_keys(keyring: Keyring) -> SpaceKeys:
@@ -472,14 +467,3 @@ def _daemon(here: Here) -> tuple[str, bytes]:
     if joined is None:
         raise DeviceError("the daemon's address is not known here", hint="confide status")
     return joined.url, joined.daemon_static
-
-
-def _is_local(url: str) -> bool:
-    return any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost"))
-
-
-def _seconds(ttl: str) -> int:
-    number, unit = ttl[:-1], ttl[-1:]
-    if not number.isdecimal() or unit not in _SPANS or not 0 < int(number[:9]) * _SPANS[unit] <= 30 * 86400:
-        raise typer.BadParameter("a time looks like 90s, 15m, 1h or 2d, and is at most 30d", param_hint="--ttl")
-    return int(number) * _SPANS[unit]

@@ -205,7 +205,7 @@ def setup_claude_code(
     if write:
         add_entry(context.obj, project, for_user=user)
         return
-    say(as_text())
+    say(json.dumps({"mcpServers": {NAME: ENTRY}}, indent=2))
     remark(f"paste this into {claude_code_file(project.absolute(), for_user=user)}, or run it again with --write")
 
 
@@ -225,11 +225,6 @@ NAME = "confide"
 def claude_code_file(project: Path, *, for_user: bool) -> Path:
     """Claude Code's configuration: of one project (`.mcp.json`), or of the user (`~/.claude.json`)."""
     return Path.home() / ".claude.json" if for_user else project / ".mcp.json"
-
-
-def as_text() -> str:
-    """The entry as a person would paste it."""
-    return json.dumps({"mcpServers": {NAME: ENTRY}}, indent=2)
 
 
 def merge(path: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import re
 import socket
 import sys
 import time
@@ -16,7 +15,7 @@ import typer
 from confide_crypto.errors import ConfideError, KeyFileError, PassphraseError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import fingerprint_words, format_public_key
-from confide_proxy.cli.console import Here, Output, clock, command, remark, say
+from confide_proxy.cli.console import Here, Output, clock, command, remark, say, seconds
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.link import identity as identities
 from confide_proxy.link.identity import Form, Stored
@@ -82,14 +81,14 @@ def key_unlock(
     duration: Annotated[str, typer.Option("--for", help="How long, as in 30m, 8h or 2d; at most 7d.")] = "8h",
 ) -> None:
     """Ask for the passphrase (or read it from stdin), and let this user's sessions use the key for a while."""
-    seconds = _seconds(duration)
+    unlocked_s = seconds(duration, "mhd", most_days=7, option="--for", examples="30m, 8h or 2d")
     held = _held(context)
     sealed = [kept for kept in (held.current, held.following) if kept is not None and kept.form is Form.PASSPHRASE]
     if not sealed:
         remark(f"there is nothing to unlock: the key is kept in this form: {held.current.form.value}")
         return
     passphrase = _passphrase()
-    until = time.time() + seconds
+    until = time.time() + unlocked_s
     for kept in sealed:  # two during a rotation, under one passphrase
         identities.keep_unlocked(kept.open(passphrase), until)
     say(f"unlocked until {clock(until)}; confide key lock ends it at once")
@@ -216,11 +215,3 @@ def _new_passphrase() -> str:
     if sys.stdin.isatty() and _passphrase("the same again") != typed:
         raise PassphraseError("the two passphrases differ", hint="try again")
     return typed
-
-
-def _seconds(duration: str) -> float:
-    match = re.fullmatch(r"(\d{1,6})([mhd])", duration.strip())
-    seconds = int(match[1]) * {"m": 60, "h": 3600, "d": 86400}[match[2]] if match else 0
-    if not 0 < seconds <= identities.LONGEST_UNLOCKED_S:
-        raise typer.BadParameter("a time looks like 30m, 8h or 2d, and is at most 7d", param_hint="--for")
-    return float(seconds)

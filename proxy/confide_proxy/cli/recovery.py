@@ -14,7 +14,7 @@ import typer
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, printable
 from confide_crypto.keys.identity import fingerprint_words
 from confide_proxy.cli.console import AsJson, Here, Output, command, confirmed, print_json, remark, say
-from confide_proxy.cli.devices import Yes, compare, connected, facts, find, remover, require_keys
+from confide_proxy.cli.devices import Yes, ask, connected, facts, find, remover, require_keys
 from confide_proxy.errors import DeviceError, UnshownError
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]
             raise DeviceError("this machine cannot remove itself", hint="name those that are lost")
         if keyring.roster is None:
             shown = f"beside the code must stand these words of the space:\n  {roster.words}"
-            await compare(shown, "do they?", is_sure=is_sure)
+            await ask("do they?", is_sure=is_sure, compared=shown)
             await keyring.confirm(link, roster.words)
 
         def make(roster: Roster, _keys: SpaceKeys | None) -> Roster | None:

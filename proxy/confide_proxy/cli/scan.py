@@ -11,14 +11,14 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confide_crypto.errors import printable
-from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, remark, replace_file, say
+from confide_proxy.cli.console import Here, Output, ProjectDir, command, counted, identified, remark, replace_file, say
 from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError
 from confide_proxy.paths import Paths
@@ -27,7 +27,6 @@ from confide_proxy.sync.project import Narrowing, Project
 
 if TYPE_CHECKING:
     from confide_proxy.config import Policy
-    from confide_proxy.sealing.detection.finding import Finding
     from confide_proxy.sealing.sealer import Fingerprints
 
 FOUND: Final = 9
@@ -59,21 +58,6 @@ class Outgoing:
     is_one_line: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """A finding as it is shown."""
-
-    path: str
-    line: int
-    source: str
-    kind: str
-    confidence: float
-    action: str
-    prefix: str
-    length: int
-    fingerprint: str
-
-
 @command
 def scan(
     here: Here,
@@ -103,27 +87,29 @@ def scan(
     )
     prints = load_fingerprints(here.paths.fingerprint_key)
     count = 0
-    seen: list[Sight] = []
+    seen: list[dict[str, Any]] = []
     for text in texts:
         count += 1
         seen += _sights(text, here.config.secrets, prints)
-    held = [sight for sight in seen if sight.action != "allow"]
+    held = [sight for sight in seen if sight["action"] != "allow"]
     shown = seen if everything else held
 
     def tell() -> None:
         for sight in shown:
             say(
-                f"{printable(sight.path)}:{sight.line}  {sight.kind}  {sight.confidence:.2f}  {sight.action}  "
-                f"{sight.prefix}… ({sight.length:,} characters)  {sight.fingerprint}"
+                f"{printable(sight['path'])}:{sight['line']}  {sight['kind']}  {sight['confidence']:.2f}  {sight['action']}  "
+                f"{sight['prefix']}… ({sight['length']:,} characters)  {sight['fingerprint']}"
             )
         for path, reason in passed:
             remark(f"skipped {printable(path)}: {reason}")
         more = len(seen) - len(shown)
-        remark(f"{_counted(held)} in {count:,} {'text' if count == 1 else 'texts'}{_let_through(more)}")
+        are, them = ("is", "it") if more == 1 else ("are", "them")
+        rest = f"; {more:,} more {are} let through (--all shows {them})" if more else ""
+        remark(f"{counted(len(held), 'credential') if held else 'no credentials'} in {counted(count, 'text')}{rest}")
 
     data = {
         "texts": count,
-        "findings": [asdict(sight) for sight in shown],
+        "findings": shown,
         "letThrough": len(seen) - len(held),
         "skipped": [{"path": path, "reason": reason} for path, reason in passed],
     }
@@ -140,7 +126,7 @@ def _allow(here: Here, given: list[str]) -> Output:
     return Output({"allowed": added, "file": str(file)}, told)
 
 
-def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[Sight]:
+def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[dict[str, Any]]:
     from confide_proxy.sealing.detection.finding import outside
     from confide_proxy.sealing.detection.scanner import scan as find
 
@@ -149,37 +135,18 @@ def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[Si
         if not text.is_one_line:
             line += text.text.count("\n", behind, finding.start)
             behind = finding.start
-        yield _sight(text, line, finding, policy, prints)
-
-
-def _sight(text: Outgoing, line: int, finding: Finding, policy: Policy, prints: Fingerprints) -> Sight:
-    fingerprint = prints.of(finding.kind, text.text[finding.start : finding.end])
-    action = policy.action(text.source, finding.confidence, fingerprint)
-    return Sight(
-        path=text.path,
-        line=line,
-        source=text.source,
-        kind=finding.kind,
-        confidence=finding.confidence,
-        action=action,
-        prefix=finding.prefix,
-        length=finding.length,
-        fingerprint=fingerprint,
-    )
-
-
-def _counted(held: list[Sight]) -> str:
-    return "no credentials" if not held else "1 credential" if len(held) == 1 else f"{len(held):,} credentials"
-
-
-def _let_through(more: int) -> str:
-    if not more:
-        return ""
-    return (
-        "; 1 more is let through (--all shows it)"
-        if more == 1
-        else f"; {more:,} more are let through (--all shows them)"
-    )
+        fingerprint = prints.of(finding.kind, text.text[finding.start : finding.end])
+        yield {
+            "path": text.path,
+            "line": line,
+            "source": text.source,
+            "kind": finding.kind,
+            "confidence": finding.confidence,
+            "action": policy.action(text.source, finding.confidence, fingerprint),
+            "prefix": finding.prefix,
+            "length": finding.length,
+            "fingerprint": fingerprint,
+        }
 
 
 def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Passed) -> Iterator[Outgoing]:

@@ -28,7 +28,7 @@ from confide_proxy.cli.console import (
     say,
 )
 from confide_proxy.errors import BlockedError, FolderError, StateError, ToolError, UnfitAnswerError, UnsealableError
-from confide_proxy.offline.journal import Counts, Journal, is_empty, new_id
+from confide_proxy.offline.journal import Journal, is_empty, new_id
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ async def call(
     """
     from confide_memory.tools import meta as meta_keys
     from confide_proxy.mcp import catalogue as catalogues
+    from confide_proxy.mcp.tunnel import RELINK_DEADLINE_S
     from confide_proxy.offline.answers import Said
 
     catalogue = catalogues.load(here.paths.catalogue)
@@ -161,7 +162,10 @@ async def call(
     began = time.time()
     try:
         async with AsyncExitStack() as stack:
-            client = await _entered(stack, here, project, is_hasty=catalogue.offline(tool) != "fail")
+            # A daemon that is started on this machine takes its time, and there is no other way to it.
+            is_hasty = catalogue.offline(tool) != "fail" and here.paths.link.exists()
+            async with asyncio.timeout(RELINK_DEADLINE_S if is_hasty else None):
+                client = await stack.enter_async_context(here.client(project))
             is_behind = not await send_queue(client, here)
             if is_behind and is_queued:
                 return await _without(here, project, asked, None, began, is_behind=True)
@@ -208,23 +212,6 @@ async def send_queue(client: Client, here: Here) -> bool:
     if outcome.why:
         note(f"what waits on this machine could not all be sent: {outcome.why}")
     return outcome.why is None
-
-
-def counts(here: Here) -> Counts:
-    """What waits on this machine; nothing where its journal cannot be read."""
-    try:
-        return Journal(here.paths.journal).counts()
-    except ConfideError:
-        return Counts()
-
-
-async def _entered(stack: AsyncExitStack, here: Here, project: Project, *, is_hasty: bool) -> Client:
-    from confide_proxy.mcp.tunnel import RELINK_DEADLINE_S
-
-    # A daemon that is started on this machine takes its time, and there is no other way to it.
-    is_hasty = is_hasty and here.paths.link.exists()
-    async with asyncio.timeout(RELINK_DEADLINE_S if is_hasty else None):
-        return await stack.enter_async_context(here.client(project))
 
 
 async def _without(

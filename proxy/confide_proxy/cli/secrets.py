@@ -20,6 +20,7 @@ from confide_proxy.cli.console import (
     SyncProgress,
     command,
     confirmed,
+    counted,
     err,
     identified,
     remark,
@@ -200,7 +201,7 @@ def _tell_look(outcome: Outcome) -> None:
     if more > 0:
         remark(f"and {more:,} more documents")
     found = (
-        f"{_counted(outcome.found.total())} in clear ({_kinds(outcome.found)})"
+        f"{counted(outcome.found.total(), 'credential')} in clear ({_kinds(outcome.found)})"
         if outcome.found
         else "no credentials in clear"
     )
@@ -213,9 +214,9 @@ def _tell_run(outcome: Outcome) -> None:
         say(f"nothing to seal in {outcome.texts:,} stored texts")
     else:
         redacted = f", {outcome.redacted:,} of them redacted as your policy says" if outcome.redacted else ""
+        done = counted(outcome.found.total() - outcome.outgrown, "credential")
         say(
-            f"sealed {_counted(outcome.found.total() - outcome.outgrown)} in {outcome.sealed:,} stored texts{redacted}; the database holds "
-            "nothing of them in clear any more"
+            f"sealed {done} in {outcome.sealed:,} stored texts{redacted}; the database holds nothing of them in clear any more"
         )
     _tell_rest(outcome)
 
@@ -230,7 +231,7 @@ def _tell_rest(outcome: Outcome) -> None:
         )
     if outcome.outgrown:
         remark(
-            f"{_counted(outcome.outgrown)} cannot be sealed: with placeholders their texts would be over "
+            f"{counted(outcome.outgrown, 'credential')} cannot be sealed: with placeholders their texts would be over "
             f"{MAX_TEXT_BYTES // 2**20} MiB; split these files"
         )
     if outcome.unreadable:
@@ -244,24 +245,19 @@ def _tell_rest(outcome: Outcome) -> None:
 
 def _question(outcome: Outcome) -> str:
     redacted = f" ({outcome.redacted:,} are redacted: nobody can open them)" if outcome.redacted else ""
-    return f"seal {_counted(outcome.found.total())} in {len(outcome.documents) + outcome.more_documents:,} documents{redacted}?"
+    documents = len(outcome.documents) + outcome.more_documents
+    return f"seal {counted(outcome.found.total(), 'credential')} in {documents:,} documents{redacted}?"
 
 
 def _line(document: Document) -> str:
-    return f"{document.project}  {document.path}  {_revisions(document.revisions)}  {_kinds(document.kinds)}"
-
-
-def _revisions(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, sorted(numbers)[:_SHOWN_REVISIONS]))
-    return f"revision{'s' if len(numbers) > 1 else ''} {shown}{', …' if len(numbers) > _SHOWN_REVISIONS else ''}"
+    numbers = document.revisions
+    shown = ", ".join(map(str, sorted(numbers)[:_SHOWN_REVISIONS])) + (", …" if len(numbers) > _SHOWN_REVISIONS else "")
+    revisions = f"revision{'s' if len(numbers) > 1 else ''} {shown}"
+    return f"{document.project}  {document.path}  {revisions}  {_kinds(document.kinds)}"
 
 
 def _kinds(counter: Counter[str]) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in counter.most_common())
-
-
-def _counted(number: int) -> str:
-    return "1 credential" if number == 1 else f"{number:,} credentials"
 
 
 def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, Any]:

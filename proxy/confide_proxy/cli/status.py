@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,12 +19,12 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
-from confide_proxy.cli import search, secrets
+from confide_proxy.cli import secrets
 from confide_proxy.cli.console import AsJson, Here, Output, ProjectDir, clock, command, identified, print_json, say
 from confide_proxy.errors import SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
-from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.offline.journal import Counts, Entry, Journal
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson
         result = asyncio.run(_status(here, identified(project)))
     except (ConfideError, TimeoutError) as error:
         link = down(here.paths, error)
-        waiting = search.counts(here)
+        try:
+            waiting = Journal(here.paths.journal).counts()
+        except ConfideError:
+            waiting = Counts()  # its journal cannot be read
         if as_json:
             print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead})
         else:
@@ -130,31 +134,22 @@ def known(paths: Paths) -> dict[str, Any]:
         `address`, `tls` (whether the address asks for it; the channel does not need it), `daemonKey` (its beginning) and `words`, this
         machine's own six.
     """
-    url, static = _daemon(paths)
-    parts = urlsplit(url or "")
-    is_tls = parts.scheme in ("wss", "confides")
-    place = f"{'confides' if is_tls else 'confide'}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+    joined = words = place = is_tls = None
+    with suppress(ConfideError, OSError):  # whatever is wrong with that file is what the attempt ended with
+        joined = daemon.known(paths)
+    with suppress(ConfideError, OSError):
+        words = fingerprint_words(identities.read(paths.identity).public_key)
+    if joined is not None:
+        parts = urlsplit(joined.url)
+        is_tls = parts.scheme in ("wss", "confides")
+        scheme = "confides" if is_tls else "confide"
+        place = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
     return {
-        "address": place if url else None,
-        "tls": is_tls if url else None,
-        "daemonKey": f"{format_daemon_key(static)[:_SHORT]}…" if static else None,
-        "words": _words(paths),
+        "address": place,
+        "tls": is_tls,
+        "daemonKey": f"{format_daemon_key(joined.daemon_static)[:_SHORT]}…" if joined else None,
+        "words": words,
     }
-
-
-def _daemon(paths: Paths) -> tuple[str | None, bytes | None]:
-    try:
-        pinned = daemon.known(paths)
-    except (ConfideError, OSError):
-        pinned = None  # whatever is wrong with that file is what the attempt ended with
-    return (pinned.url, pinned.daemon_static) if pinned else (None, None)
-
-
-def _words(paths: Paths) -> str | None:
-    try:
-        return fingerprint_words(identities.read(paths.identity).public_key)
-    except (ConfideError, OSError):
-        return None
 
 
 @queue_app.callback(invoke_without_command=True)
@@ -261,10 +256,11 @@ def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
 
 def _shown(entry: Entry) -> list[str]:
     """What is asked for: the text, and for other calls than a store of a file everything else as well."""
-    beside = {
-        name: value for name, value in entry.arguments.items() if name not in ("content", "path", "project", "mode")
-    }
-    fields = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in beside.items()]
+    fields = [
+        f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in entry.arguments.items()
+        if name not in ("content", "path", "project", "mode")
+    ]
     return [*fields, *str(entry.arguments.get("content", "")).splitlines()]
 
 

@@ -183,7 +183,7 @@ class Watch:
         self._teller = teller
         self._ended = ended
         self._reason = ""
-        self._group: asyncio.TaskGroup | None = None
+        self._group: asyncio.TaskGroup
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
         self._files = Files(paths, config, *served, sealing=self.sealing, on_report=teller.report, backlog=backlog)
@@ -214,7 +214,6 @@ class Watch:
             group.create_task(self.sealing.attend(self._look_again))
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
-        assert self._group is not None
         space = str(attached["space"])
         await self.sealing.open(self.link, attached)
         await self._files.open(self.link, space)
@@ -238,12 +237,10 @@ class Watch:
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         if op != "roster":
             return await self._files.on_request(op, body)
-        assert self._group is not None
         self._group.create_task(self._look_again())
         return {}
 
     async def _on_renewed(self, attached: dict[str, Any]) -> None:
-        assert self._group is not None
         self._group.create_task(self._look_again(attached))
         self._streamer.on_renewed(self._group.create_task)
 
@@ -287,7 +284,9 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
         ended.add_done_callback(lambda _ended: stop.set())
         await stop.wait()
         # A thread that waits for a disk must not keep a process that was told to end.
-        _end_for_good(ended.result().exit_code if ended.done() else 0)
+        timer = threading.Timer(END_DEADLINE_S, os._exit, (ended.result().exit_code if ended.done() else 0,))
+        timer.daemon = True
+        timer.start()
         try:
             async with asyncio.timeout(_GOODBYE_S):
                 await asyncio.gather(*(each.link.close() for each in watches))
@@ -299,12 +298,6 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
         return ended.result()
     teller.say("ended", "ended")
     return None
-
-
-def _end_for_good(code: int) -> None:
-    timer = threading.Timer(END_DEADLINE_S, os._exit, (code,))
-    timer.daemon = True
-    timer.start()
 
 
 async def _ignore(_message: bytes) -> None:

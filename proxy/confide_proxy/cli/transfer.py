@@ -25,6 +25,7 @@ from confide_proxy.cli.console import (
     SyncProgress,
     command,
     confirmed,
+    counted,
     err,
     identified,
     print_json,
@@ -245,7 +246,7 @@ def _preview(surveys: list[Survey], this: Project) -> None:
 
 
 def _line(survey: Survey, this: Project) -> str:
-    parts = [f"{survey.store.reader.title}: {_notes(survey.notes)}"]
+    parts = [f"{survey.store.reader.title}: {counted(survey.notes, 'note')}"]
     if set(survey.projects) - {this.name}:
         parts.append(f"for {_named(survey.projects)}")
     if survey.categories:
@@ -262,15 +263,11 @@ def _named(counter: Counter[str]) -> str:
     return f"{shown}, …" if len(counter) > 4 else shown
 
 
-def _notes(count: int) -> str:
-    return "1 note" if count == 1 else f"{count:,} notes"
-
-
 def _counts(outcome: Outcome) -> str:
     words = _TOLD | {"known": _TOLD["known"] + outcome.known_elsewhere}
     told = [f"{outcome.states[state]:,} {what}" for state, what in words.items() if outcome.states[state]]
     sealed = f"; credentials in it, which are sealed: {outcome.sealed:,}" if outcome.sealed else ""
-    return f"{_notes(outcome.done)}: {', '.join(told)}{sealed}"
+    return f"{counted(outcome.done, 'note')}: {', '.join(told)}{sealed}"
 
 
 def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry: bool) -> None:
@@ -283,7 +280,7 @@ def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry:
     if not is_dry and outcome.states["new"]:
         others = sorted(outcome.projects - {this.name})
         where = f"{', '.join(others)}, on the daemon" if this.name not in outcome.projects else "memory/notes"
-        say(f"imported {_notes(outcome.states['new'])} into {where}")
+        say(f"imported {counted(outcome.states['new'], 'note')} into {where}")
 
 
 def _nothing(plan: Plan, this: Project, as_json: bool) -> None:

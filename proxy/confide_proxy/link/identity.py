@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from confide_crypto.keys.passphrase import SealedKey
 
 _KEYRING_PREFIX: Final = "confide-keyring-key-"
-LONGEST_UNLOCKED_S: Final = 7 * 24 * 3600.0
 _FOLDER: Final = "confide"
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
@@ -175,12 +174,6 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
     if parse(path, data).open(passphrase) != key:
         raise KeyFileError(path, "would not hold the key that was written")
     write_private_file(path, data, replace=replace)
-
-
-def forget_quietly(kept: Stored) -> None:
-    """`Stored.forget`, where what is left behind is of no use to anybody."""
-    with suppress(ConfideError):
-        kept.forget()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -160,13 +160,15 @@ class MachineKeys:
     def _adopt(self, held: Held) -> None:
         daemon.withdraw(self._paths.daemon_data, held.current.public_key)
         rename_private_file(self._paths.next_identity, self._paths.identity)
-        identities.forget_quietly(held.current)
+        with suppress(ConfideError):  # what is left behind is of no use to anybody
+            held.current.forget()
         log.info("this machine has its new key")
 
     def _drop(self, held: Held) -> None:
         assert held.following is not None
         remove_private_file(self._paths.next_identity)
-        identities.forget_quietly(held.following)
+        with suppress(ConfideError):  # as in `_adopt`
+            held.following.forget()
         log.info("a rotation that the daemon never heard of was dropped")
 
 

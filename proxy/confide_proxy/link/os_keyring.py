@@ -10,6 +10,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -73,23 +74,8 @@ def delete(public_key: bytes) -> None:
     _ask(lambda backend: backend.delete_password(SERVICE, entry(public_key)))
 
 
-class _Question(threading.Thread):
-    """One call of the keyring; a daemon thread, so that one that hangs holds up nobody's exit."""
-
-    def __init__(self, ask: Callable[[KeyringBackend], Any]) -> None:
-        super().__init__(name="keyring", daemon=True)
-        self._ask = ask
-        self.answer: Any = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.answer = self._ask(_backend())
-        except BaseException as error:
-            self.error = error
-
-
-_stuck: _Question | None = None
+_stuck: Future[Any] | None = None
+"""The call that hangs."""
 
 
 def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
@@ -100,23 +86,28 @@ def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
     )
     # An agent's session tries again and again: one call that hangs is waited for, not joined by others.
     if (before := _stuck) is not None:  # other sessions of this process wait for it too, and forget it
-        before.join(DEADLINE_S)
-        if before.is_alive():
+        if not wait([before], DEADLINE_S).done:
             raise late
         if _stuck is before:
             _stuck = None
-    question = _Question(ask)
-    question.start()
-    question.join(DEADLINE_S)
-    if question.is_alive():
-        _stuck = question
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(ask(_backend()))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # A daemon thread, so that one that hangs holds up nobody's exit.
+    threading.Thread(target=work, name="keyring", daemon=True).start()
+    if not wait([answer], DEADLINE_S).done:
+        _stuck = answer
         raise late
-    if question.error is None:
-        return question.answer
-    if isinstance(question.error, ConfideError):
-        raise question.error
+    error = answer.exception()
+    if error is None or isinstance(error, ConfideError):
+        return answer.result()
     # The library's errors come from any backend and may say anything: the class is enough, and quotes no secret.
-    raise KeyringError(f"the keyring cannot be used: {type(question.error).__name__}", hint=_WAY_OUT) from None
+    raise KeyringError(f"the keyring cannot be used: {type(error).__name__}", hint=_WAY_OUT) from None
 
 
 def _backend() -> KeyringBackend:

@@ -20,6 +20,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
+    from confide_memory.tools.result import Answer
     from confide_proxy.link.link import Link
     from confide_proxy.mcp.jsonrpc import Call
     from confide_proxy.offline.answers import Offline
@@ -72,8 +73,8 @@ class Fallback:
             return False  # what a person has to approve first may take days
         return os.path.exists(self._queue_file)  # noqa: PTH110 - at each store; no path object is made
 
-    async def answer(self, call: Call, tool: Mapping[str, Any], trouble: Facts) -> dict[str, Any] | None:
-        """The result of a `tools/call` from this machine; None where its client has taken it back before anything was done.
+    async def answer(self, call: Call, tool: Mapping[str, Any], trouble: Facts) -> Answer | None:
+        """The answer to a `tools/call` from this machine; None where its client has taken it back before anything was done.
 
         Args:
             tool: as the catalogue lists it.
@@ -94,14 +95,14 @@ class Fallback:
             # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
             log.error("a call could not be answered here: %s", type(error).__name__)
             answer = Answer("the daemon cannot be reached, and this machine could not answer in its place")
-        return answer.as_result(is_modern=call.is_modern)
+        return answer
 
     def answers_here(self, tool: str) -> bool:
         """Whether calls of this tool are about files or keys of this machine, whatever the daemon lists, which may come later."""
         return tool in (IMPORT, SECRET) and not NOTE_SETS.isdisjoint(self._config.toolsets)
 
-    async def answer_here(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any] | None:
-        """The result of a call of such a tool, with the daemon's help; None where its client has taken it back.
+    async def answer_here(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> Answer | None:
+        """The answer to a call of such a tool, with the daemon's help; None where its client has taken it back.
 
         Args:
             tell: gets notifications of the progress, for the client.
@@ -143,7 +144,7 @@ class Fallback:
             self._forgetting.cancel()
             self._forgetting = None
 
-    async def _import(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any] | None:
+    async def _import(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> Answer | None:
         from confide_memory.tools.result import Answer
 
         token = call.meta.get("progressToken")
@@ -170,9 +171,9 @@ class Fallback:
             # A store may be broken in ways that its reader has not thought of: the client waits for an answer all the same.
             log.error("an import failed: %s", type(error).__name__)
             answer = Answer("the import failed on this machine; what was stored before that is not stored twice")
-        return answer.as_result(is_modern=call.is_modern)
+        return answer
 
-    async def _secret(self, call: Call) -> dict[str, Any]:
+    async def _secret(self, call: Call) -> Answer:
         from confide_memory.tools.result import Answer
 
         try:
@@ -181,7 +182,7 @@ class Fallback:
         except Exception as error:
             log.error("a secret could not be opened: %s", type(error).__name__)
             answer = Answer("the secret could not be opened on this machine")
-        return answer.as_result(is_modern=call.is_modern)
+        return answer
 
     async def _send(self, sent: Callable[[], None]) -> None:
         from confide_proxy.offline.queued_writes import Replay

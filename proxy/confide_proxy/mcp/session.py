@@ -70,7 +70,7 @@ class Session:
         self._streamer = Streamer(paths.seats, self.files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
         tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed), sealed)
-        self._group: asyncio.TaskGroup | None = None
+        self._group: asyncio.TaskGroup
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -133,7 +133,6 @@ class Session:
             await asyncio.to_thread(catalogues.save, self._paths.catalogue, fresh)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        assert self._group is not None
         return self._group.create_task(work)
 
 

@@ -197,9 +197,10 @@ class Engine:
         self._outlet = outlet
         self._ready = threading.Event()
         self._slots = threading.Semaphore(_LINES_IN)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: asyncio.Queue[bytes] | None = None
-        self._ending: asyncio.Event | None = None
+        # The loop makes these three before it says that it is ready.
+        self._loop: asyncio.AbstractEventLoop
+        self._waiting: asyncio.Queue[bytes]
+        self._ending: asyncio.Event
         self._arguments = (here, config, project)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -207,14 +208,12 @@ class Engine:
     def receive(self, line: bytes) -> None:
         """Hand a line to the loop; waits while `_LINES_IN` are not taken yet, which is the client's back-pressure."""
         self._ready.wait()
-        assert self._loop is not None
-        assert self._waiting is not None
         self._slots.acquire()
         self._loop.call_soon_threadsafe(self._waiting.put_nowait, line)
 
     def stop(self, deadline_s: float) -> None:
         """End the session: calls that are on their way get this long to be answered."""
-        if self._ready.wait(deadline_s) and self._loop is not None and self._ending is not None:
+        if self._ready.wait(deadline_s):
             self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join(deadline_s)
 
@@ -250,7 +249,7 @@ class Engine:
         identified = await asyncio.to_thread(projects.identify, folder)
         session = Session(here, config, identified, self._tunnel, is_crowded=lambda: self._outlet.is_crowded)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(session.run()), group.create_task(self._pump(self._waiting))]
+            tasks = [group.create_task(session.run()), group.create_task(self._pump())]
             await self._ending.wait()
             await self._waiting.join()
             await self._tunnel.drained()
@@ -258,12 +257,12 @@ class Engine:
             for task in tasks:
                 task.cancel()
 
-    async def _pump(self, waiting: asyncio.Queue[bytes]) -> None:
+    async def _pump(self) -> None:
         while True:
-            line = await waiting.get()
+            line = await self._waiting.get()
             self._slots.release()
             self._tunnel.receive(line)
-            waiting.task_done()
+            self._waiting.task_done()
 
 
 # What keeps the process small: one runs for every agent on a machine, all day. `bench/start.py` shows what the two are worth.

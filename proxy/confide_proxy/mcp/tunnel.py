@@ -39,6 +39,7 @@ from confide_proxy.mcp.jsonrpc import (
 if TYPE_CHECKING:
     import asyncio
 
+    from confide_memory.tools.result import Answer
     from confide_proxy.link.link import Link
     from confide_proxy.mcp.fallback import Fallback
     from confide_proxy.sealing.tool_calls import SealedCalls
@@ -389,19 +390,19 @@ class Tunnel:
         facts = (reason, since, False) if since else (self._link.reason, self._link.since, self._is_live)
         self._take(call, self._fallback.answer(call, self.catalogue.tools[call.tool], facts))
 
-    def _take(self, call: Call, answer: Awaitable[dict[str, Any] | None]) -> None:
+    def _take(self, call: Call, answer: Awaitable[Answer | None]) -> None:
         """Let this machine answer a call, in the background: about its own files or keys, or while the daemon is away."""
         call.is_taken = True
         call.disarm()
         self._fallback.spawn(self._taken(call, answer))
 
-    async def _taken(self, call: Call, answer: Awaitable[dict[str, Any] | None]) -> None:
+    async def _taken(self, call: Call, answer: Awaitable[Answer | None]) -> None:
         result = await answer
         if result is None:
             return  # its client has taken it back
         if self._calls.get(call.key) is call:
             self._settle(call.key)
-            self._answer(call.identifier, result)
+            self._answer(call.identifier, result.as_result(is_modern=call.is_modern))
         if call.offline == "queue" and self._is_live:
             self._fallback.send_queue(self._dispatch_waiting)
 

@@ -454,20 +454,15 @@ class Journal:
             file = self.folder / "key"
             if not file.exists():
                 write_private_file(file, secrets.token_bytes(_KEY_BYTES).hex().encode())
-            self._key_bytes = _parsed(file)
+            try:
+                key = bytes.fromhex(read_private_file(file).decode())
+            except ValueError:
+                key = b""
+            if len(key) != _KEY_BYTES:
+                hint = "restore it from a copy, or move it and the journal beside it away"
+                raise JournalError(f"{file} is damaged", hint=hint)
+            self._key_bytes = key
         return self._key_bytes
-
-
-def _parsed(file: Path) -> bytes:
-    try:
-        key = bytes.fromhex(read_private_file(file).decode())
-    except ValueError:
-        key = b""
-    if len(key) != _KEY_BYTES:
-        raise JournalError(
-            f"{file} is damaged", hint="restore it from a copy, or move it and the journal beside it away"
-        )
-    return key
 
 
 def _loaded(log: SealedLog, place: Place) -> Entry | None:

@@ -54,11 +54,6 @@ class LocalNotes:
             self.unread += self._known[name] is None
         return self._known[name]
 
-    def importance(self, project: str, path: str) -> float:
-        """0 to 1."""
-        found = self.fields(project, path)
-        return NEUTRAL if found is None else found.importance
-
     def _fields(self, project: str, path: str) -> Fields | None:
         if time.monotonic() > self._deadline:
             return None

@@ -13,7 +13,7 @@ from confide_memory.timestamps import iso
 from confide_memory.tools.result import Answer
 from confide_proxy.errors import ToolError
 from confide_proxy.offline.local_corpus import LocalMemory, Match, match_of
-from confide_proxy.offline.local_notes import LocalNotes, in_tasks, narrowed, newest_first
+from confide_proxy.offline.local_notes import NEUTRAL, LocalNotes, in_tasks, narrowed, newest_first
 from confide_proxy.offline.outage import Trouble
 from confide_proxy.sync.project import GLOBAL
 
@@ -203,7 +203,8 @@ def _order(rank: str, project: str, notes: LocalNotes) -> Callable[[Match], tupl
     def order(match: Match) -> tuple[float, float, bool]:
         factor, is_own = 0.0, match.project == project
         if rank in ("balanced", "importance"):
-            factor = notes.importance(match.project, match.path)
+            note = notes.fields(match.project, match.path)
+            factor = note.importance if note else NEUTRAL
         if rank == "balanced":
             # How often anything was used is counted by the daemon.
             factor = 0.4 * match.score + 0.2 * _recency(match) + 0.2 * factor + 0.1 * is_own

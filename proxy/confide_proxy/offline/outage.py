@@ -73,7 +73,9 @@ def told(counts: Counts) -> str:
     """What waits on this machine, in a sentence; "" where nothing does."""
     parts = []
     if counts.queued:
-        parts.append(f"{counts.queued} {_stores(counts.queued)} on this machine for the daemon")
+        parts.append(
+            f"{counts.queued} {'store waits' if counts.queued == 1 else 'stores wait'} on this machine for the daemon"
+        )
     if counts.dead:
         parts.append(f"{counts.dead} that it refused {'is' if counts.dead == 1 else 'are'} kept here")
     if counts.damaged:
@@ -93,7 +95,3 @@ def backlog(journal: Path) -> dict[str, int]:
         log.warning("what waits for the daemon could not be counted: %s", error)
         return {}
     return {"queuedOffline": counts.queued, "deadLetters": counts.dead}
-
-
-def _stores(count: int) -> str:
-    return "store waits" if count == 1 else "stores wait"

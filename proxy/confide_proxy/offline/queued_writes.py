@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -71,14 +71,22 @@ def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
         raise ToolError("the text holds NUL characters, so it is not markdown")
     if wish.tool == "memory_store":
         return _new_text(wish) if NOTE_FIELDS.isdisjoint(wish.arguments) else _new_note(wish, shown)
-    check = _CHECKS.get(wish.tool)
-    if check is None:
-        raise ToolError(
-            f"{wish.tool} cannot wait for the daemon", hint="is this machine's confide older than the daemon's?"
-        )
-    check(wish.arguments)
-    named = wish.arguments.get("path") or wish.arguments.get("id", "")
-    target = (wish.arguments.get("project") if wish.arguments.get("path") else None) or wish.project
+    arguments = wish.arguments
+    match wish.tool:
+        case "memory_update":
+            _check_update(arguments)
+        case "memory_delete":
+            if bool(arguments.get("id")) == bool(arguments.get("path")):
+                hint = "the id of a note, or the path of a file such as memory/plan.md"
+                raise ToolError("one of 'id' and 'path' is needed", hint=hint)
+        case "memory_link":
+            if arguments["id"] == arguments["relatedId"]:
+                raise ToolError("a note cannot be related to itself", hint="name two notes")
+        case other:
+            hint = "is this machine's confide older than the daemon's?"
+            raise ToolError(f"{other} cannot wait for the daemon", hint=hint)
+    named = arguments.get("path") or arguments.get("id", "")
+    target = (arguments.get("project") if arguments.get("path") else None) or wish.project
     _check_target(wish, target)
     return replace(wish, path=named, target=target)
 
@@ -175,25 +183,6 @@ def _check_update(arguments: Mapping[str, Any]) -> None:
         raise ToolError("'restoreRevision' brings a whole text back", hint="change fields in a second call")
     if "relation" in given and "relatedTo" not in given:
         raise ToolError("'relation' needs 'relatedTo'", hint="the ids of the notes it is a relation to")
-
-
-def _check_delete(arguments: Mapping[str, Any]) -> None:
-    if bool(arguments.get("id")) == bool(arguments.get("path")):
-        raise ToolError(
-            "one of 'id' and 'path' is needed", hint="the id of a note, or the path of a file such as memory/plan.md"
-        )
-
-
-def _check_link(arguments: Mapping[str, Any]) -> None:
-    if arguments["id"] == arguments["relatedId"]:
-        raise ToolError("a note cannot be related to itself", hint="name two notes")
-
-
-_CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
-    "memory_update": _check_update,
-    "memory_delete": _check_delete,
-    "memory_link": _check_link,
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,15 +110,13 @@ def test_a_keyring_that_does_not_answer_is_given_up_in_seconds(machine: Machine)
 
 def test_sessions_of_one_process_wait_together_for_a_keyring_that_was_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `confide watch` has them, a thread each: once it answers, all of them go on."""
-    is_unlocked = threading.Event()
-    stuck = threading.Thread(target=is_unlocked.wait, daemon=True)
-    stuck.start()
+    stuck: Future[None] = Future()
     monkeypatch.setattr(os_keyring, "_stuck", stuck)
     monkeypatch.setattr(os_keyring, "_backend", object)
     with ThreadPoolExecutor(8) as sessions:
         answers = [sessions.submit(os_keyring._ask, lambda _backend: "answer") for _ in range(8)]
         time.sleep(0.05)
-        is_unlocked.set()
+        stuck.set_result(None)
         assert [answer.result() for answer in answers] == ["answer"] * 8
 
 
