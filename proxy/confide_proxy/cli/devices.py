@@ -16,6 +16,10 @@ import typer
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.sealing.pairing import DeviceInvite
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster_entry import Device
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.wire.fields import records
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -31,17 +35,16 @@ from confide_proxy.cli.console import (
     say,
     seconds,
 )
+from confide_proxy.devices import roster_client
+from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.errors import DeviceError, UnfitAnswerError
+from confide_proxy.link import daemon
 from confide_proxy.sync import project as projects
 
 if TYPE_CHECKING:
-    from confide_crypto.sealing.roster import Roster
-    from confide_crypto.sealing.roster_entry import Device
-    from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_memory.wire.document_body import Asks
     from confide_proxy.devices.connection import SpaceConnection
     from confide_proxy.devices.keyring import Keyring
-    from confide_proxy.devices.roster_client import Joiner
 
 device_app = typer.Typer(help="The machines that may open what is sealed in the space.", no_args_is_help=True)
 
@@ -122,10 +125,6 @@ def device_invite(
 async def _invite(
     here: Here, name: str, ttl_s: int, scope: str, url: str | None, is_waited_for: bool, as_json: bool
 ) -> None:
-    from confide_crypto.sealing.pairing import DeviceInvite
-    from confide_proxy.devices import roster_client
-    from confide_proxy.devices.pairing import Invitation, Invitations
-
     async with connected(here) as space:
         assert space.keyring.roster is not None
         before = frozenset(space.keyring.roster.devices)
@@ -174,8 +173,6 @@ async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: 
 @command
 async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
     """Add a machine that waits, after comparing its six words with those that it shows."""
-    from confide_crypto.sealing import roster_entry
-
     async with connected(here) as space:
         keyring = space.keyring
         joiner = _waiting(keyring, name)
@@ -190,9 +187,7 @@ async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
             if card.key in roster.devices:
                 return None
-            return roster.add(
-                identity, roster_entry.Device(card, joiner.name), keys or require_keys(keyring), now=int(time.time())
-            )
+            return roster.add(identity, Device(card, joiner.name), keys or require_keys(keyring), now=int(time.time()))
 
         roster = await keyring.extend(space.connection, make)
     device = facts(roster, roster.devices[card.key])
@@ -442,7 +437,7 @@ def find(roster: Roster, name: str) -> Device:
     raise DeviceError(f"no device is called {name}", hint=f"there are {known}")
 
 
-def _waiting(keyring: Keyring, name: str) -> Joiner:
+def _waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
     checked(name)
     shown = keyring.shown
     joiners = [
@@ -461,8 +456,6 @@ def _waiting(keyring: Keyring, name: str) -> Joiner:
 
 def _daemon(here: Here) -> tuple[str, bytes]:
     """The daemon's address as this machine knows it, and its static key."""
-    from confide_proxy.link import daemon
-
     joined = daemon.known(here.paths)
     if joined is None:
         raise DeviceError("the daemon's address is not known here", hint="confide status")

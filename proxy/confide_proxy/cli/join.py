@@ -12,7 +12,9 @@ import typer
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.handshake.invite import Invite
+from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
+from confide_crypto.sealing.pairing import parse_invite
 from confide_proxy.cli import transfer
 from confide_proxy.cli.console import (
     AsJson,
@@ -29,6 +31,8 @@ from confide_proxy.cli.console import (
     replace_file,
     say,
 )
+from confide_proxy.devices.pairing import Invitations
+from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SetupError, SpaceLockedError
 from confide_proxy.link import identity as identities
 from confide_proxy.link.daemon import Joined, known, save_pin
@@ -53,9 +57,6 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Join a daemon: make this machine's key, pin the daemon's, test the link."""
-    from confide_crypto.sealing.pairing import parse_invite
-    from confide_proxy.devices.pairing import Invitations
-
     here: Here = context.obj
     plain, pair = parse_invite(invite or _pasted(as_json))
     # An invite that was made here is for another machine: this one would only change its own name with it.
@@ -135,8 +136,6 @@ async def _require_leave(paths: Paths) -> None:
 
 def _join_instead(here: Here, daemon: Joined) -> None:
     """Join this daemon in the place of any other."""
-    from confide_proxy.devices.roster_cache import RosterCache
-
     before = known(here.paths)
     RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
     save_pin(here.paths.link, daemon)
@@ -144,8 +143,6 @@ def _join_instead(here: Here, daemon: Joined) -> None:
 
 def left_behind(paths: Paths) -> str | None:
     """What changes for a machine that is a device of a space now, should it join another; None where it is none. Blocks briefly."""
-    from confide_proxy.devices.roster_cache import RosterCache
-
     try:
         if known(paths) is None:
             return None
@@ -168,9 +165,6 @@ def pin(
     daemon_key: Annotated[str, typer.Argument(help="What `confided key show` printed.")],
 ) -> Output:
     """Pin a daemon by hand, where its operator added this machine's key line."""
-    from confide_crypto.keys.files import make_private_dir
-    from confide_proxy.devices.roster_cache import RosterCache
-
     address = _websocket_url(url)
     make_private_dir(here.paths.state)  # not by the way, as a parent: others could look into it
     RosterCache(here.paths.rosters).use("")

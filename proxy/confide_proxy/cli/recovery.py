@@ -7,21 +7,21 @@ import getpass
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, printable
 from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.sealing.key_wrap import WrapKey
+from confide_crypto.sealing.recovery_code import RecoveryCode
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster_entry import Card, Device
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.cli.console import AsJson, Here, Output, command, confirmed, print_json, remark, say
 from confide_proxy.cli.devices import Yes, ask, connected, facts, find, remover, require_keys
 from confide_proxy.errors import DeviceError, UnshownError
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.recovery_code import RecoveryCode
-    from confide_crypto.sealing.roster import Roster
-    from confide_crypto.sealing.roster_entry import Device
-    from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_proxy.link.daemon import load_pin
 
 recovery_app = typer.Typer(help="A recovery code: a device on paper.", no_args_is_help=True)
 
@@ -69,8 +69,6 @@ def recovery_use(
     ] = None,
 ) -> Output:
     """Make this machine a device of its space with the recovery code, which is asked for, or read from stdin."""
-    from confide_crypto.sealing.recovery_code import RecoveryCode
-
     code = RecoveryCode.parse(_typed())
     answer = asyncio.run(_use(here, code, is_sure=yes, lost=remove or []))
 
@@ -85,9 +83,6 @@ def recovery_use(
 
 async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | None]:
     """The code and the words of the space; and what kept the old code from being removed, which is no reason not to show the new one."""
-    from confide_crypto.sealing.recovery_code import RecoveryCode
-    from confide_crypto.sealing.roster_entry import Card, Device
-
     async with connected(here) as space:
         keyring = space.keyring
         assert keyring.roster is not None
@@ -119,10 +114,6 @@ async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | 
 
 
 async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
-    from confide_crypto.sealing.key_wrap import WrapKey
-    from confide_crypto.sealing.roster_entry import Card, Device
-    from confide_proxy.link.daemon import load_pin
-
     paper = code.identity
     async with connected(here, needs_keys=False) as space:
         keyring, link = space.keyring, space.connection

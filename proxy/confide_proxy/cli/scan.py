@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -260,8 +261,6 @@ def add(path: Path, fingerprint: str) -> bool:
         ConfigError: the file cannot be read or understood.
         StateError: it cannot be written; it is left as it was.
     """
-    import tomllib
-
     try:
         text = path.read_bytes().decode("utf-8") if path.exists() else ""
         table = tomllib.loads(text)
@@ -303,8 +302,6 @@ def _with(text: str, fingerprint: str) -> str:
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
-    import tomllib
-
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:

@@ -16,6 +16,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from confide_crypto.errors import ConfideError, RequestError, printable
+from confide_memory.tools import meta as meta_keys
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -28,6 +29,8 @@ from confide_proxy.cli.console import (
     say,
 )
 from confide_proxy.errors import BlockedError, FolderError, StateError, ToolError, UnfitAnswerError, UnsealableError
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.offline.journal import Journal, is_empty, new_id
 from confide_proxy.sync.project import Project
 
@@ -149,8 +152,6 @@ async def call(
         RequestError, ToolError: the call cannot be done.
         ConfideError, TimeoutError: the daemon cannot be reached, and this machine does not answer in its place.
     """
-    from confide_memory.tools import meta as meta_keys
-    from confide_proxy.mcp import catalogue as catalogues
     from confide_proxy.mcp.tunnel import RELINK_DEADLINE_S
     from confide_proxy.offline.answers import Said
 
@@ -217,7 +218,6 @@ async def send_queue(client: Client, here: Here) -> bool:
 async def _without(
     here: Here, project: Project, asked: Any, error: BaseException | None, began: float, *, is_behind: bool = False
 ) -> dict[str, Any]:
-    from confide_proxy.link.key_rotation import MachineKeys
     from confide_proxy.offline.answers import Offline
     from confide_proxy.offline.outage import Trouble
     from confide_proxy.sealing.context import Sealing

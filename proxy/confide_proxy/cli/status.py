@@ -24,6 +24,7 @@ from confide_proxy.cli.console import AsJson, Here, Output, ProjectDir, clock, c
 from confide_proxy.errors import SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
+from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.offline.journal import Counts, Entry, Journal
 from confide_proxy.paths import Paths
 
@@ -234,7 +235,6 @@ def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
 
     What cannot be sealed here yet, or is not let out, is redacted: this goes into logs, and before the eyes of agents.
     """
-    from confide_proxy.link.key_rotation import MachineKeys
     from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 

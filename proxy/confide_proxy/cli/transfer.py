@@ -246,16 +246,15 @@ def _preview(surveys: list[Survey], this: Project) -> None:
 
 
 def _line(survey: Survey, this: Project) -> str:
-    parts = [f"{survey.store.reader.title}: {counted(survey.notes, 'note')}"]
-    if set(survey.projects) - {this.name}:
-        parts.append(f"for {_named(survey.projects)}")
-    if survey.categories:
-        parts.append(_named(survey.categories))
-    if survey.levels:
-        parts.append(f"importance {_named(survey.levels)}")
-    if survey.tags:
-        parts.append(f"tags {_named(survey.tags)}")
-    return "; ".join([*parts, *survey.remarks])
+    parts = (
+        f"{survey.store.reader.title}: {counted(survey.notes, 'note')}",
+        f"for {_named(survey.projects)}" if set(survey.projects) - {this.name} else "",
+        _named(survey.categories),
+        f"importance {_named(survey.levels)}" if survey.levels else "",
+        f"tags {_named(survey.tags)}" if survey.tags else "",
+        *survey.remarks,
+    )
+    return "; ".join(filter(None, parts))
 
 
 def _named(counter: Counter[str]) -> str:
