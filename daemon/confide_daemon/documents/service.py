@@ -38,14 +38,13 @@ def _in_writer(
     return run
 
 
+@dataclass(frozen=True, slots=True)
 class Documents:
-    """The documents of one space."""
+    """The documents of one space; `wake` tells the index that there is more to do."""
 
-    def __init__(self, threads: StoreThreads, writer: Writer, wake: Callable[[], None]) -> None:
-        """`wake` tells the index that there is more to do."""
-        self._threads = threads
-        self._writer = writer
-        self._wake = wake
+    _threads: StoreThreads
+    _writer: Writer
+    _wake: Callable[[], None]
 
     async def change(self, work: Callable[[], T]) -> T:
         """Runs a write in the thread that writes; the index hears of it."""

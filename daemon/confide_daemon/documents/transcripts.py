@@ -28,7 +28,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -110,14 +110,7 @@ class State:
 
     def as_json(self, *, taken: bool) -> dict[str, Any]:
         """The answer to a request."""
-        return {
-            "version": self.version,
-            "offset": self.offset,
-            "head": self.head,
-            "mark": self.mark,
-            "forgotten": self.forgotten,
-            "taken": taken,
-        }
+        return {**asdict(self), "taken": taken}
 
 
 # ---------------------------------------------------------------- what is asked
@@ -214,11 +207,10 @@ def take(store: Store, batch: Batch, *, author: str, derive: Derive, extend: Ext
         if batch.version != present.version or not is_next or present.forgotten:
             return present, False
         after = State(present.version + 1, batch.end, batch.head, batch.mark)
-        row = TranscriptRow(0, name.project, name.agent, name.session, *_columns(after))
-        identity = store.transcripts.save(row, now=now)
+        identity = _save(store, name, after, now=now)
         if batch.begin < present.offset:
             _bury(store, identity, name, derive, author=author, now=now)
-        _Parts(store, identity, name, derive, extend, author=author, now=now).add(batch.messages)
+        _Parts(store, identity, name, derive, extend, author, now).add(batch.messages)
         return after, True
 
 
@@ -228,16 +220,15 @@ def forget(store: Store, name: Name, *, author: str, derive: Derive) -> State:
     with store.writing():
         present = state(store, name)
         after = replace(present, version=present.version + 1, forgotten=True)
-        row = TranscriptRow(0, name.project, name.agent, name.session, *_columns(after), forgotten=True)
-        identity = store.transcripts.save(row, now=now)
+        identity = _save(store, name, after, now=now)
         for document in _bury(store, identity, name, derive, author=author, now=now):
             for number in range(1, document.revision):
                 store.documents.drop_revision(document.id, number)
         return after
 
 
-def _columns(now: State) -> tuple[int, int, str, str]:
-    return now.version, now.offset, now.head, now.mark
+def _save(store: Store, name: Name, after: State, *, now: float) -> int:
+    return store.transcripts.save(TranscriptRow(0, *astuple(name), *astuple(after)), now=now)
 
 
 def _bury(store: Store, transcript: int, name: Name, derive: Derive, *, author: str, now: float) -> list[DocumentRow]:
@@ -253,33 +244,23 @@ def _bury(store: Store, transcript: int, name: Name, derive: Derive, *, author: 
     return buried
 
 
+@dataclass(frozen=True, slots=True)
 class _Parts:
     """The documents of one session, while messages are added to them."""
 
-    def __init__(
-        self,
-        store: Store,
-        transcript: int,
-        name: Name,
-        derive: Derive,
-        extend: Extend,
-        *,
-        author: str,
-        now: float,
-    ) -> None:
-        self._store = store
-        self._derive = derive
-        self._extend_derived = extend
-        self._transcript = transcript
-        self._name = name
-        self._author = author
-        self._now = now
+    store: Store
+    transcript: int
+    name: Name
+    derive: Derive
+    extend_derived: Extend
+    author: str
+    now: float
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add the messages, in as many documents as it takes."""
-        paths = self._store.transcripts.parts(self._transcript)
+        paths = self.store.transcripts.parts(self.transcript)
         number = max(1, len(paths))
-        row = self._store.documents.find(self._name.project, paths[-1]) if paths else None
+        row = self.store.documents.find(self.name.project, paths[-1]) if paths else None
         if row is not None and row.deleted:
             row = None  # somebody has deleted it: what follows begins a new one
             number += 1
@@ -307,34 +288,34 @@ class _Parts:
             self._extend(row, text, rendered(messages, day=row.day, branch=branch_in(text)))
 
     def _begin(self, messages: list[Message], number: int) -> None:
-        name, first = self._name, messages[0]
+        name, first = self.name, messages[0]
         text = title(name.agent, name.session, first, number)
         text += rendered(messages, day=first.time.date().isoformat(), branch=first.branch)
         row = self._save(self._free_path(first, number), text)
-        self._derive(self._store, row, text, self._now)
-        self._store.transcripts.add_part(self._transcript, row.id)
+        self.derive(self.store, row, text, self.now)
+        self.store.transcripts.add_part(self.transcript, row.id)
 
     def _extend(self, row: DocumentRow, text: str, added: str) -> None:
         saved = self._save(row.path, text + added)
         # Its text is the beginning of the new one: kept, a day's work would be stored hundreds of times over.
-        self._store.documents.drop_revision(row.id, row.revision)
-        self._extend_derived(self._store, saved, text, added, self._now)
+        self.store.documents.drop_revision(row.id, row.revision)
+        self.extend_derived(self.store, saved, text, added, self.now)
 
     def _save(self, path: str, text: str) -> DocumentRow:
-        return self._store.documents.save(self._name.project, path, text, author=self._author, now=self._now)
+        return self.store.documents.save(self.name.project, path, text, author=self.author, now=self.now)
 
     def _free_path(self, first: Message, number: int) -> str:
         day = first.time.date().isoformat()
-        stem = f"{FOLDER}{day}-{self._name.agent}-{self._name.session}"
+        stem = f"{FOLDER}{day}-{self.name.agent}-{self.name.session}"
         while True:
             path = f"{stem}.md" if number == 1 else f"{stem}-{number}.md"
-            row = self._store.documents.find(self._name.project, path)
+            row = self.store.documents.find(self.name.project, path)
             if row is None or row.deleted:
                 return path
             number += 1
 
     def _text(self, row: DocumentRow | None) -> str:
-        revision = self._store.documents.revision(row.id, row.revision) if row is not None else None
+        revision = self.store.documents.revision(row.id, row.revision) if row is not None else None
         return revision.text or "" if revision is not None else ""
 
 

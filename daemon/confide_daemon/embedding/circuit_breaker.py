@@ -123,7 +123,7 @@ class CircuitBreaker:
             raise self._refusal(self._until - now)
 
     def succeeded(self) -> None:
-        """The call went well."""
+        """The call went well, or somebody has acted: nothing is held against it."""
         with self._lock:
             self._state = BreakerState.CLOSED
             self._failures = self._openings = 0
@@ -152,10 +152,6 @@ class CircuitBreaker:
                 self._openings += 1
             self._state = BreakerState.OPEN
             self._until = max(self._until, self._clock() + pause) if not is_probe else self._clock() + pause
-
-    def reset(self) -> None:
-        """Forgets everything, as after a change of the configuration."""
-        self.succeeded()
 
     def gave_up(self) -> None:
         """The call ended without telling anything about the model."""

@@ -93,12 +93,12 @@ class Found:
     left: int
 
 
+@dataclass(frozen=True, slots=True)
 class Deduplication:
     """For one space."""
 
-    def __init__(self, threads: StoreThreads, shelf: Notes) -> None:
-        self._threads = threads
-        self._shelf = shelf
+    _threads: StoreThreads
+    _notes: Notes
 
     async def find(self, projects: frozenset[str] | None, threshold: float, tell: Tell) -> Found:
         """The groups of the projects (None: of all): each of notes of one project, and of one task or none.
@@ -156,7 +156,7 @@ class Deduplication:
                 if now[row.id].revision != row.revision:
                     raise ConflictError(row.revision, now[row.id].revision)
 
-        return await self._shelf.edit(
+        return await self._notes.edit(
             merger.newest,
             lambda text: front_matter.edit(text, merger.changes),
             author=author,

@@ -92,14 +92,13 @@ class FullNote:
     related: dict[str, NoteRow]  # the notes at the other ends, by id
 
 
+@dataclass(frozen=True, slots=True)
 class Notes:
-    """For one space, until it is closed."""
+    """For one space, until it is closed; `change` is the space's."""
 
-    def __init__(self, threads: StoreThreads, writer: Writer, change: Change) -> None:
-        """`change` is the space's."""
-        self._threads = threads
-        self._writer = writer
-        self._change = change
+    _threads: StoreThreads
+    _writer: Writer
+    _change: Change
 
     async def store(
         self, draft: Draft, *, project: str, author: str, operation: Operation | None = None, look: Look | None = None

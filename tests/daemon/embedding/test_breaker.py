@@ -206,7 +206,7 @@ def test_questions_and_documents_share_one_breaker() -> None:
     with pytest.raises(QuotaError):
         documents.model.embed(["a text"])
     assert handle.breaker.status.state is BreakerState.OPEN
-    handle.breaker.reset()
+    handle.breaker.succeeded()
     assert documents.model.embed(["a text"]).shape == (1, 8)
     handle.close()
 

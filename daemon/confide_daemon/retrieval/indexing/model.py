@@ -238,7 +238,7 @@ class Provider:
     def forgive(self) -> None:
         """Somebody has acted: what it refused before may be tried again."""
         if isinstance(self.model.breaker.status.reason, QuotaError):
-            self.model.breaker.reset()
+            self.model.breaker.succeeded()
         if self.model.embedder is None:
             self.model.load_again()
 
