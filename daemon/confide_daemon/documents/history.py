@@ -78,11 +78,7 @@ class History:
                 await self._sweeping
 
     async def revisions(self, project: str, path: str, *, limit: int) -> list[RevisionEntry]:
-        """The newest revisions of a document, newest first.
-
-        Raises:
-            NotFoundError: there is none of that name, or it was deleted too long ago.
-        """
+        """The newest revisions of a document, newest first. Raises NotFoundError: there is none, or it was deleted too long ago."""
 
         def work(store: Store) -> list[RevisionEntry]:
             with store.reading():

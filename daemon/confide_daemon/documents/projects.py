@@ -41,15 +41,7 @@ class Projects:
         return await self._threads.read(lambda store: store.projects.listed(names, sources, limit=MAX_LISTED))
 
     async def link(self, project: str, other: str, *, known: Iterable[str]) -> None:
-        """Link two projects.
-
-        Args:
-            known: the projects that the caller may be told of.
-
-        Raises:
-            LinkError: these two cannot be linked.
-            NotFoundError: nothing is known of the other one.
-        """
+        """Links two projects; `known`: those that the caller may be told of. Raises LinkError, or NotFoundError: it is none of them."""
         if other == project:
             raise LinkError("a project is not linked with itself", hint="name another one; confide projects lists them")
         if GLOBAL_PROJECT in (project, other):

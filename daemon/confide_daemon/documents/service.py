@@ -97,11 +97,7 @@ class Documents:
     async def refill(
         self, project: str, path: str, text: str, *, author: str, is_dry: bool = False
     ) -> tuple[str, PutResult | None]:
-        """Makes a document that is not there: `new`, `same` where it holds just this, `differs` where it holds something else and stays.
-
-        Raises:
-            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
-        """
+        """Makes a document that is not there: `new`, `same` where it holds just this, `differs` where it holds something else and stays."""
         digest = text_hash(text)
 
         def work() -> tuple[str, PutResult | None]:

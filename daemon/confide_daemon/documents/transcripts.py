@@ -127,11 +127,7 @@ def name_of(params: dict[str, Any], project: str) -> Name:
 
 
 def batch_of(params: dict[str, Any], name: Name) -> Batch | None:
-    """The batch in a request, or None where it only asks how far the session is.
-
-    Raises:
-        RequestError: the parameters are not those of a batch.
-    """
+    """The batch in a request, or None where it only asks how far the session is. Raises RequestError."""
     if "messages" not in params:
         return None
     version, begin, end = (_number(params, key) for key in ("version", "from", "to"))
@@ -334,9 +330,7 @@ def title(agent: str, session: str, first: Message, part: int) -> str:
 def rendered(messages: Sequence[Message], *, day: str, branch: str) -> str:
     """The lines to add for these messages: those of one breath share a heading, the first always has one.
 
-    Args:
-        day: of the document, ISO; a message of another one says its own.
-        branch: what the document said last (`branch_in`).
+    `day`: of the document, ISO; a message of another one says its own. `branch`: what the document said last (`branch_in`).
     """
     pieces = []
     role = ""

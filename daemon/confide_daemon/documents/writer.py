@@ -48,8 +48,7 @@ class Writer:
     def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
         """Takes a machine's version of a document, made from revision `base` (0: from none), and merges it where there is a newer one.
 
-        Raises:
-            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
+        Raises InvalidPathError, InvalidTextError, TooLargeError.
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -95,9 +94,7 @@ class Writer:
     ) -> PutResult:
         """Adds to the end of the document, or of a section, making either when it is missing.
 
-        Raises:
-            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
-            OperationError: the operation's id was used for another change.
+        Raises InvalidPathError, InvalidTextError, TooLargeError, or OperationError: its id was used for another change.
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -165,15 +162,9 @@ class Writer:
         base: int | None = None,
         operation: Operation | None = None,
     ) -> PutResult:
-        """Changes a document that is there.
+        """Changes a document that is there, as `change` makes of its text, with the line ends that it has, the text as it is to be.
 
-        Args:
-            change: from the text as it is to the text as it is to be, with the line ends that it has.
-            base: the revision it must have; None: any.
-
-        Raises:
-            NotFoundError: there is no such document.
-            ConflictError: it has another revision.
+        Raises NotFoundError, or ConflictError: it has another revision than `base` (None: any).
         """
 
         def checked(before: str | None) -> str:
@@ -189,16 +180,7 @@ class Writer:
     def delete(
         self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
     ) -> DeleteResult:
-        """Deletes a document; the history stays.
-
-        Args:
-            base: the revision it must have; None: any.
-
-        Raises:
-            NotFoundError: there is no such document.
-            ConflictError: it has another revision.
-            OperationError.
-        """
+        """Deletes a document, which can be restored for a while. Raises as `edit`, and OperationError."""
         with self._store.writing():
             row = self._store.documents.find(project, path)
             known = self._known(operation)
@@ -239,10 +221,7 @@ class Writer:
     ) -> PutResult:
         """Makes an older text the newest revision; without a number the newest one that differs from the present one.
 
-        Raises:
-            NotFoundError: there is no such text.
-            ConflictError: the document is not at revision `base`.
-            OperationError.
+        Raises NotFoundError: there is no such text; ConflictError: the document is not at revision `base`; OperationError.
         """
         with self._store.writing():
             row = self._store.documents.find(project, path)

@@ -51,12 +51,7 @@ class BreakerStatus:
 
 
 class CircuitBreaker:
-    """Counts what happens to the calls of one model; from any thread.
-
-    Args:
-        name: the model, as its errors name it.
-        clock: seconds that only go forward.
-    """
+    """Counts what happens to the calls of one model, as errors name it; from any thread. `clock`: seconds that only go forward."""
 
     def __init__(
         self,

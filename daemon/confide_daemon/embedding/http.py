@@ -53,11 +53,7 @@ SETTING_PARAMETERS = frozenset({"model", "dimensions", "output_dimension", "enco
 
 
 class UnusableAnswerError(ProviderDownError):
-    """The provider answers, but not this: it refuses a text, or fails over it.
-
-    Attributes:
-        is_final: saying the same again within this call is useless.
-    """
+    """The provider answers, but not this: it refuses a text, or fails over it. `is_final`: saying it again within this call is useless."""
 
     def __init__(self, message: str, *, hint: str | None = None, is_final: bool) -> None:
         super().__init__(message, hint=hint)
@@ -67,10 +63,7 @@ class UnusableAnswerError(ProviderDownError):
 class Endpoint:
     """A URL that takes JSON and a key and gives JSON; from any thread, several requests at once.
 
-    Args:
-        name: the provider for people, as in "OpenAI".
-        model: the model asked for, for the same.
-        model_hint: what to do when the provider does not know the model.
+    `name` and `model` are for people; `model_hint`: what to do when the provider does not know the model.
     """
 
     def __init__(self, url: str, *, key: SecretKey, name: str, model: str, model_hint: str, connections: int) -> None:

@@ -155,11 +155,7 @@ class Model:
             self._queries.clear()
 
     def query_vector(self, text: str) -> Vectors | None:
-        """The vector of a question, or None while there is no model. Answers within the deadline.
-
-        Raises:
-            EmbedderError: the model failed or took too long, or is left alone because it has (`breaker`).
-        """
+        """The vector of a question, or None while there is no model, within the deadline. Raises EmbedderError, also as `breaker.admit`."""
         embedder = self._embedder
         if embedder is None:
             return None
@@ -185,14 +181,9 @@ class Model:
             ) from None
 
     def embed(self, texts: Sequence[str], *, in_turn: bool = True) -> Vectors:
-        """The vectors of documents.
+        """The vectors of documents; `in_turn`: behind what others have it embed, not for a few texts that an agent waits for.
 
-        Args:
-            in_turn: behind what others have it embed; not for a few texts that an agent waits for.
-
-        Raises:
-            EmbedderError: as the model's `embed_documents`, or its vectors cannot be used.
-            ProviderDownError: the others did not end in time.
+        Raises EmbedderError: as `embed_documents`, its vectors cannot be used, or (ProviderDownError) the others did not end in time.
         """
         embedder = self._embedder
         if embedder is None:

@@ -46,12 +46,9 @@ NICE = 10
 
 
 def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> OnnxEmbedder:
-    """The packaged model: all-MiniLM-L6-v2 with int8 weights, 384 dimensions.
+    """The packaged model: all-MiniLM-L6-v2 with int8 weights, 384 dimensions. `weights`: another place of the same file.
 
-    Args:
-        weights: another place of the same file; the hash is checked all the same.
-    Raises:
-        EmbedderError: the weights are missing or not the ones this version was built for.
+    Raises EmbedderError: the weights are missing, or not those of this version by their hash.
     """
     if weights is None:
         try:

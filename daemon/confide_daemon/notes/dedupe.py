@@ -103,9 +103,7 @@ class Deduplication:
     async def find(self, projects: frozenset[str] | None, threshold: float, tell: Tell) -> Found:
         """The groups of the projects (None: of all): each of notes of one project, and of one task or none.
 
-        Args:
-            threshold: how near a note of a group is to its newest, at least.
-            tell: is told how many of how many steps are done.
+        `threshold`: how near each is to the newest at least. `tell` is told how many of how many steps are done.
         """
         places = await self._threads.read(lambda store: _places(store, projects))
         left = places[MOST_NOTES:]
@@ -139,13 +137,7 @@ class Deduplication:
         return Found(mergers, len(seen), len(left))
 
     async def merge(self, merger: Merger, *, author: str) -> PutResult:
-        """Writes the fields of the newest note, in one transaction.
-
-        Raises:
-            ConflictError: it, or one of the others, is not as it was when it was looked at.
-            NotFoundError: it is gone, or one of the others is.
-            UnreadableError, InvalidTextError, TooLargeError, StorageError.
-        """
+        """Writes the fields of the newest note, in one transaction. Raises as `Notes.edit`, also where another one has changed or gone."""
         older = [alike.row for alike in merger.older]
 
         def check(store: Store) -> None:

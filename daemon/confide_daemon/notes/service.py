@@ -103,14 +103,9 @@ class Notes:
     async def store(
         self, draft: Draft, *, project: str, author: str, operation: Operation | None = None, look: Look | None = None
     ) -> Stored:
-        """Writes a new note, unless its place has one that says exactly the same.
+        """Writes a new note, unless its place has one that says exactly the same; `look` sees to the vectors of its pieces.
 
-        Args:
-            look: sees to the vectors of its pieces.
-
-        Raises:
-            InvalidPathError, InvalidTextError, TooLargeError, StorageError.
-            OperationError: the operation's id was used for another change.
+        Raises InvalidPathError, InvalidTextError, TooLargeError, or OperationError: its id was used for another change.
         """
         seed = operation.id.encode() if operation else os.urandom(16)
         identity, path = draft.named(seed)
@@ -136,24 +131,13 @@ class Notes:
         return await self._threads.read(lambda store: store.operations.find(operation.id) is not None)
 
     async def take(self, drafts: Sequence[Draft], intake: Intake, *, is_dry: bool = False) -> list[Taken]:
-        """Takes in notes from elsewhere, which bring their ids, in one transaction; a dry run writes nothing.
-
-        Raises:
-            StorageError: nothing was written.
-        """
+        """Takes in notes from elsewhere, which bring their ids, in one transaction; a dry run writes nothing. Raises StorageError."""
         if is_dry:
             return await self._threads.read(lambda store: intake.try_out(store, drafts))
         return await self._written(lambda _store: intake.take(self._writer, drafts))
 
     async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
-        """A note by its id.
-
-        Args:
-            projects: where it may lie, and where notes that it is related with may; None: anywhere.
-
-        Raises:
-            NotFoundError: there is none there.
-        """
+        """A note by its id, where it and those related with it may lie (None: anywhere). Raises NotFoundError."""
         return await self._threads.read(lambda store: _full(store, _found(store, identity, projects), projects))
 
     async def at(self, project: str, path: str, projects: frozenset[str] | None) -> FullNote:
@@ -232,15 +216,9 @@ class Notes:
         operation: Operation | None = None,
         check: Callable[[Store], None] | None = None,
     ) -> PutResult:
-        """Changes a note's document, from its text to another.
+        """Changes a note's document, from its text to another. Raises as `Writer.edit`, UnreadableError, InvalidTextError, TooLargeError.
 
-        Args:
-            check: raises where the change must not be made, as things are right before; not asked about one that was made already.
-
-        Raises:
-            NotFoundError: it is gone.
-            ConflictError: it has another revision than `base`.
-            UnreadableError, InvalidTextError, TooLargeError, StorageError, OperationError.
+        `check` raises where the change must not be made, as things are right before; not asked about one that was made already.
         """
 
         def work(store: Store) -> PutResult:
@@ -291,11 +269,7 @@ def _row_at(store: Store, project: str, path: str) -> NoteRow:
 
 
 def _place(store: Store, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
-    """(project, path) of a note of these projects (None: of any), living or deleted.
-
-    Raises:
-        NotFoundError: there is none there, or it was deleted too long ago.
-    """
+    """(project, path) of a note of these projects (None: of any), living, or deleted not too long ago. Raises NotFoundError."""
     with store.reading():
         row = store.notes.find(identity, projects)
         if row is not None:
@@ -318,13 +292,9 @@ def _is(store: Store, row: DocumentRow, identity: str) -> bool:
 
 
 def refuse_circle(store: Store, identity: str, others: Sequence[str], projects: frozenset[str] | None) -> None:
-    """Refuse that the note supersedes these, if at however many removes it would supersede itself: neither would be the newer one.
+    """Refuses that the note supersedes these, if at however many removes it would supersede itself: neither would be the newer one.
 
-    Args:
-        projects: where the caller reaches; what lies elsewhere is not told of. None: anywhere.
-
-    Raises:
-        ToolError: one of them supersedes it already, directly or by others in between.
+    Raises ToolError. What lies outside of `projects`, where the caller reaches (None: anywhere), is not told of.
     """
     seen, waiting = set(others), list(others)
     while waiting and len(seen) < MAX_CHAIN:

@@ -100,14 +100,9 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> apsw.Connection:
-    """A connection with the extension loaded and the key proven right.
+    """A connection with the extension loaded and the key proven right (else WrongKeyError). Raises StorageError.
 
-    Args:
-        damaged: also where the file is shorter than it should be, to save what is left.
-
-    Raises:
-        WrongKeyError: that is not its key, or it is no database.
-        StorageError: not writable, or another reason.
+    `damaged`: also where the file is shorter than it should be, to save what is left.
     """
     if len(key) != KEY_BYTES:
         raise StorageError("cannot open the database: the key is not 32 bytes long")
@@ -180,8 +175,7 @@ def migrations() -> list[tuple[int, str]]:
 def migrate(connection: apsw.Connection, *, now: float) -> None:
     """Brings the schema up to this version, each step in one transaction with the row that records it.
 
-    Raises:
-        StorageError: the database was written by a newer version.
+    Raises StorageError: a newer version has written the database.
     """
     steps = migrations()
     with storage_errors("upgrade the database"):

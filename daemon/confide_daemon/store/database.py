@@ -210,10 +210,7 @@ class Database:
     def replacing(self, doing: str) -> Iterator[None]:
         """Around what puts another file in the place of this one: the connection is closed before it, and opened anew behind it.
 
-        Also where that fails. No other connection may be open.
-
-        Args:
-            doing: what that is for, for the error.
+        Also where that fails. No other connection may be open. `doing` is for the error.
         """
         with storage_errors(doing):
             close(self.connection)

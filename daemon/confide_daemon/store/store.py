@@ -63,14 +63,9 @@ class Store(Database):
         scan: VectorScan | None = None,
         damage: Damage | None = None,
     ) -> Self:
-        """Opens the file, which a writer makes and upgrades.
+        """Opens the file, which a writer makes and upgrades. Raises StorageError: wrong key, damaged, newer, not writable, full.
 
-        Args:
-            scan: the space's vectors in memory, shared by all its connections.
-            damage: what of it cannot be read, shared as well.
-
-        Raises:
-            StorageError: wrong key, damaged, newer, not writable, full.
+        `scan`, the vectors in memory, and `damage`, what cannot be read, are shared by all connections of the space.
         """
         if writer:
             replacement.sweep(path)

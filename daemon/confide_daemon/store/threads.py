@@ -65,8 +65,7 @@ class StoreThreads:
     def alone(self, work: Callable[[], T]) -> T:
         """Runs in the writer's thread, which calls it, while every other connection is closed and whoever reads waits.
 
-        Raises:
-            StorageError: a reading did not end in time.
+        Raises StorageError: a reading did not end in time.
         """
         pools = [self._reading] * READERS + [self._examining]
         all_closed = threading.Barrier(len(pools) + 1)
@@ -95,16 +94,10 @@ class StoreThreads:
             done.set()
 
     async def change_key(self, key: bytes, follow: Callable[[int, int], None]) -> None:
-        """Copies the database under the new key in small steps, between which others write, and goes on with the copy.
+        """Copies the database under the new key (32 bytes) in small steps, between which others write, and goes on with the copy.
 
-        Whoever reads waits for the swap alone: a few milliseconds. Cancelled or failed, the old key stays.
-
-        Args:
-            key: 32 bytes.
-            follow: told how many pages are copied, and of how many.
-
-        Raises:
-            StorageError: no room, a disk that fails, or another process that reads the file.
+        Whoever reads waits for the swap alone: a few milliseconds. Cancelled or failed, the old key stays. `follow` is told how many pages
+        are copied, and of how many. Raises StorageError: no room, a disk that fails, or another process that reads the file.
         """
 
         def is_nearly_done(store: Store) -> bool:

@@ -41,10 +41,7 @@ class Filling:
     async def round(self) -> bool:
         """As many calls as the model takes at once, and their vectors stored; False when no piece waits.
 
-        Raises:
-            EmbedderError: a call failed; what the others brought is stored.
-            BudgetError: the budget leaves no room for one more call.
-            StorageError.
+        Raises EmbedderError: a call failed, and what the others brought is stored; BudgetError: there is no room for one more call.
         """
         waiting, known = await self._read()
         if not waiting:

@@ -58,9 +58,7 @@ class Derivation:
     def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:
         """The document got more text at its end, which begins with a heading, so that the pieces before it stay as they are.
 
-        Args:
-            row: as it is now, but cut as it was.
-            before: the text that it had, below a title.
+        `row` is as it is now, but cut as it was; `before` is the text that it had, below a title.
         """
         if row.chunking == self.chunks.name:
             title = before.split("\n", 1)[0].removeprefix("# ")

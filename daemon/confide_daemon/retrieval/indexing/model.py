@@ -193,11 +193,7 @@ class Provider:
         )
 
     def query_vector(self, text: str) -> Vectors | None:
-        """The vector of a question, or None while there is no model. Answers within the model's deadline.
-
-        Raises:
-            EmbedderError: the model failed, is left alone, or its budget is used up.
-        """
+        """The vector of a question, or None while there is no model, within the model's deadline. Raises EmbedderError."""
         if not self.is_counted or self.model.remembers(text):
             return self.model.query_vector(text)
         with self.paying(count_tokens(text)):

@@ -96,8 +96,7 @@ def decide(
 ) -> Plan:
     """What to do with these generations, the oldest first, and these models, the wanted one first.
 
-    Args:
-        renew: a new generation of the model that should serve was asked for.
+    `renew`: a new generation of the model that should serve was asked for.
     """
     target = _target(models, patience)
     wanted = None if target is None else models[target].name

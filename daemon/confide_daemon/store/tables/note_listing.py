@@ -37,11 +37,7 @@ class NoteListing(Table):
     """Pages of notes."""
 
     def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
-        """The notes of one page, of one view.
-
-        Args:
-            sort: of `SORTS`, the newest or highest first; those that are equal by it, by their last change.
-        """
+        """The notes of one page, of one view, by one of `SORTS`: the newest or highest first; of equal ones the last changed."""
         where, values = self._conditions(wanted)
         index, columns = SORTS[sort]
         order = ", ".join(f"n.{column} DESC" for column in (*columns, "document"))
@@ -142,9 +138,7 @@ class EntityTable(Table):
     def listed(self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
         """Every entity with its notes; those of one name in several projects are several. The most written about first.
 
-        Args:
-            tasks: only of notes that belong to tasks (True), only of others (False), or of all (None).
-            type: only of notes of this type.
+        `tasks`: only of notes that belong to tasks (True), only of others (False), or of all (None). `type`: of the notes.
         """
         if type is not None:  # whatever a caller says, so that it would be kept in as many forms
             return self._listed(projects, tasks=tasks, type=type)

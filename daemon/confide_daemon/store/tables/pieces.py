@@ -43,11 +43,7 @@ class PieceTable(Table):
     def replace(
         self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float, words: str = ""
     ) -> PieceChanges:
-        """Makes these the pieces of the document; those with unchanged text keep their ids and vectors.
-
-        Args:
-            words: what they are found by beside their text and headings.
-        """
+        """Makes these the pieces of the document; those with unchanged text keep their ids and vectors. `words`: see `KeywordTable.add`."""
         other_words = self._one("SELECT words FROM document WHERE id = ?", (document.id,)) != words
         present = self._rows(
             "SELECT id, hash, position, start_line, end_line, heading FROM chunk WHERE document = ? ORDER BY position",

@@ -14,13 +14,9 @@ from confide_daemon.store.connection import connect, storage_errors
 
 
 def check_room(path: Path, size_bytes: int, problem: str, then: str) -> None:
-    """Looks whether the disk can take a copy beside the file.
+    """Raises StorageError where the disk cannot take a copy beside the file.
 
-    Args:
-        problem, then: what is told where it cannot: what cannot be done and why, and what happens behind "free 12 MB".
-
-    Raises:
-        StorageError: there is no room for it.
+    `problem`: what cannot be done, and why; `then`: what happens behind "free 12 MB".
     """
     if shutil.disk_usage(path.parent).free < size_bytes:
         raise StorageError(problem, hint=f"free {size_bytes / 1e6:.0f} MB{then}")
@@ -29,11 +25,7 @@ def check_room(path: Path, size_bytes: int, problem: str, then: str) -> None:
 def empty_log(path: Path, key: bytes, doing: str) -> None:
     """Folds and removes the log of a file that is about to be replaced: one that outlived it would be taken for the new one's.
 
-    Args:
-        doing: what that is for, for the error.
-
-    Raises:
-        StorageError: another process holds it.
+    Raises StorageError: another process holds the file; `doing` is for the error.
     """
     connection = connect(path, key, writer=True, damaged=True)
     with storage_errors(doing):

@@ -31,16 +31,7 @@ class Rekeying:
     """One change of a key, from the beginning of its copy to the swap. Used in the writer's thread only."""
 
     def __init__(self, source: apsw.Connection, path: Path, key: bytes) -> None:
-        """Begins the copy.
-
-        Args:
-            source: the writer's connection.
-            path: its file.
-            key: the new one, 32 bytes.
-
-        Raises:
-            StorageError: there is no room for a copy, or it cannot be written.
-        """
+        """Begins the copy, over the writer's connection. Raises StorageError: there is no room for it, or it cannot be written."""
         self.key = key
         self._source = source
         self._path = path
@@ -59,15 +50,9 @@ class Rekeying:
             raise
 
     def step(self, *, leave: int) -> tuple[int, int]:
-        """Copies some pages, but for the last ones: how many are left, and of how many.
+        """Copies some pages, but for the last ones, 1 at least, which are for `finish`: how many are left, and of how many.
 
-        With its last page SQLite's backup is done, and what is written from then on is not in it.
-
-        Args:
-            leave: so many pages are for `finish`, 1 at least.
-
-        Raises:
-            StorageError: they cannot be read or written; call `abandon` then.
+        With its last page SQLite's backup is done, and what is written from then on is not in it. Raises StorageError; call `abandon` then.
         """
         with storage_errors(DOING):
             if (some := min(STEP_PAGES, self._left()[0] - leave)) > 0:
@@ -80,11 +65,7 @@ class Rekeying:
         return max(0, total - (self._backup.page_count - self._backup.remaining)), total
 
     def finish(self) -> None:
-        """Copies the rest, and brings the copy to the disk; what is written from here on would not be in it.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
+        """Copies the rest, and brings the copy to the disk; what is written from here on would not be in it. Raises StorageError."""
         with storage_errors(DOING):
             while not self._backup.done:
                 self._backup.step(STEP_PAGES)
@@ -106,11 +87,7 @@ class Rekeying:
         sweep(self._path)
 
     def swap(self, key: bytes) -> None:
-        """Puts the finished copy in the place of the file, of which `key` is the old key, and which nobody may have open.
-
-        Raises:
-            StorageError: another process has it open, or the folder cannot be written to.
-        """
+        """Puts the finished copy in the place of the file, which nobody may have open; `key` is its old key. Raises StorageError."""
         try:
             copies.empty_log(self._path, key, DOING)
             copies.put_in_place(self._copy, self._path)
@@ -214,10 +191,7 @@ class Replacement:
     def copy_clean(self) -> None:
         """Writes all that is in the database, and nothing that was, into a file beside it, encrypted as it is.
 
-        Takes no memory to speak of. What is written afterwards would not be there.
-
-        Raises:
-            StorageError: there is no room for it.
+        Takes no memory to speak of. What is written afterwards would not be there. Raises StorageError: there is no room for it.
         """
         self.abandon_rekeying()
         path = self._database.path

@@ -45,9 +45,7 @@ class RevisionTexts(Table):
     def listed(self, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
         """Revisions with a text behind a change, in their order: at least one if there are any, then as many as fit.
 
-        Args:
-            most_bytes: of their packed texts together.
-            most: of them.
+        `most_bytes`: of their packed texts together.
         """
         sizes = (
             "SELECT change, length(text) FROM revision WHERE change > ? AND text IS NOT NULL ORDER BY change LIMIT ?"
@@ -75,17 +73,12 @@ class RevisionTexts(Table):
         return bool(self._rows(sql, (SEALING,)))
 
     def rewrite(self, change: int, before: str, text: str) -> tuple[str, int | None]:
-        """Puts a text in the place of a revision's, in the caller's transaction.
+        """Puts a text in the place of a revision's, whose hash was `before`, in the caller's transaction.
 
-        Args:
-            before: the hash of the text that it replaces.
+        The first is `rewritten`, `same` (it holds just this already), `changed` (it holds something else) or `gone`; the second, where it
+        was rewritten and is the newest of a living document, whose derived rows have to follow, the id of that.
 
-        Returns:
-            `rewritten`, `same` (it holds just this already), `changed` (it holds something else) or `gone`; and, where it was rewritten and
-            is the newest of a living document, whose derived rows have to follow, the id of that.
-
-        Raises:
-            InvalidTextError: it is not that text with stand-ins for some of its parts. What was is not for a machine to write anew.
+        Raises InvalidTextError: it is not that text with stand-ins for some of its parts. What was is not for a machine to write anew.
         """
         sql = """SELECT r.hash, d.id, d.path, r.number = d.revision AND NOT d.deleted, r.text FROM revision r
                  JOIN document d ON d.id = r.document WHERE r.change = ? AND r.text IS NOT NULL"""

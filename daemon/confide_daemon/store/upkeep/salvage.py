@@ -46,9 +46,7 @@ def copy(path: Path, key: bytes) -> int:
 
     Of rows on unreadable pages nobody knows how many there were: the number is a guess, but 0 means none.
 
-    Raises:
-        StorageError: there is no room for it.
-        DamagedError: not even the names of the tables can be read.
+    Raises StorageError: there is no room for it; DamagedError: not even the names of the tables can be read.
     """
     new = path.with_name(path.name + NEW)
     _remove(new)
@@ -60,10 +58,7 @@ def copy(path: Path, key: bytes) -> int:
 def swap(path: Path, key: bytes) -> None:
     """Puts `<name>.new` in the place of the file, which nobody may have open; that one stays as `<name>.damaged`, beside others.
 
-    It can be interrupted at any moment: the name always leads to a whole database.
-
-    Raises:
-        StorageError: another process has it open.
+    It can be interrupted at any moment: the name always leads to a whole database. Raises StorageError: another process has it open.
     """
     empty_log(path, key, DOING)
     places = _damaged(path)
