@@ -32,7 +32,9 @@ from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.onnx import load_minilm
-from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 from confide_daemon.store import connection as connections
 
 MOST_SEARCH, MOST_INDEXING = 1.2, 1.3

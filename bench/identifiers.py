@@ -26,7 +26,9 @@ from pathlib import Path
 
 from bench.quality import embedder
 from confide_daemon.embedding import Model
-from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 
 SEED = 11
 QUESTIONS = 200

@@ -24,7 +24,8 @@ from typing import Any
 from bench.hybrid import filled, percentile
 from bench.spaces import PerturbedEmbedder
 from bench.texts import documentation, questions
-from confide_daemon.spaces.space import SearchQuery, Space
+from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.connection import KEY_BYTES
 
 WARM_UP = 20

@@ -24,7 +24,7 @@ from tests.support.programs.processes import Machine, running_daemon
 from tests.support.programs.wire import Wire
 
 from bench.texts import documentation, questions
-from confide_daemon.access.bootstrap import open_state
+from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.connection import connect
 

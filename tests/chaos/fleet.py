@@ -15,7 +15,7 @@ from tests.support.programs.processes import Daemon, Machine, running_daemon, wa
 from tests.support.programs.wall_clock import COMPILER, WallClock
 from tests.support.programs.wire import Wire
 
-from confide_daemon.datadir.master_key import MasterKey
+from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan

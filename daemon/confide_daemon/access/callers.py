@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,7 +64,7 @@ class Caller:
 def select_callers(database: apsw.Connection, where: str, *values: Any) -> list[Caller]:
     """Callers; `where` is a literal, never data."""
     query = f"SELECT {_COLUMNS} FROM callers JOIN spaces ON spaces.name = space {where}"  # noqa: S608
-    return [_caller(*row) for row in database.execute(query, values)]
+    return [_caller(row) for row in database.execute(query, values)]
 
 
 def caller_now(database: apsw.Connection, public_key: bytes) -> Caller | None:
@@ -162,34 +163,8 @@ def from_json(text: str | None) -> frozenset[str] | None:
     return frozenset(str(name) for name in names)
 
 
-def _caller(
-    public_key: bytes,
-    alias: str,
-    space: str,
-    space_id: str,
-    scope: Scope,
-    projects: str | None,
-    sources: str | None,
-    added_by: str,
-    added_at: float,
-    approved_at: float | None,
-    expires_at: float | None,
-    last_seen_at: float | None,
-    revoked_at: float | None,
-    successor: bytes | None,
-) -> Caller:
+def _caller(row: Sequence[Any]) -> Caller:
+    """The caller of a row of `_COLUMNS`."""
+    public_key, alias, space, space_id, scope, projects, sources, *rest = row
     grants = Grants(alias, scope, from_json(projects), from_json(sources))
-    return Caller(
-        public_key,
-        alias,
-        space,
-        space_id,
-        grants,
-        added_by,
-        added_at,
-        approved_at,
-        expires_at,
-        last_seen_at,
-        revoked_at,
-        successor,
-    )
+    return Caller(public_key, alias, space, space_id, grants, *rest)

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from confide_crypto.errors import printable
 from confide_daemon.errors import GrantError
 from confide_memory.documents import source_of
 
 Scope = Literal["read", "write", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
-SOURCES = ("memory", "sessions")
 MAX_SHOWN_CHARS = 64
 
 
@@ -72,7 +72,7 @@ class Grants:
             GrantError: it does not.
         """
         if not self.has_project(project):
-            shown = "".join(letter if letter.isprintable() else "?" for letter in project[:MAX_SHOWN_CHARS])
+            shown = printable(project[:MAX_SHOWN_CHARS])
             raise self._missing(f"has no grant for the project '{shown}'", "projects", [*(self.projects or ()), shown])
 
     def require_every_project(self, what: str) -> None:

@@ -271,7 +271,7 @@ class Invites:
 
 def _select(database: apsw.Connection, where: str, *values: Any) -> list[OpenInvite]:
     # `where` is one of the literals above, never data.
-    rows = database.execute(f"SELECT {_COLUMNS} FROM invites {where}", values)  # noqa: S608
+    rows: list[Any] = database.execute(f"SELECT {_COLUMNS} FROM invites {where}", values).fetchall()  # noqa: S608
     return [
         OpenInvite(
             bytes(invite_id),

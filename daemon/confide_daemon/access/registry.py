@@ -1,8 +1,11 @@
-"""The registry: who may connect (callers), who may still join (invites), and which space each of them sees.
+"""The registry: who may connect (callers), who may still join (invites), which space each of them sees; and the data folder it lies in.
 
 An encrypted SQLite file that several processes use at once: the daemon, and each `confided invite`, `callers` or `revoke` that a person
 runs beside it. Every change is one transaction, the row of the audit log that tells of it included; a process that wants to know of
 changes watches `version`. Invites have a module of their own, `confide_daemon.access.invites`.
+
+The folder with the daemon's identity, the master key and the registry is made and opened here as well. What others could read or write
+is refused, as ssh does, before a key is read.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from confide_daemon.access import schema
+from confide_crypto.keys.identity import Identity, make_private_dir
 from confide_daemon.access.audit import Entry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,
@@ -30,8 +34,12 @@ from confide_daemon.access.callers import (
     to_json,
 )
 from confide_daemon.access.grants import Grants
-from confide_daemon.errors import TakenError
-from confide_daemon.store.connection import connect, storage_errors, transaction
+from confide_daemon.datadir.credentials import MASTER, MasterKey, credential
+from confide_daemon.datadir.identity import Keys
+from confide_daemon.datadir.identity import load as load_keys
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import DataFolderError, StorageError, TakenError
+from confide_daemon.store.connection import connect, migrations, storage_errors, transaction
 
 
 class Registry:
@@ -55,7 +63,7 @@ class Registry:
         writer = connect(path, key, writer=True)
         try:
             with storage_errors("upgrade the registry"), transaction(writer):
-                schema.migrate(writer)
+                _migrate(writer)
             return cls(writer, connect(path, key, writer=False), clock)
         except BaseException:
             writer.close()
@@ -250,3 +258,87 @@ class Registry:
         with self.reading() as database:
             rows = select_callers(database, where, *values)
             return rows[0] if rows else None
+
+
+def _migrate(database: apsw.Connection) -> None:
+    """Bring the tables to this version; call it inside a transaction, so that a step and its number are written together.
+
+    Raises:
+        StorageError: a newer version has written the file.
+    """
+    present, steps = int(database.pragma("user_version")), migrations("confide_daemon.access")
+    if present > len(steps):
+        raise StorageError(
+            "cannot open the registry: it was written by a newer version of confide", hint="upgrade confide here"
+        )
+    for _, step in steps[present:]:
+        database.execute(step)
+    if present < len(steps):
+        database.pragma("user_version", len(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An opened data folder; `keys` are as they were when it was opened."""
+
+    folder: DataFolder
+    keys: Keys
+    master: MasterKey
+    registry: Registry
+
+    @property
+    def identity(self) -> Identity:
+        """The daemon's own, the current one."""
+        return self.keys.current
+
+    def close(self) -> None:
+        """Close what is open on disk."""
+        self.registry.close()
+
+
+def create(folder: DataFolder) -> bool:
+    """Make the folder, its keys and its registry where they are missing; True if the keys are new.
+
+    Raises:
+        DataFolderError: databases without the key that opens them.
+        KeyFileError: the folder or a key in it is open to others, of a foreign owner, or not writable.
+        StorageError: the registry cannot be made or opened.
+    """
+    for place in (folder.root, folder.spaces, folder.authorized):
+        make_private_dir(place)
+    is_new = not folder.identity.exists()
+    if not folder.master.exists() and credential(MASTER) is None:
+        _require_empty(folder)
+        MasterKey.create(folder.master)
+    if is_new:
+        Identity.generate().save(folder.identity)
+    open_state(folder).close()
+    return is_new
+
+
+def open_state(folder: DataFolder) -> State:
+    """Open a folder that `create` has made.
+
+    Raises:
+        DataFolderError: it is not set up.
+        KeyFileError: the folder or a key is open to others, of a foreign owner, or damaged.
+        StorageError: the registry cannot be opened.
+    """
+    if not (folder.master.exists() or credential(MASTER)):
+        _require_empty(folder)
+    if not folder.identity.exists() or not (folder.master.exists() or credential(MASTER)):
+        raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
+    make_private_dir(folder.root)
+    keys = load_keys(folder)
+    master = MasterKey.load(folder.master)
+    return State(folder, keys, master, Registry.open(folder.registry, master.registry_key()))
+
+
+def _require_empty(folder: DataFolder) -> None:
+    """A new master key would make what is stored unreadable for good. Raises DataFolderError."""
+    if folder.registry.exists() or any(folder.spaces.glob("*.db")):
+        raise DataFolderError(
+            folder.root,
+            "holds databases but no master.key",
+            hint="restore master.key from a backup, or hand it over as the systemd credential confide-master-key",
+        )

@@ -17,7 +17,7 @@ import typer
 
 from confide_crypto.errors import EXIT_STORAGE, ConfideError
 from confide_daemon import __version__, config
-from confide_daemon.cli import audit, bench, callers, custody, invites, status, vault
+from confide_daemon.cli import bench, callers, invites, jobs, status
 from confide_daemon.cli.console import Config, Data, Here, Output, command, say
 from confide_daemon.cli.key import key_app
 from confide_daemon.datadir import paths
@@ -79,7 +79,7 @@ def top(
 def init(here: Here) -> Output:
     """Make the data folder and its keys."""
     from confide_crypto.keys.identity import Identity, format_daemon_key
-    from confide_daemon.access.bootstrap import create
+    from confide_daemon.access.registry import create
 
     here.config()
     found = here.paths
@@ -158,14 +158,14 @@ def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
 app.add_typer(invites.invite_app, name="invite")
 app.command()(callers.revoke)
 app.add_typer(callers.callers_app, name="callers")
-app.command()(audit.audit)
+app.command()(status.audit)
 app.command()(status.reindex)
 app.command()(status.status)
 app.command()(status.doctor)
 app.command()(bench.bench)
-app.command()(custody.custody)
-app.command()(custody.rekey)
-app.add_typer(vault.vault_app, name="vault")
+app.command()(jobs.custody)
+app.command()(jobs.rekey)
+app.add_typer(jobs.vault_app, name="vault")
 
 
 @app.command(hidden=True)

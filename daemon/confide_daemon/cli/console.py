@@ -20,8 +20,8 @@ from confide_daemon import config
 from confide_daemon.datadir import paths
 
 if TYPE_CHECKING:
-    from confide_daemon.access.bootstrap import State
     from confide_daemon.access.enrollment import Rights
+    from confide_daemon.access.registry import State
 
 
 Config = Annotated[
@@ -85,7 +85,7 @@ class Here:
     @contextlib.contextmanager
     def opened(self) -> Iterator[State]:
         """The data folder's state, for a command beside the daemon. Raises as `open_state`."""
-        from confide_daemon.access.bootstrap import open_state
+        from confide_daemon.access.registry import open_state
 
         state = open_state(self.paths.data)
         try:
@@ -148,6 +148,26 @@ def command(work: Callable[..., Output | None]) -> Callable[..., None]:
     run.__dict__["__signature__"] = inspect.Signature(shown)
     run.__annotations__ = {each.name: each.annotation for each in shown}
     return run
+
+
+def spaces_of(found: paths.Paths, space: str | None) -> dict[str, str]:
+    """The ids of the spaces that hold something, by their names; of the one named, if one is.
+
+    Raises:
+        BadNameError: there is no such space.
+    """
+    from confide_daemon.access.registry import open_state
+    from confide_daemon.errors import BadNameError
+
+    state = open_state(found.data)
+    try:
+        known = state.registry.spaces()
+    finally:
+        state.close()
+    if space is not None and space not in known:
+        raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(known) or 'none'}")
+    named = {name: space_id for name, space_id in known.items() if space in (None, name)}
+    return {name: space_id for name, space_id in named.items() if found.data.space(space_id).exists()}
 
 
 class Bar:

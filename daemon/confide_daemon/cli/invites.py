@@ -90,7 +90,7 @@ def invite(
 ) -> None:
     """Print the one string with which a machine joins, once; then wait and show who did."""
     from confide_daemon.access import enrollment
-    from confide_daemon.access.names import parse_ttl
+    from confide_daemon.access.enrollment import parse_ttl
 
     settings = here.config()
     rights = rights_of(scope, projects, sources, expires)

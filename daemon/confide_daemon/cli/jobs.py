@@ -1,4 +1,9 @@
-"""Upkeep of spaces that a command asks for (`access.jobs`): done here, or by the daemon that runs."""
+"""What commands have done in spaces (`access.jobs`), here or by the daemon that runs; and those that are nothing else.
+
+confided custody       who keeps the key of a space's database
+confided rekey         a new key where the server keeps it
+confided vault move    sealed records between the spaces' databases and the vault that is configured
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_daemon.cli.console import Bar, Here, say
+from confide_daemon.cli.console import Bar, Here, Output, command, say, spaces_of
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.paths import Paths
 from confide_daemon.errors import BadNameError, DataFolderError, JobError, LockedError
 
 if TYPE_CHECKING:
     from confide_daemon.access.jobs import Job, Jobs, Kind
+
+if TYPE_CHECKING:
+    from confide_daemon.access.jobs import Kind
+
 
 POLL_S = 0.2
 # A daemon sees what is asked within a moment, and begins when it has done what was asked before.
@@ -66,31 +75,12 @@ def _work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]
             lock.release()
 
 
-def spaces_of(found: Paths, space: str | None) -> dict[str, str]:
-    """The ids of the spaces that hold something, by their names; of the one named, if one is.
-
-    Raises:
-        BadNameError: there is no such space.
-    """
-    from confide_daemon.access.bootstrap import open_state
-
-    state = open_state(found.data)
-    try:
-        known = state.registry.spaces()
-    finally:
-        state.close()
-    if space is not None and space not in known:
-        raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(known) or 'none'}")
-    named = {name: space_id for name, space_id in known.items() if space in (None, name)}
-    return {name: space_id for name, space_id in named.items() if found.data.space(space_id).exists()}
-
-
 def _ask(
     found: Paths, kind: Kind, name: str, space_id: str, follow: Callable[[str, str, int, int], None]
 ) -> dict[str, Any]:
     """Asks the running daemon, and waits until it has done it; interrupted, it takes that back."""
-    from confide_daemon.access.bootstrap import open_state
     from confide_daemon.access.jobs import Jobs
+    from confide_daemon.access.registry import open_state
 
     state = open_state(found.data)
     jobs = Jobs(state.registry)
@@ -130,3 +120,91 @@ def _wait(found: Paths, jobs: Jobs, identity: int, follow: Callable[[str, int, i
             )
         follow(job.step or "waiting for the daemon", job.done, job.total)
         time.sleep(POLL_S)
+
+
+Name = Annotated[str, typer.Argument(metavar="SPACE", help="The space, as confided status shows it.")]
+
+
+@command
+def custody(
+    here: Here,
+    space: Name,
+    keeper: Annotated[str | None, typer.Argument(metavar="[caller|server]", help="Who is to keep it.")] = None,
+) -> Output:
+    """Show or change who keeps the key of a space's database: its machines (caller) or this server, while it is in use."""
+    from confide_daemon.cli.health import answers, facts_of
+    from confide_daemon.datadir.key_state import KEEPERS
+
+    if keeper is not None:
+        if keeper not in KEEPERS:
+            raise BadNameError(f"'{keeper[:40]}' keeps no keys", hint=f"it is one of {', '.join(KEEPERS)}")
+        _require(here, space)
+        work(here, "to-caller" if keeper == "caller" else "to-server", space)
+    with here.opened() as state:
+        spaces = state.registry.spaces()
+        if space not in spaces:
+            raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(spaces) or 'none'}")
+        facts = facts_of(state, is_served=answers(here.paths.data.address))[space]
+
+    def tell() -> None:
+        typer.echo(f"{space}: {facts}")
+        if facts.wanted is not None:
+            say(_WAITS[facts.wanted])
+
+    return Output({"space": space, **facts.to_json()}, tell)
+
+
+_WAITS: dict[str, str] = {
+    "caller": "Its key is changed when one of its machines next connects; until then it stays as it is.",
+    "server": "Its key is changed when one of its machines has unlocked it; until then it stays as it is.",
+}
+
+
+@command
+def rekey(here: Here, space: Name) -> Output:
+    """Encrypt the database of a space under a new key of this server's, while it is in use."""
+    _require(here, space)
+    outcome = work(here, "rekey", space)[space]
+    data = {"space": space, "custody": outcome["custody"], "generation": outcome["number"]}
+    return Output(data, [f"{space}: encrypted under a new key, its generation {outcome['number']}"])
+
+
+def _require(here: Here, space: str) -> None:
+    if space not in spaces_of(here.paths, space):
+        raise BadNameError(f"the space {space} holds nothing yet", hint="connect one of its machines first")
+
+
+vault_app = typer.Typer(
+    help="Sealed records in a HashiCorp Vault or an OpenBao ([vault] in daemon.toml).", no_args_is_help=True
+)
+
+
+@vault_app.callback()
+def top() -> None:
+    """Sealed records in a HashiCorp Vault or an OpenBao ([vault] in daemon.toml)."""
+
+
+@vault_app.command()
+@command
+def move(
+    here: Here,
+    space: Space = None,
+    back: Annotated[bool, typer.Option("--back", help="From the vault into the databases.")] = False,
+) -> Output:
+    """Bring sealed records that are in the databases into the vault, or back; interrupted, it goes on from there when it is said again."""
+    kind: Kind = "from-vault" if back else "to-vault"
+    done = work(here, kind, space)
+    rows = [{"space": name, **outcome} for name, outcome in done.items()]
+    lines = [
+        f"{row['space']}: {row['moved']} moved; {row['inVault']} in the vault, {row['inDatabase']} in the database"
+        for row in rows
+    ]
+    notes = []
+    if spaces_of(here.paths, space).keys() - done.keys():
+        notes.append(
+            "hint: start the daemon, let a machine of each space that was left out connect (confide status), and say it again"
+        )
+    if lost := sum(row["lost"] for row in rows):
+        notes.append(f"{lost} of those that should be in the vault are not there any more; they stay listed.")
+        notes.append("hint: they come back with the vault's own backup")
+    return Output(rows, lines, notes, exit_code=1 if notes else 0)

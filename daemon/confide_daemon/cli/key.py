@@ -43,7 +43,7 @@ def key_rotate(
 ) -> Output:
     """Make a new key; machines that connect while the old one still answers follow by themselves."""
     from confide_crypto.keys.identity import format_daemon_key
-    from confide_daemon.access.names import parse_ttl
+    from confide_daemon.access.enrollment import parse_ttl
     from confide_daemon.datadir import identity as rotation
 
     folder = _folder(here)

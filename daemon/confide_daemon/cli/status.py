@@ -1,24 +1,25 @@
-"""`confided status`, `doctor` and `reindex`: how the daemon and its spaces are, and what puts them right, also while it runs."""
+"""`confided status`, `doctor`, `reindex` and `audit`: how the daemon and its spaces are, what puts them right, and what has happened."""
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_daemon.cli.console import Bar, Here, Output, command, say
+from confide_daemon.cli.console import Bar, Here, Output, clock, command, say
 from confide_daemon.cli.jobs import Space, work
 
 if TYPE_CHECKING:
+    from confide_daemon.access.audit import Entry
     from confide_daemon.cli.health import Check
 
 
 @command
 def status(here: Here) -> Output:
     """Show whether the daemon runs, and what it holds."""
-    from confide_daemon.cli.health import facts
-    from confide_daemon.cli.space_facts import facts_of
-    from confide_daemon.datadir.identity import clock
+    from confide_daemon.cli.health import facts, facts_of
 
     with here.opened() as state:
         known = facts(state)
@@ -88,3 +89,46 @@ def reindex(
         for row in rows
     ]
     return Output(rows, lines)
+
+
+@command
+def audit(
+    here: Here,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only what is younger, as in 2d or 12h.", show_default="all")
+    ] = None,
+    caller: Annotated[
+        str | None, typer.Option("--caller", help="Only this machine, also under names it had before.")
+    ] = None,
+) -> Output:
+    """Show the audit log, oldest first: sessions, refusals, and every change to machines and invites."""
+    from confide_daemon.access import enrollment
+    from confide_daemon.access.enrollment import parse_span
+
+    begin = time.time() - parse_span(since) if since else 0.0
+    with here.opened() as state:
+        found = state.registry.audit_entries(since=begin, alias=caller)
+        if caller and not found and not state.registry.audit_entries(alias=caller):
+            enrollment.named(state.registry, caller)  # says which names there are
+
+    def tell() -> None:
+        if not found:
+            say("nothing happened in that time")
+        for entry in found:
+            typer.echo(_line(entry))
+
+    return Output([_entry_facts(entry) for entry in found], tell)
+
+
+def _entry_facts(entry: Entry) -> dict[str, object]:
+    told = dataclasses.asdict(entry)
+    return {"at": told.pop("at"), "lastAt": told.pop("last_at"), **told}
+
+
+def _line(entry: Entry) -> str:
+    parts = [clock(entry.at, seconds=True), f"{entry.event:<9}"]
+    parts += [text for text in (entry.caller, entry.fingerprint) if text]
+    parts += [f"session {entry.session}"] if entry.session else []
+    parts += [entry.detail] if entry.detail else []
+    parts += [f"{entry.count} times until {clock(entry.last_at, seconds=True)}"] if entry.count > 1 else []
+    return "  ".join(parts)

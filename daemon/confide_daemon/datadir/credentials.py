@@ -1,18 +1,43 @@
-"""Where a provider's key comes from. It is read when a request is made, so that a new key counts at once, and shown nowhere."""
+"""Keys that the daemon is handed in files, or by systemd as credentials: the master key, and those of embedding providers.
+
+From the master key the key of every database in the data folder is derived: one file to guard and to back up apart from the data. Each
+database gets a key of its own, so that handing one space to somebody (or opening it with a tool) says nothing about another.
+
+A provider's key is read when a request is made, so that a new one counts at once. No key is shown anywhere.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.identity import read_private_file
+from confide_crypto.keys.files import read_private_file
+from confide_crypto.keys.identity import write_private_file
 from confide_daemon.errors import QuotaError
 
+KEY_BYTES = 32
+# BLAKE2b's `person` keeps derivations apart; it is at most 16 bytes.
+_REGISTRY = b"confide-registry"
+_SPACE = b"confide-space-1"
+_LATER_SPACE = b"confide-space-2"
+MASTER = "confide-master-key"
+"""The name of the credential that may hold the master key in place of the file."""
 # Longer than any provider's key; what is longer is some other file.
 MAX_KEY = 1024
-CREDENTIALS = "CREDENTIALS_DIRECTORY"
+
+
+def credential(name: str) -> Path | None:
+    """Where systemd has put what the service is handed under that name (systemd.exec(5), LoadCredential=), if it has.
+
+    It gives the folder to the service alone and makes its files 0400; their owner may be root.
+    """
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(folder) / name if folder and name else None
+    return path if path is not None and path.exists() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +47,7 @@ class SecretKey:
     Attributes:
         provider: its name for people, as in "OpenAI".
         file: a path, "" for none.
-        credential: the name of a file in `$CREDENTIALS_DIRECTORY` (systemd.exec(5), LoadCredential=).
+        credential: the name of a systemd credential.
         variable: of the environment.
         is_needed: whether the provider cannot be asked without one.
     """
@@ -64,16 +89,70 @@ class SecretKey:
             raise QuotaError(f"cannot use the key for {self.provider}: {error}", hint=error.hint) from None
 
     def _from_credential(self) -> str:
-        folder = os.environ.get(CREDENTIALS)
-        if not folder or not self.credential:
-            return ""
         try:
-            # systemd gives the folder to the service alone and makes its files 0400; their owner may be root.
-            with open(Path(folder) / self.credential, "rb") as file:
+            path = credential(self.credential)
+            if path is None:
+                return ""
+            with path.open("rb") as file:
                 return file.read(MAX_KEY + 1).decode("ascii", errors="replace")
-        except FileNotFoundError:
-            return ""
         except OSError as error:
             raise QuotaError(
                 f"cannot read the credential {self.credential}: {error.strerror or type(error).__name__}"
             ) from None
+
+
+class MasterKey:
+    """32 random bytes that never leave this object; their derivations do."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def __repr__(self) -> str:
+        return "MasterKey(hidden)"
+
+    @classmethod
+    def load(cls, path: Path) -> MasterKey:
+        """The key that systemd hands to the service, or else the one in `path`.
+
+        Raises:
+            KeyFileError: missing, readable by others, of a foreign owner, or not 32 bytes long.
+        """
+        handed = credential(MASTER)
+        if handed is None:
+            key = read_private_file(path)
+        else:
+            try:
+                with handed.open("rb") as file:
+                    key = file.read(KEY_BYTES + 1)
+            except OSError as error:
+                raise KeyFileError(handed, f"cannot be read: {error.strerror or type(error).__name__}") from None
+        if len(key) != KEY_BYTES:
+            raise KeyFileError(
+                handed or path, f"holds {len(key)} bytes, not {KEY_BYTES}", hint="restore it from a backup"
+            )
+        return cls(key)
+
+    @classmethod
+    def create(cls, path: Path) -> MasterKey:
+        """A new key, written to `path` with mode 0600; an existing file is never overwritten.
+
+        Raises:
+            FileExistsError: there is one.
+            KeyFileError: it cannot be written.
+        """
+        key = secrets.token_bytes(KEY_BYTES)
+        write_private_file(path, key)
+        return cls(key)
+
+    def registry_key(self) -> bytes:
+        """The key of `registry.db`."""
+        return blake2b(key=self._key, person=_REGISTRY, digest_size=KEY_BYTES).digest()
+
+    def space_key(self, space_id: str, generation: int = 0) -> bytes:
+        """The key of the database of one space; each generation is another one, for `confided rekey`."""
+        if not generation:
+            return blake2b(space_id.encode(), key=self._key, person=_SPACE, digest_size=KEY_BYTES).digest()
+        about = generation.to_bytes(4, "big") + space_id.encode()
+        return blake2b(about, key=self._key, person=_LATER_SPACE, digest_size=KEY_BYTES).digest()

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from confide_daemon.access.bootstrap import State, create, open_state
 from confide_daemon.access.jobs import Kind
+from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError

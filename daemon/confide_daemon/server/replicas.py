@@ -15,8 +15,9 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_daemon.access.grants import Grants
+from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import GrantError
-from confide_daemon.spaces.space import PutResult, Space
+from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import WrittenBack
 from confide_memory.documents import source_of
 

@@ -33,8 +33,8 @@ from confide_crypto.transport.open import Connection, accept
 from confide_daemon import __version__
 from confide_daemon.access.audit import AuditLog
 from confide_daemon.access.authorization import Callers
-from confide_daemon.access.bootstrap import State
 from confide_daemon.access.callers import Caller
+from confide_daemon.access.registry import State
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys

@@ -34,16 +34,12 @@ from confide_daemon.server.catalogue import catalogue, fingerprint
 from confide_daemon.server.limits import Rate
 from confide_daemon.server.mcp import AgentServer, Incoming
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
-from confide_daemon.server.requests.devices import RosterRequests
-from confide_daemon.server.requests.history import HistoryRequests
-from confide_daemon.server.requests.projects import ProjectRequests
-from confide_daemon.server.requests.records import RecordRequests
-from confide_daemon.server.requests.rescan import RescanRequests
-from confide_daemon.server.requests.router import Router, as_request_error
-from confide_daemon.server.requests.sensitivity import SensitivityRequests
+from confide_daemon.server.requests import Router, as_request_error
+from confide_daemon.server.requests.devices import CustodyRequests, RosterRequests
+from confide_daemon.server.requests.projects import HistoryRequests, ProjectRequests
+from confide_daemon.server.requests.sealing import RecordRequests, RescanRequests, SensitivityRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.transfer import ExportRequests, ImportRequests
-from confide_daemon.server.requests.unlock import CustodyRequests
 from confide_daemon.server.tool_calls import call_again
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space

@@ -23,9 +23,9 @@ from typing import Any
 import mcp_types
 from mcp.shared.exceptions import MCPError
 
-from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon.server.catalogue import Tool, tools
-from confide_daemon.server.requests.router import as_request_error
+from confide_daemon.server.requests import as_request_error
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_memory.tools.arguments import check
 from confide_memory.tools.meta import CODE, OPERATION, SAID, SENT
@@ -176,7 +176,7 @@ def _tool(name: str, toolsets: Sequence[str]) -> Tool:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(known)}"
-    shown = "".join(letter if letter.isprintable() else "?" for letter in name[:64])
+    shown = printable(name[:64])
     raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"unknown tool '{shown}'; {hint}")
 
 

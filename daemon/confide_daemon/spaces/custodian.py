@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from confide_daemon.datadir.credentials import KEY_BYTES, MasterKey
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
-from confide_daemon.datadir.master_key import KEY_BYTES, MasterKey
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DamagedError, LockedError, WrongKeyError
 from confide_daemon.store.connection import connect

@@ -1,11 +1,32 @@
-"""What a daemon knows of one space while it runs: its key, and the space itself while it is open."""
+"""What a daemon knows of one space while it runs: its key and the changes of that, and the space itself while it is open.
+
+Which spaces are locked is written beside the daemon's address for the commands of its operator; nothing of it is secret.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
+from confide_crypto.errors import ConfideError, KeyFileError
+from confide_crypto.keys.identity import read_private_file, write_private_file
+from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
+from confide_daemon.errors import JobError
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.space import Space
+
+log = logging.getLogger(__name__)
+
+# After a change of a key that could not be made, as on a full disk.
+RETRY_S = 60.0
+
+Follow = Callable[[int, int], None]
+"""Told how many pages are encrypted anew, and of how many."""
 
 
 class Entry:
@@ -16,7 +37,7 @@ class Entry:
         opening: the task that has opened it, or is about to.
         closing: the task that closes it and forgets its key, while that is under way.
         changing: the task that changes its key beside everything else.
-        unlocking, rekeying: held by who brings a key, and by who changes it.
+        unlocking: held by who brings a key, or says who is to keep it.
         is_unlocked: set while it is open.
         users: how many connections and jobs need it, or wait for it.
         timer: until its key is forgotten, while nobody does.
@@ -24,13 +45,32 @@ class Entry:
         stranded: how many of its sealed records are in a vault that is not configured any more, counted when it was opened.
     """
 
-    def __init__(self, custodian: Custodian) -> None:
+    def __init__(
+        self,
+        space_id: str,
+        custodian: Custodian,
+        *,
+        epoch: Callable[[str], int],
+        opened: Callable[[str], Awaitable[Space]],
+        tell: Callable[[], None],
+    ) -> None:
+        """What it needs of the spaces.
+
+        Args:
+            epoch: the newest of a space's roster, 0 where there is none; waits for the disk.
+            opened: the open space.
+            tell: is told of every change of the key.
+        """
+        self._space_id = space_id
+        self._epoch = epoch
+        self._opened = opened
+        self._tell = tell
+        self._rekeying = asyncio.Lock()
         self.custodian = custodian
         self.opening: asyncio.Task[Space] | None = None
         self.closing: asyncio.Task[None] | None = None
         self.changing: asyncio.Task[None] | None = None
         self.unlocking = asyncio.Lock()
-        self.rekeying = asyncio.Lock()
         self.is_unlocked = asyncio.Event()
         self.users = 0
         self.timer: asyncio.TimerHandle | None = None
@@ -55,3 +95,132 @@ class Entry:
         if self.timer is not None:
             self.timer.cancel()
         self.timer = self.locks_at = None
+
+    # Changes of the key: for a new epoch of the roster, for another keeper, or because the operator wants a new one
+
+    def change_key(self) -> None:
+        """Changes the key beside everything else, if there is something to change and the new one is at hand."""
+        if self.changing is None or self.changing.done():
+            self.changing = asyncio.create_task(self._change_until_done(), name="confide-rekeying")
+
+    async def give_to(self, keeper: Keeper, follow: Follow) -> Custody:
+        """Has the server or the machines keep the key from now on, as soon as that can be: how it is at the end of this.
+
+        Raises:
+            StorageError, KeyFileError: it could not be done or written down; the key that is there stays.
+        """
+        async with self.unlocking, self._rekeying:
+            await asyncio.to_thread(self.custodian.want, keeper)
+        await self._change(follow)
+        self._tell()
+        return self.custodian.custody
+
+    async def renew(self, follow: Follow) -> Custody:
+        """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`.
+
+        Raises:
+            JobError: its machines keep the key.
+        """
+        if self.custodian.custody.key.keeper == "caller":
+            hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"
+            raise JobError("the machines of this space keep its key", hint=hint)
+        space = await self._opened(self._space_id)
+        async with self._rekeying:
+            await self._rekey(space, self.custodian.next_generation(), follow)
+        return self.custodian.custody
+
+    async def _change_until_done(self) -> None:
+        while True:
+            try:
+                # Meanwhile another epoch may have begun.
+                while await self._change(lambda _done, _total: None):
+                    pass
+                return
+            except ConfideError as error:
+                log.warning("the key of space %s could not be changed: %s", self._space_id, error)
+            except Exception as error:
+                # A bug must not leave a removed device's key in use, untold; its text may quote anything.
+                log.error("changing the key of space %s broke: %s", self._space_id, type(error).__name__)
+            await asyncio.sleep(RETRY_S)
+
+    async def _change(self, follow: Follow) -> bool:
+        """One change, if one is due; whether it was."""
+        async with self._rekeying:
+            epoch = await asyncio.to_thread(self._epoch, self._space_id)
+            target = self.custodian.target(epoch)
+            if target is None or self.custodian.is_locked:
+                return False
+            await self._rekey(await self._opened(self._space_id), target, follow)
+            return True
+
+    async def _rekey(self, space: Space, target: KeyName, follow: Follow) -> None:
+        key = self.custodian.key(target)
+        assert key is not None
+        # Both names are written down before there are two keys, so that whatever ends this leaves none unknown.
+        await asyncio.to_thread(self.custodian.changing, target)
+        await space.rekey(key, follow=follow)
+        await asyncio.to_thread(self.custodian.changed, target)
+        self._tell()
+        log.info("space %s has a new key: %s %d", self._space_id, target.keeper, target.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a space stands whose machines keep its key.
+
+    Attributes:
+        is_locked: none of them has brought it.
+        locks_at: when it will be forgotten if nobody comes, seconds since 1970; None while somebody is connected.
+        stranded: how many of its sealed records are in a vault that is not configured any more, as far as the daemon has seen.
+    """
+
+    is_locked: bool
+    locks_at: float | None
+    stranded: int = 0
+
+
+class StandingFile:
+    """The file of one daemon, from its start to its end. It is written beside everything else, and behind it."""
+
+    def __init__(self, path: Path, standings: Callable[[], Mapping[str, Standing]]) -> None:
+        """`standings`: asked for what is to be written, by the ids of the spaces."""
+        self._path = path
+        self._standings = standings
+        self._written: Mapping[str, Standing] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._is_due = False
+
+    def changed(self) -> None:
+        """Something may stand otherwise now."""
+        self._is_due = True
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+
+    async def close(self) -> None:
+        """The daemon ends."""
+        if self._writing is not None:
+            await self._writing
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    async def _write(self) -> None:
+        while self._is_due:
+            self._is_due = False
+            standings = dict(self._standings())
+            if standings == self._written:
+                continue
+            said = {space_id: [one.is_locked, one.locks_at, one.stranded] for space_id, one in standings.items()}
+            try:
+                await asyncio.to_thread(write_private_file, self._path, json.dumps(said).encode(), replace=True)
+                self._written = standings
+            except KeyFileError as error:
+                log.warning("which spaces are locked could not be written down: %s", error)
+
+
+def read_standings(path: Path) -> dict[str, Standing]:
+    """What the running daemon has written, by the ids of the spaces; nothing where it cannot be read, or none serves."""
+    try:
+        found = json.loads(read_private_file(path))
+        return {str(space_id): Standing(bool(said[0]), said[1], *said[2:3]) for space_id, said in found.items()}
+    except (KeyFileError, ValueError, TypeError, LookupError, AttributeError):
+        return {}

@@ -9,19 +9,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_daemon.access.bootstrap import State
+from confide_daemon.access.registry import State
 from confide_daemon.datadir.key_state import Custody, Keeper
-from confide_daemon.datadir.locked_spaces import Standing, StandingFile
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
 from confide_daemon.errors import LockedError, StorageError, WrongKeyError
+from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
-from confide_daemon.spaces.entry import Entry
-from confide_daemon.spaces.key_changes import Follow, KeyChanges
+from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
 from confide_daemon.spaces.maintenance import OPEN
-from confide_daemon.spaces.space import IndexSettings, Space
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.connection import migrations
 from confide_daemon.store.store import Store
 
@@ -70,7 +69,6 @@ class Spaces:
         self._entries: dict[str, Entry] = {}
         self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
         self._standing = StandingFile(state.folder.standing, self._standings)
-        self._changes = KeyChanges(self._epoch, self.get, self._standing.changed)
         self.rosters = Rosters(state.registry)
         self.on_news: Callable[[str], None] = lambda _space_id: None
         """Told of a space whose machines should look again: it is unlocked, or a key is needed."""
@@ -149,7 +147,7 @@ class Spaces:
             except WrongKeyError:
                 entry.custodian.forget()
                 raise
-        self._changes.begin(space_id, entry)
+        entry.change_key()
 
     # What others are told
 
@@ -201,19 +199,19 @@ class Spaces:
             if not is_sound:
                 with suppress(ConfideError):
                     await self.get(space_id)
-                    self._changes.begin(space_id, entry)
+                    entry.change_key()
 
     # Who keeps the key
 
     async def give_to(self, space_id: str, keeper: Keeper, follow: Follow) -> Custody:
-        """Has the server or the machines keep the key from now on. As `KeyChanges.give_to`; its machines are told."""
-        custody = await self._changes.give_to(space_id, self._entry(space_id), keeper, follow)
+        """Has the server or the machines keep the key from now on. As `Entry.give_to`; its machines are told."""
+        custody = await self._entry(space_id).give_to(keeper, follow)
         self.on_news(space_id)
         return custody
 
     async def renew(self, space_id: str, follow: Follow) -> Custody:
-        """Encrypts a database whose key the server keeps under its next one. As `KeyChanges.renew`."""
-        return await self._changes.renew(space_id, self._entry(space_id), follow)
+        """Encrypts a database whose key the server keeps under its next one. As `Entry.renew`."""
+        return await self._entry(space_id).renew(follow)
 
     async def close(self) -> None:
         """Finish what is being written and close all."""
@@ -232,7 +230,9 @@ class Spaces:
             self._unreadable.add(space_id)
             custodian = Custodian(space_id, self._state.folder, self._state.master, new=self._keeper)
             self._unreadable.discard(space_id)
-            entry = self._entries[space_id] = Entry(custodian)
+            entry = self._entries[space_id] = Entry(
+                space_id, custodian, epoch=self._epoch, opened=self.get, tell=self._standing.changed
+            )
         return entry
 
     def _epoch(self, space_id: str) -> int:

@@ -12,29 +12,26 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.projects import Projects
 from confide_daemon.documents.results import (
-    Comparison,
-    DocumentText,
-    PutResult,
     RebuildResult,
-    RemoveResult,
 )
 from confide_daemon.documents.service import Documents, Transcripts, Usage
-from confide_daemon.documents.writer import Operation, Writer
+from confide_daemon.documents.writer import Writer
 from confide_daemon.embedding import Model
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.notes.dedupe import Deduplication
 from confide_daemon.notes.duplicates import Duplicates
 from confide_daemon.notes.service import Notes
-from confide_daemon.retrieval.indexing import model
+from confide_daemon.retrieval.indexing import model, serving
 from confide_daemon.retrieval.indexing.indexer import Derivation, Indexer, Progress
 from confide_daemon.retrieval.indexing.model import Budget, Provider
-from confide_daemon.retrieval.indexing.planner import Condition, live_generation
-from confide_daemon.retrieval.search.engine import Hit, SearchQuery, SearchResult
+from confide_daemon.retrieval.indexing.planner import Condition, Held, holdings, live_generation
+from confide_daemon.retrieval.indexing.serving import GenerationStatus, ProviderStatus
 from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.records import SealedRecords
@@ -42,31 +39,55 @@ from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.sealing.vault.records import VaultRecords
 from confide_daemon.sealing.vault.vault import Vault
 from confide_daemon.spaces import maintenance
-from confide_daemon.spaces.maintenance import Upkeep, mark_closed
-from confide_daemon.spaces.status import Clash, SpaceStatus, read_status
+from confide_daemon.spaces.maintenance import Health, Upkeep, mark_closed
 from confide_daemon.store.database import Damage
+from confide_daemon.store.rows import SourceCount
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
 
-__all__ = [
-    "Clash",
-    "Comparison",
-    "DocumentText",
-    "Hit",
-    "IndexSettings",
-    "Operation",
-    "PutResult",
-    "RebuildResult",
-    "RemoveResult",
-    "SearchQuery",
-    "SearchResult",
-    "Space",
-    "SpaceStatus",
-]
-
 log = logging.getLogger(__name__)
+
+
+# More are not told of, so that status stays small.
+MAX_CLASHES = 21
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A document whose newest text holds two versions of some lines."""
+
+    project: str
+    path: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceStatus:
+    """How a space is. Counts are of the projects asked for; queue, model and size are of the whole space."""
+
+    space_id: str
+    files: int
+    chunks: int
+    sources: dict[str, SourceCount]
+    projects: list[str]
+    provider: str | None
+    model: str | None
+    dimensions: int | None
+    embedder: str  # loading, ready, failed
+    queued: int  # pieces that wait for their vectors
+    index_age_s: float  # how long the oldest of them has waited
+    reembedding: tuple[int, int, int] | None  # (generation, done, total) while a new one is built
+    size_bytes: int | None  # None: not told
+    at_rest: str
+    search_p50_ms: float | None
+    search_p95_ms: float | None
+    warnings: list[str]
+    clashes: list[Clash]  # the first of them
+    generations: list[GenerationStatus] = field(default_factory=list)
+    providers: list[ProviderStatus] = field(default_factory=list)  # the wanted one first
+    health: Health = field(default_factory=lambda: Health("ok", [], 0))
 
 
 class Space:
@@ -267,19 +288,56 @@ class Space:
 
     async def status(self, projects: frozenset[str] | None) -> SpaceStatus:
         """How the space is; counts for the given projects only (None: all)."""
+        return await self._threads.read(lambda store: self._status(store, projects))
 
-        def work(store: Store) -> SpaceStatus:
-            return read_status(
-                store,
-                projects,
-                space_id=self.space_id,
-                indexer=self._indexer,
-                providers=self._providers,
-                searcher=self.searcher,
-                upkeep=self.upkeep,
-            )
-
-        return await self._threads.read(work)
+    def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
+        outlook = self._indexer.outlook()
+        with store.reading():
+            state = self._indexer.progress(store, outlook)
+            sources = store.documents.counts(projects)
+            held = holdings(store)
+            total = state.total
+            if projects is not None:
+                # Who reaches some projects alone learns nothing of how much there is in others.
+                total = sum(count.chunks for count in sources.values())
+                held = [Held(one.generation, store.vectors.waiting_among(one.generation.id, projects)) for one in held]
+                missing = {one.generation.id: one.missing for one in held}
+                state = replace(state, total=total, done=total - missing.get(state.generation or 0, 0))
+            live = live_generation(store)
+            waited = store.vectors.oldest_waiting(live.id) if live is not None and state.done < total else None
+            names = store.projects.names()
+            size_bytes = store.size_bytes()
+            clashes = store.documents.clashing(projects, limit=MAX_CLASHES)
+        p50_ms, p95_ms = self.searcher.latencies()
+        warnings = serving.warnings(self._providers, live)
+        if self._indexer.failure is not None:
+            warnings.append(f"indexing has stopped: {self._indexer.failure}")
+        warnings += self.upkeep.warnings()
+        return SpaceStatus(
+            space_id=self.space_id,
+            files=sum(count.files for count in sources.values()),
+            chunks=sum(count.chunks for count in sources.values()),
+            sources=sources,
+            projects=[name for name in names if projects is None or name in projects],
+            provider=live.provider if live else None,
+            model=live.model if live else None,
+            dimensions=live.dimensions if live else None,
+            embedder=self._providers[0].model.state,
+            queued=state.total - state.done,
+            index_age_s=0.0 if waited is None else max(0.0, time.time() - waited),
+            reembedding=(state.generation, state.done, state.total)
+            if state.building and state.generation is not None
+            else None,
+            size_bytes=size_bytes,
+            at_rest="encrypted (AEGIS-256)",
+            search_p50_ms=p50_ms,
+            search_p95_ms=p95_ms,
+            warnings=warnings,
+            clashes=[Clash(*clash) for clash in clashes],
+            generations=serving.generation_status(held, state.generation if state.building else None, total),
+            providers=[serving.provider_status(provider) for provider in self._providers],
+            health=self.upkeep.health(),
+        )
 
     async def queued(self, projects: frozenset[str]) -> int:
         """How many pieces of these projects wait for their vectors."""

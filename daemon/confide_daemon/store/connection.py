@@ -161,9 +161,9 @@ def create_private(path: Path) -> None:
         ) from None
 
 
-def migrations() -> list[tuple[int, str]]:
-    """(version, SQL), oldest first."""
-    folder = resources.files("confide_daemon.store") / "sql"
+def migrations(package: str = "confide_daemon.store") -> list[tuple[int, str]]:
+    """(version, SQL) of a package's schema, oldest first."""
+    folder = resources.files(package) / "sql"
     found = []
     for entry in folder.iterdir():
         match = re.fullmatch(r"(\d{4})_\w+\.sql", entry.name)

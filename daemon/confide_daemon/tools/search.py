@@ -6,16 +6,16 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from confide_daemon.access import grants
 from confide_daemon.errors import ToolError
-from confide_daemon.spaces.space import Hit, SearchQuery, SearchResult
+from confide_daemon.retrieval.search.engine import Hit, SearchQuery, SearchResult
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.get import RELATION
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
+from confide_memory import documents
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
-SOURCES = list(grants.SOURCES)
+SOURCES = list(documents.SOURCES)
 SCOPES = ["all", "project", "global", "task"]
 TASKS = "memory/tasks"
 MAX_TYPES = 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import ToolError
 from confide_daemon.notes import edit as texts
 from confide_daemon.notes import service
-from confide_daemon.spaces.space import PutResult
 from confide_daemon.store.store import Store
 from confide_daemon.tools import get, note_fields
 from confide_daemon.tools.context import ToolContext, ToolResult

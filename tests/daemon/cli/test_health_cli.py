@@ -13,7 +13,7 @@ import pytest
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import wait_until
 
-from confide_daemon.access.bootstrap import open_state
+from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.connection import connect
 

@@ -25,7 +25,7 @@ from confide_crypto.handshake.daemon_rotation import Succession
 from confide_crypto.keys.identity import Identity, format_daemon_key
 from confide_crypto.transport.open import Connection, connect
 from confide_daemon.access import enrollment
-from confide_daemon.access.bootstrap import create, open_state
+from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir import identity, instance
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.paths import DataFolder

@@ -25,8 +25,8 @@ from confide_daemon.embedding.onnx import load_folder, load_minilm
 from confide_daemon.embedding.prefixes import Prefixes
 from confide_daemon.embedding.providers import fastembed, gguf
 from confide_daemon.errors import EmbedderError
+from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces import models
-from confide_daemon.spaces.space import SearchQuery
 
 needs_fastembed = pytest.mark.skipif(
     find_spec("fastembed") is None, reason="the extra confide[fastembed] is not installed"

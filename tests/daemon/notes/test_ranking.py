@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from confide_daemon import config
 from confide_daemon.embedding import Model
-from confide_daemon.retrieval.search.engine import Hit
+from confide_daemon.retrieval.search.engine import Hit, SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights, usage_of
+from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.spaces import models
-from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.spaces.space import Space
 
 KEY = os.urandom(32)
 # Importance, age in days, uses, project; each says a little less of the question than the one before.

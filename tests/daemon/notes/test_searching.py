@@ -13,7 +13,9 @@ from tests.support.documents.notes import Agent
 
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 
 
 async def titles(agent: Agent, query: str, **arguments: Any) -> list[str]:

@@ -38,9 +38,10 @@ from confide_daemon.errors import ProviderDownError, QuotaError
 from confide_daemon.retrieval.indexing import indexer as index
 from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.planner import Patience, Plan, Standing
+from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.server.catalogue import definitions
 from confide_daemon.spaces.models import start
-from confide_daemon.spaces.space import IndexSettings, SearchQuery
 from confide_daemon.store import connection
 from confide_daemon.store.store import Store
 

@@ -10,9 +10,11 @@ import pytest
 
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search import engine
+from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
 from confide_daemon.retrieval.search.scoring import HYBRID, KEYWORD, VECTOR
-from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^`(memory/\S+)`\n\n```markdown\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)

@@ -16,10 +16,12 @@ from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.embedder import Limits
 from confide_daemon.embedding.onnx import load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.retrieval.search.engine import Hit, SearchQuery
 from confide_daemon.retrieval.search.query import keyword_query
 from confide_daemon.retrieval.search.ranking import ORIGINAL
 from confide_daemon.retrieval.search.scoring import PAIRS
-from confide_daemon.spaces.space import Hit, IndexSettings, SearchQuery, Space
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import Filter, Piece
 from confide_daemon.store.store import Store
 

@@ -11,8 +11,9 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.reranker import CrossEncoder, Reranker
 from confide_daemon.errors import EmbedderError
+from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.retrieval.settings import IndexSettings
-from confide_daemon.spaces.space import SearchQuery, Space
+from confide_daemon.spaces.space import Space
 
 # ---------------------------------------------------------------- a tiny model, as protobuf (onnx.proto3)
 

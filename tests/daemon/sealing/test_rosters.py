@@ -33,8 +33,7 @@ from confide_daemon.access.grants import Grants
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import StorageError, TakenError
-from confide_daemon.sealing.pairings import MAX_WAITING, Pairings
-from confide_daemon.sealing.rosters import Rosters
+from confide_daemon.sealing.rosters import MAX_WAITING, Pairings, Rosters
 from confide_daemon.store.connection import connect
 
 VECTORS = freeze.frozen("rosters")

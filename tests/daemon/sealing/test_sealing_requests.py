@@ -26,7 +26,7 @@ from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open import Connection
 from confide_daemon.server.requests import devices
-from confide_daemon.server.requests import records as record_requests
+from confide_daemon.server.requests import sealing as record_requests
 
 NOW = 1_800_000_000
 

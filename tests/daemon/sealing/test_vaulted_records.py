@@ -27,11 +27,12 @@ from confide_crypto.errors import RequestError
 from confide_crypto.sealing.record import MAX_VALUE, Record
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.access.bootstrap import open_state
+from confide_daemon.access.registry import open_state
 from confide_daemon.config import DaemonConfig, VaultConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.errors import VaultError
+from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.records import MoveResult
 from confide_daemon.sealing.vault.records import (
     REPLACED_AFTER_S,
@@ -39,7 +40,7 @@ from confide_daemon.sealing.vault.records import (
     VaultRecords,
 )
 from confide_daemon.sealing.vault.vault import Vault
-from confide_daemon.spaces.space import IndexSettings, Space
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.upkeep import integrity, salvage
 from confide_proxy.errors import LATER
 

@@ -13,10 +13,12 @@ import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
 
 from confide_crypto.errors import RequestError
+from confide_daemon.documents.writer import Operation
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import OperationError
-from confide_daemon.spaces.space import IndexSettings, Operation, Space
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 
 LATER = "2026-11-20T23:59:58+01:00"
 

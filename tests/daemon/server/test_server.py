@@ -21,7 +21,7 @@ from confide_crypto.handshake.handshake import ClientHandshake
 from confide_crypto.limits import websocket_options
 from confide_daemon import __version__
 from confide_daemon.access.authorization import Callers
-from confide_daemon.access.bootstrap import create, open_state
+from confide_daemon.access.registry import create, open_state
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model

@@ -17,9 +17,9 @@ from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
-from confide_daemon.access.bootstrap import create
 from confide_daemon.access.jobs import Job, Jobs, Kind
-from confide_daemon.cli.space_facts import facts_of
+from confide_daemon.access.registry import create
+from confide_daemon.cli.health import facts_of
 from confide_daemon.datadir.key_state import Custody, KeyName
 
 SENTENCE = "this space is locked until one of its machines connects"
@@ -266,7 +266,7 @@ async def test_who_has_a_part_of_the_rights_cannot_choose_a_key(tmp_path: Path, 
 
 def test_the_master_key_may_come_from_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is in no file of the data folder then, neither when that is made nor when it is moved there later."""
-    from confide_daemon.access.bootstrap import open_state
+    from confide_daemon.access.registry import open_state
     from confide_daemon.datadir.paths import DataFolder
     from confide_daemon.errors import DataFolderError
 

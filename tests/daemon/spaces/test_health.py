@@ -16,8 +16,9 @@ from tests.support.daemon import damage as damaging
 from tests.support.daemon.damage import DOCUMENTS, found, open_space, run, text_of
 
 from confide_daemon.errors import StorageError
+from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.server.jobs import perform
-from confide_daemon.spaces.space import SearchQuery, Space
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.upkeep import integrity, salvage
 from confide_memory.wire.digest import text_hash
 

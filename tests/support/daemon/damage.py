@@ -7,7 +7,9 @@ from pathlib import Path
 
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.connection import connect, transaction
 
 KEY = bytes(range(32))

@@ -31,7 +31,9 @@ from confide_daemon.embedding import Limits, Vectors
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import NotFoundError, ProviderDownError
 from confide_daemon.retrieval.indexing.planner import Patience
-from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space
+from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space
 from confide_daemon.store import connection
 from confide_daemon.store import database as sqlite
 from confide_daemon.store import store as opening

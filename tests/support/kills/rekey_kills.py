@@ -25,13 +25,14 @@ from typing import Any
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.access.bootstrap import create, open_state
 from confide_daemon.access.grants import Grants
+from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
+from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.spaces.pool import Spaces
-from confide_daemon.spaces.space import IndexSettings, Space
+from confide_daemon.spaces.space import Space
 from confide_daemon.store import threads
 from confide_daemon.store.connection import connect
 from confide_daemon.store.upkeep import replacement

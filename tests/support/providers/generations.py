@@ -17,8 +17,9 @@ from confide_daemon.embedding import CircuitBreaker, Limits, Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError
 from confide_daemon.retrieval.indexing.planner import Patience
-from confide_daemon.retrieval.search.engine import SearchResult
-from confide_daemon.spaces.space import IndexSettings, SearchQuery, Space, SpaceStatus
+from confide_daemon.retrieval.search.engine import SearchQuery, SearchResult
+from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.space import Space, SpaceStatus
 
 WORDS = 48
 AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))

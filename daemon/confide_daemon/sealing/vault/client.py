@@ -9,7 +9,6 @@ API: https://openbao.org/api-docs/secret/kv/kv-v2/ and https://openbao.org/api-d
 
 from __future__ import annotations
 
-import os
 import random
 import ssl
 import threading
@@ -28,7 +27,7 @@ import requests.exceptions
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.identity import read_private_file
 from confide_daemon.config import KUBERNETES, VaultConfig
-from confide_daemon.datadir.credentials import CREDENTIALS
+from confide_daemon.datadir.credentials import credential
 from confide_daemon.errors import VaultError
 
 T = TypeVar("T")
@@ -209,10 +208,8 @@ class VaultClient:
     def _file_token(self) -> str:
         if self._settings.token_file:
             return _read(Path(self._settings.token_file).expanduser(), "token_file", is_private=True)
-        folder = os.environ.get(CREDENTIALS)
-        if folder and (Path(folder) / CREDENTIAL).exists():
-            # systemd gives the folder to the service alone and makes its files 0400; their owner may be root.
-            return _read(Path(folder) / CREDENTIAL, "token_file")
+        if (handed := credential(CREDENTIAL)) is not None:
+            return _read(handed, "token_file")
         raise VaultError(
             "there is no token for the vault",
             hint="write it into a file of mode 0600 and name that file as token_file of [vault] in daemon.toml",

@@ -1,1 +1,49 @@
-"""One module for each family of a machine's requests (PROTOCOL.md 9 and 10)."""
+"""A machine's requests (PROTOCOL.md 9 and 10), one module a family.
+
+Here is which of them one is, what it carries, and what its error says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_memory.wire.requests import read
+
+Operation = Callable[..., Awaitable[dict[str, Any]]]
+"""Answers a request; gets its fields as `confide_memory.wire.requests` has them."""
+
+
+class Router:
+    """Requests by their names."""
+
+    def __init__(self, operations: Mapping[str, Operation] | None = None) -> None:
+        self._operations = dict(operations or {})
+
+    def __contains__(self, op: object) -> bool:
+        return op in self._operations
+
+    def serve(self, operations: Mapping[str, Operation]) -> None:
+        """Answer these as well."""
+        self._operations |= operations
+
+    async def answer(self, op: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer one request.
+
+        Raises:
+            RequestError: it cannot be done; the code says why.
+        """
+        operation = self._operations.get(op)
+        if operation is None:
+            hint = "do the versions of confide and confided fit?"
+            raise RequestError("invalid", "this daemon does not know that request", hint)
+        try:
+            return await operation(**read(op, body))
+        except ConfideError as error:
+            raise as_request_error(error) from error
+
+
+def as_request_error(error: ConfideError) -> RequestError:
+    """The answer for an error: a code that the proxy acts on, and the sentence for a person."""
+    return error if isinstance(error, RequestError) else RequestError(error.code, str(error), error.hint)

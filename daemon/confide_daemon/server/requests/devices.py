@@ -1,4 +1,4 @@
-"""The requests about a space's devices: roster, extend, pair, pair-answer, invite (PROTOCOL.md 9.7).
+"""The requests about a space's devices, and of devices: roster, extend, pair, pair-answer, invite, unlock (PROTOCOL.md 9.7, 10.9).
 
 None of them needs the space's database, so they are answered while it is locked: it is by them that a machine comes to its keys.
 """
@@ -23,12 +23,12 @@ from confide_crypto.sealing.key_wrap import check_wrap_key
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Change, Entry
 from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrollment import check_name
 from confide_daemon.access.grants import Scope
-from confide_daemon.access.names import check_name
-from confide_daemon.errors import GrantError, NotFoundError
-from confide_daemon.sealing.pairings import Waiting
-from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.requests.router import Operation
+from confide_daemon.errors import GrantError, NotFoundError, WrongKeyError
+from confide_daemon.sealing.rosters import RosterDesk, Waiting
+from confide_daemon.server.requests import Operation
+from confide_daemon.spaces.pool import Spaces
 from confide_daemon.tools.context import SealingFacts
 from confide_memory.timestamps import iso
 from confide_memory.wire.fields import encoded, encoded_or_none
@@ -238,6 +238,35 @@ class RosterRequests:
         found = await asyncio.to_thread(self._desk.pairings.waiting, caller.space_id, roster)
         is_device = roster is not None and caller.public_key in roster.devices
         return [one for one in found if is_device or one.key == caller.public_key]
+
+
+class CustodyRequests:
+    """One connection's.
+
+    Attributes:
+        operations: by their names.
+    """
+
+    def __init__(self, spaces: Spaces, caller: Callable[[], Caller], may_decide: Callable[[Caller], bool]) -> None:
+        """`caller` is asked at each step, and raises GrantError once its access has ended; `may_decide` as `RosterDesk.may_decide`."""
+        self._spaces = spaces
+        self._may_decide = may_decide
+        self._caller = caller
+        self.operations: dict[str, Operation] = {"unlock": self._unlock}
+
+    async def _unlock(self, keys: dict[int, bytes]) -> dict[str, Any]:
+        caller = self._caller()
+        roster = await asyncio.to_thread(self._spaces.rosters.current, caller.space_id)
+        if roster is None or caller.public_key not in roster.devices:
+            hint = "approve it on one of them first: confide device approve"
+            raise GrantError("this machine is not among the devices of its space", hint=hint)
+        may_change = await asyncio.to_thread(self._may_decide, self._caller())
+        caller = self._caller()
+        try:
+            await self._spaces.unlock(caller.space_id, keys, may_change=may_change and caller.grants.may_write)
+        except WrongKeyError as error:
+            raise RequestError("invalid", error.message, error.hint) from error
+        return {"isLocked": self._spaces.is_locked(caller.space_id)}
 
 
 def _number(roster: Roster | None) -> int:

@@ -15,7 +15,7 @@ from confide_daemon.access.grants import Grants
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Change, Copies
-from confide_daemon.server.requests.router import Operation, as_request_error
+from confide_daemon.server.requests import Operation, as_request_error
 from confide_daemon.spaces.space import Space
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.documents import check_text

@@ -15,7 +15,7 @@ from confide_daemon.errors import ToolError
 from confide_daemon.notes.bulk_import import Intake, Taken
 from confide_daemon.notes.draft import Draft
 from confide_daemon.server.replicas import Change
-from confide_daemon.server.requests.router import Operation
+from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import DocumentRow
 from confide_daemon.tools.note_fields import importance, one_line

@@ -1,0 +1,273 @@
+"""The requests about what is sealed, and what is not (PROTOCOL.md 9.7).
+
+    records, record, record-list              sealed records: kept, fetched, listed
+    is-sensitive                              a machine asks about a note that it does not see
+    stored-texts, rewrite, erase, unsealed    a machine seals what a space has stored in clear
+
+A rescan is only for callers that may write in all projects and sources: a narrower one would leave the rest in clear and report a space
+as sealed that is not. What is there is replaced by devices of the roster alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import time
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_crypto.sealing.errors import RecordError
+from confide_crypto.sealing.record import MAX_RECORD, Record
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.grants import Grants
+from confide_daemon.errors import GrantError, NotFoundError
+from confide_daemon.sealing.records import unknown
+from confide_daemon.sealing.rescan import Unsealed, UnsealedCounts
+from confide_daemon.server.requests import Operation
+from confide_daemon.spaces.space import Space
+from confide_daemon.store.rows import StoredText
+from confide_memory.documents import SOURCES, check_text
+from confide_memory.sensitivity import is_sensitive
+from confide_memory.timestamps import iso
+from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_memory.wire.fields import decoded, encoded
+from confide_memory.wire.requests import HASH_CHARS
+from confide_memory.wire.requests import project as project_of
+from confide_memory.wire.requests import text as text_of
+
+MAX_RECORDS: Final = 256
+"""Of one request: they are written in one transaction, and the space's other writes wait for it."""
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of all of them together; one has 4 MiB at most."""
+
+
+class RecordRequests:
+    """One connection's requests about sealed records."""
+
+    def __init__(
+        self, space: Space, caller: Callable[[], Caller], epoch_for: Callable[[bytes], Awaitable[int | None]]
+    ) -> None:
+        """`caller` is asked at each step; `epoch_for` gives the newest epoch for a key that is on the space's roster, else None."""
+        self._space = space
+        self._caller = caller
+        self._epoch_for = epoch_for
+        self.operations: dict[str, Operation] = {
+            "records": self._records,
+            "record": self._record,
+            "record-list": self._list,
+        }
+
+    async def _records(self, records: Any) -> dict[str, Any]:
+        caller = self._caller()
+        caller.grants.require_scope()
+        found = _records_in(records)  # megabytes, so not before it is known that they may come
+        epoch = await self._epoch_for(caller.public_key)
+        if epoch is None:
+            hint = "look at the list of devices again; a device of the space approves this machine"
+            raise RequestError("conflict", "this machine is not among the devices of its space", hint)
+        if any(record.epoch != epoch for record in found):
+            hint = "look at the list of devices again, and seal anew"
+            raise RequestError("conflict", f"a record is not of the newest epoch, which is {epoch}", hint)
+        self._caller().grants.require_scope()
+        await self._space.records.put(found)
+        # Not how many are new: a device that reaches one project alone would learn by it whether a guess is a secret of another.
+        return {"stored": len(found)}
+
+    async def _record(self, id: bytes) -> dict[str, Any]:
+        grants = self._caller().grants
+        # Who knows the name of a secret has it from a text, or has guessed the secret: a guess must not be confirmed to one who could
+        # not read that text.
+        is_limited = grants.projects is not None or grants.sources is not None
+        if is_limited and not await self._space.documents.has_word(id.hex(), grants.projects, grants.sources):
+            raise unknown()
+        record = await self._space.records.get(id)
+        self._check_still(grants.projects, grants.sources)
+        return {"record": encoded(record.encode())}
+
+    def _check_still(self, projects: frozenset[str] | None, sources: frozenset[str] | None) -> None:
+        """Refuse one whose grants have changed meanwhile."""
+        grants = self._caller().grants
+        if (grants.projects, grants.sources) != (projects, sources):
+            raise GrantError("this machine's grants were just changed", hint="ask again")
+
+    async def _list(self, after: bytes, limit: int, below: int | None) -> dict[str, Any]:
+        self._require_all()
+        found = await self._space.records.listed(after, limit=limit + 1, below=below)
+        self._require_all()
+        shown = found[:limit]
+        return {
+            "records": [
+                {"id": row.id.hex(), "kind": row.kind, "epoch": row.epoch, "at": iso(row.stored_at)} for row in shown
+            ],
+            "next": shown[-1].id.hex() if len(found) > limit else None,
+        }
+
+    def _require_all(self) -> None:
+        grants = self._caller().grants
+        grants.require_every_project("a list of sealed secrets")
+        for source in SOURCES:
+            grants.require_source(source)
+
+
+def _records_in(given: Any) -> list[Record]:
+    """The records of a request, whose forms are good.
+
+    Raises:
+        RequestError: there are too many, they are too large together, or one of them is none.
+    """
+    if not isinstance(given, list):
+        raise RequestError("invalid", "'records' must be a list")
+    if len(given) > MAX_RECORDS:
+        raise RequestError("too_large", f"'records' has {len(given)} entries", f"the limit is {MAX_RECORDS}")
+    found, size = [], 0
+    for text in given:
+        data = decoded(text, "records", MAX_RECORD)
+        size += len(data)
+        if size > MAX_BYTES:
+            raise RequestError("too_large", "the records are too large together", f"the limit is {MAX_BYTES:,} bytes")
+        try:
+            found.append(Record.parse(data))
+        except RecordError as error:
+            raise RequestError("invalid", error.message, error.hint) from error
+    return found
+
+
+class SensitivityRequests:
+    """One connection's questions about single notes."""
+
+    def __init__(self, space: Space, grants: Callable[[], Grants]) -> None:
+        """`grants` is asked at each step."""
+        self._space = space
+        self._grants = grants
+        self.operations: dict[str, Operation] = {"is-sensitive": self._is_sensitive}
+
+    async def _is_sensitive(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Of a document by its path, or of a note by its id; what is not there, or not to be seen, is not."""
+        grants = self._grants()
+        try:
+            if "id" in body:
+                grants.require_source("memory")
+                found = await self._space.notes.row(text_of(body, "id"), grants.projects_among(None))
+                project, path = found.project, found.path
+            else:
+                project, path = project_of(body), text_of(body, "path")
+            grants.require_read(project, path)
+            text = await self._space.documents.newest_text(project, path)
+        except (NotFoundError, GrantError):
+            return {"sensitive": False}
+        return {"sensitive": text is not None and is_sensitive(text)}
+
+
+class RescanRequests:
+    """One connection's. None of them names a project."""
+
+    def __init__(
+        self,
+        space: Space,
+        caller: Callable[[], Caller],
+        epoch_for: Callable[[bytes], Awaitable[int | None]],
+        counts: UnsealedCounts,
+    ) -> None:
+        """`caller` is asked at each step; `epoch_for` as for `RecordRequests`; `counts` keeps what machines have counted."""
+        self._space = space
+        self._caller = caller
+        self._epoch_for = epoch_for
+        self._counts = counts
+        self.operations: dict[str, Operation] = {
+            "stored-texts": self._stored_texts,
+            "rewrite": self._rewrite,
+            "erase": self._erase,
+            "unsealed": self._unsealed,
+        }
+
+    def _require_all(self) -> None:
+        grants = self._caller().grants
+        grants.require_scope()
+        grants.require_every_project("a rescan")
+        for source in SOURCES:
+            grants.require_source(source)
+
+    async def _require_device(self) -> None:
+        self._require_all()
+        # What is replaced here is gone for good, unlike anything else that a caller may do.
+        if await self._epoch_for(self._caller().public_key) is None:
+            raise RequestError(
+                "denied",
+                "this machine is not among the devices of its space",
+                "a device of the space approves this machine",
+            )
+
+    async def _stored_texts(self, after: Callable[[], int]) -> dict[str, Any]:
+        self._require_all()
+        page = await self._space.stored_texts.page(after())
+        self._require_all()
+        texts = page.texts
+        return {
+            "texts": [_wire(text) for text in texts],
+            "next": texts[-1].change if texts else None,
+            "total": page.total,
+            "isClean": page.is_clean,
+        }
+
+    async def _rewrite(self, changes: list[Any]) -> dict[str, Any]:
+        read = [_change(item) for item in changes]
+        await self._require_device()
+        results: list[str] = []
+        for change in read:
+            self._require_all()
+            results += await self._space.stored_texts.rewrite([change])
+        return {"results": results}
+
+    async def _erase(self) -> dict[str, Any]:
+        await self._require_device()
+        erased = await self._space.stored_texts.erase()
+        return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
+
+    async def _unsealed(self, findings: Callable[[], int] | None) -> dict[str, Any]:
+        self._caller().grants.require_every_project("the count of what is not sealed")
+        space_id = self._space.space_id
+        if findings is not None:
+            self._require_all()
+            counted = Unsealed(findings(), time.time())
+            await asyncio.to_thread(self._counts.keep, space_id, counted)
+        found = await asyncio.to_thread(self._counts.of, space_id)
+        is_due = found is None and await self._space.stored_texts.is_older_than_sealing()
+        return {
+            "findings": found.findings if found else None,
+            "seenAt": iso(found.seen_at) if found else None,
+            "isDue": is_due,
+        }
+
+
+def _wire(text: StoredText) -> dict[str, Any]:
+    return {
+        "id": text.change,
+        "project": text.project,
+        "path": text.path,
+        "revision": text.revision,
+        "isNewest": text.is_newest,
+        "hash": text.hash,
+        "packed": base64.b64encode(text.packed).decode(),
+    }
+
+
+def _change(item: Any) -> tuple[int, str, str]:
+    match item:
+        case {"id": int(identity), "hash": str(before), "packed": str(packed)} if len(before) == HASH_CHARS:
+            return identity, before, check_text(_unpacked(packed))
+    raise RequestError("invalid", "a change is not {id, hash, packed}")
+
+
+def _unpacked(packed: str) -> str:
+    """Raises RequestError where it is none of a text, or of a larger one than any may be."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(base64.b64decode(packed, validate=True), MAX_TEXT_BYTES + 1)
+        if not unpacking.eof or unpacking.unused_data or len(data) > MAX_TEXT_BYTES:
+            raise ValueError
+        return data.decode()
+    except (binascii.Error, zlib.error, ValueError):
+        raise RequestError("invalid", "a packed text is not the zlib of UTF-8, in base64, or too large") from None
