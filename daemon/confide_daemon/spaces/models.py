@@ -115,7 +115,7 @@ def former(settings: EmbeddingConfig, generation: Generation) -> Model | None:
     """
     name = generation.provider
     own = settings.sections.get(name)
-    # A name with a "+" holds more than the model (`embedding.prefixes.named`).
+    # A name with a "+" holds more than the model (`embedding.settings.named`).
     if name not in order(settings) or not isinstance(own, RemoteSettings) or "+" in generation.model:
         return None
     if own.model == generation.model and own.dimensions in (0, generation.dimensions):

@@ -14,9 +14,9 @@ from tests.support.providers.provider_server import KEY, Dialect, ProviderServer
 
 from confide_daemon.config import EmbeddingConfig
 from confide_daemon.embedding import Embedder
-from confide_daemon.embedding.prefixes import for_model, named
 from confide_daemon.embedding.providers import compatible, openai, voyage
 from confide_daemon.embedding.remote import REMOTE_LIMITS
+from confide_daemon.embedding.settings import for_model, named
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 from confide_daemon.spaces import models
 

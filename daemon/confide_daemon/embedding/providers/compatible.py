@@ -1,6 +1,6 @@
 """`compatible`: any server that speaks OpenAI's embeddings API: Ollama, vLLM, llama.cpp's server, Text Embeddings Inference, a gateway.
 
-Such models are told a question from a document by a prefix, where they were trained with one (`embedding.prefixes`).
+Such models are told a question from a document by a prefix, where they were trained with one (`embedding.settings`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confide_daemon.embedding.prefixes import AUTO, for_model, named
-from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
+from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, RemoteSettings, for_model, named
 from confide_daemon.errors import QuotaError
 
 if TYPE_CHECKING:

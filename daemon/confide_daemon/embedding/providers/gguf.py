@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide_daemon.embedding.prefixes import AUTO, Prefixes, for_model, named
+from confide_daemon.embedding.settings import AUTO, Prefixes, for_model, named
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
