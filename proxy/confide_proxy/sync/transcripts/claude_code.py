@@ -14,9 +14,9 @@ from typing import Any
 
 from confide_proxy.sync.transcripts.parsers import (
     Entry,
+    Parser,
     UnknownLineError,
     cleaned,
-    home_folder,
     mention,
     record_of,
     text_in,
@@ -43,40 +43,31 @@ _TYPED = re.compile(r"\s*<bash-input>\s*(.*?)\s*</bash-input>", re.DOTALL)
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
-class ClaudeCode:
-    """See the module."""
+def _session_of(path: Path) -> str | None:
+    """The file's name; those of agents that an agent started (`agent-….jsonl`) are left out."""
+    is_one = path.suffix == ".jsonl" and len(path.parts) == 2 and not path.name.startswith("agent-")
+    return path.stem if is_one and _SESSION.fullmatch(path.stem) else None
 
-    agent = "claude-code"
-    depth = 1
 
-    def home(self) -> Path:
-        """`~/.claude/projects`."""
-        return home_folder("CLAUDE_CONFIG_DIR", ".claude", "projects")
-
-    def session_of(self, path: Path) -> str | None:
-        """The file's name; those of agents that an agent started (`agent-….jsonl`) are left out."""
-        is_one = path.suffix == ".jsonl" and len(path.parts) == 2 and not path.name.startswith("agent-")
-        return path.stem if is_one and _SESSION.fullmatch(path.stem) else None
-
-    def parse(self, line: bytes) -> Entry:
-        """What a line says. Raises as `Parser.parse`."""
-        record = record_of(line)
-        kind = record.get("type")
-        where = Entry(
-            time=utc(text_in(record, "timestamp")),
-            branch=text_in(record, "gitBranch"),
-            session=text_in(record, "sessionId"),
-            cwd=text_in(record, "cwd"),
-        )
-        if kind in _SILENT:
-            return where
-        message = record.get("message")
-        if kind not in ("user", "assistant") or not isinstance(message, dict):
-            raise UnknownLineError("neither a message nor a known record")
-        if any(record.get(flag) is True for flag in ("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage")):
-            return where
-        text = _text(message.get("content"), is_user=kind == "user")
-        return replace(where, role="user" if kind == "user" else "assistant", text=text) if text else where
+def _parse(line: bytes) -> Entry:
+    """As `Parser.parse`."""
+    record = record_of(line)
+    kind = record.get("type")
+    where = Entry(
+        time=utc(text_in(record, "timestamp")),
+        branch=text_in(record, "gitBranch"),
+        session=text_in(record, "sessionId"),
+        cwd=text_in(record, "cwd"),
+    )
+    if kind in _SILENT:
+        return where
+    message = record.get("message")
+    if kind not in ("user", "assistant") or not isinstance(message, dict):
+        raise UnknownLineError("neither a message nor a known record")
+    if any(record.get(flag) is True for flag in ("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage")):
+        return where
+    text = _text(message.get("content"), is_user=kind == "user")
+    return replace(where, role="user" if kind == "user" else "assistant", text=text) if text else where
 
 
 def _text(content: Any, *, is_user: bool) -> str:
@@ -110,3 +101,6 @@ def _said(text: str) -> str:
     if typed := _TYPED.match(text):
         return cleaned(f"! {typed[1]}")
     return cleaned(text)
+
+
+PARSER = Parser("claude-code", "CLAUDE_CONFIG_DIR", ".claude", "projects", 1, _session_of, _parse)

@@ -13,9 +13,9 @@ from typing import Any
 
 from confide_proxy.sync.transcripts.parsers import (
     Entry,
+    Parser,
     UnknownLineError,
     cleaned,
-    home_folder,
     mention,
     record_of,
     text_in,
@@ -37,37 +37,28 @@ _NAME = re.compile(r"rollout-[0-9T-]*?-?([0-9a-f]{8}-[0-9a-f-]{27})")
 _ROLLOUT = re.compile(r"rollout-([A-Za-z0-9_-]{1,90})")
 
 
-class Codex:
-    """See the module."""
+def _session_of(path: Path) -> str | None:
+    """The id at the end of the file's name."""
+    if path.suffix != ".jsonl":
+        return None
+    found = _NAME.fullmatch(path.stem) or _ROLLOUT.fullmatch(path.stem)
+    return found[1] if found else None
 
-    agent = "codex"
-    depth = 3
 
-    def home(self) -> Path:
-        """`~/.codex/sessions`."""
-        return home_folder("CODEX_HOME", ".codex", "sessions")
-
-    def session_of(self, path: Path) -> str | None:
-        """The id at the end of the file's name."""
-        if path.suffix != ".jsonl":
-            return None
-        found = _NAME.fullmatch(path.stem) or _ROLLOUT.fullmatch(path.stem)
-        return found[1] if found else None
-
-    def parse(self, line: bytes) -> Entry:
-        """What a line says. Raises as `Parser.parse`."""
-        record = record_of(line)
-        kind, payload = record.get("type"), record.get("payload")
-        if not isinstance(payload, dict) or (kind != "response_item" and kind not in _SILENT):
-            raise UnknownLineError("no record of a rollout")
-        time = utc(text_in(record, "timestamp"))
-        if kind == "session_meta":
-            git = payload.get("git")
-            branch = text_in(git, "branch") if isinstance(git, dict) else ""
-            return Entry(time=time, branch=branch, session=text_in(payload, "id"), cwd=text_in(payload, "cwd"))
-        if kind in _SILENT:
-            return Entry(time=time, cwd=text_in(payload, "cwd") if kind == "turn_context" else "")
-        return _item(payload, time)
+def _parse(line: bytes) -> Entry:
+    """As `Parser.parse`."""
+    record = record_of(line)
+    kind, payload = record.get("type"), record.get("payload")
+    if not isinstance(payload, dict) or (kind != "response_item" and kind not in _SILENT):
+        raise UnknownLineError("no record of a rollout")
+    time = utc(text_in(record, "timestamp"))
+    if kind == "session_meta":
+        git = payload.get("git")
+        branch = text_in(git, "branch") if isinstance(git, dict) else ""
+        return Entry(time=time, branch=branch, session=text_in(payload, "id"), cwd=text_in(payload, "cwd"))
+    if kind in _SILENT:
+        return Entry(time=time, cwd=text_in(payload, "cwd") if kind == "turn_context" else "")
+    return _item(payload, time)
 
 
 def _item(item: dict[str, Any], time: str) -> Entry:
@@ -112,3 +103,6 @@ def _call(kind: str, item: dict[str, Any]) -> str:
     except (ValueError, RecursionError):
         arguments = None
     return mention(name, arguments)
+
+
+PARSER = Parser("codex", "CODEX_HOME", ".codex", "sessions", 3, _session_of, _parse)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from confide_memory.timestamps import parsed
 
@@ -54,34 +54,32 @@ class Entry:
     cwd: str = ""
 
 
-class Parser(Protocol):
+@dataclass(frozen=True, slots=True)
+class Parser:
     """One format.
 
     Attributes:
         agent: its name, in the configuration and in the names of documents: lower-case letters and hyphens.
+        variable: of the environment; it names the client's folder.
+        default: that folder, below the home folder, where it does not.
+        inner: where in it the transcripts are.
         depth: how many folders deep the files lie, at most.
+        session_of: the session that a file (relative to that folder) holds: letters, digits, _ and - only; None if it is no transcript.
+        parse: what a line says. Raises UnknownLineError: it is broken, or of an unknown kind.
     """
 
     agent: str
+    variable: str
+    default: str
+    inner: str
     depth: int
+    session_of: Callable[[Path], str | None]
+    parse: Callable[[bytes], Entry]
 
     def home(self) -> Path:
         """Where the client keeps its transcripts, unless the configuration names another folder."""
-        ...
-
-    def session_of(self, path: Path) -> str | None:
-        """The session that a file (relative to that folder) holds: letters, digits, _ and - only; None if it is no transcript."""
-        ...
-
-    def parse(self, line: bytes) -> Entry:
-        """What a line says. Raises UnknownLineError: it is broken, or of an unknown kind."""
-        ...
-
-
-def home_folder(variable: str, default: str, *inner: str) -> Path:
-    """The client's folder: what its environment variable names, else `default` below the home folder; then `inner`."""
-    said = os.environ.get(variable)
-    return (Path(said).expanduser() if said else Path.home() / default).joinpath(*inner)
+        said = os.environ.get(self.variable)
+        return (Path(said).expanduser() if said else Path.home() / self.default) / self.inner
 
 
 def record_of(line: bytes) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Narrowing, Project
-from confide_proxy.sync.transcripts.claude_code import ClaudeCode
-from confide_proxy.sync.transcripts.codex import Codex
+from confide_proxy.sync.transcripts import claude_code, codex
 from confide_proxy.sync.transcripts.files import Batch, Found, collect, found_below, head_of, mark_of, opened, origin_of
 from confide_proxy.sync.transcripts.parsers import Parser, sendable
 
@@ -70,7 +69,7 @@ class _Step:
     is_doubtful: bool = False  # the file is not the one that the cache speaks of
 
 
-PARSERS: Final[dict[str, Parser]] = {parser.agent: parser for parser in (ClaudeCode(), Codex())}
+PARSERS: Final[dict[str, Parser]] = {module.PARSER.agent: module.PARSER for module in (claude_code, codex)}
 """By the names of `config.TRANSCRIPT_SOURCES`."""
 
 
