@@ -161,9 +161,9 @@ class Fallback:
             async with self._importing:
                 if call.is_settled:
                     return None
-                called = tool.Import(self._project, self._config, self._link, self._sealed.sealing)
-                answer: Answer = await called.answer(
-                    call.params.get("arguments"), progress, lambda: not call.is_settled
+                where = (self._project, self._config, self._link, self._sealed.sealing)
+                answer: Answer = await tool.answer(
+                    call.params.get("arguments"), *where, progress=progress, is_wanted=lambda: not call.is_settled
                 )
         except ConfideError as error:
             answer = Answer(error.with_hint)

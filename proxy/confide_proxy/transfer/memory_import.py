@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,48 +40,47 @@ DEADLINE_S = 3000.0
 _HINT = "a person can import it in a terminal: confide import PATH"
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
-    """The tool for one session; `link` leads to its daemon, and `sealing` seals what goes there."""
+async def answer(
+    given: Any,
+    project: Project,
+    config: ProxyConfig,
+    link: Asks,
+    sealing: Sealing,
+    *,
+    progress: Callable[[int, int], None],
+    is_wanted: Callable[[], bool],
+) -> Answer:
+    """A preview, or with `confirm` what became of the notes; what goes wrong is an answer too.
 
-    project: Project
-    config: ProxyConfig
-    link: Asks
-    sealing: Sealing
+    Args:
+        given: the call's arguments, as they came.
+        link: leads to the session's daemon; `sealing` seals what goes there.
+        progress: told (notes gone through, notes in all).
+        is_wanted: no more once the client has cancelled the call.
+    """
+    try:
+        arguments = check(Parameters.of_catalogue(TOOL), given)
+        async with asyncio.timeout(DEADLINE_S):
+            plan = await asyncio.to_thread(_plan, arguments["paths"], project, config)
+            is_dry = not arguments["confirm"]
+            outcome = await deliver(plan, link, sealing, is_dry=is_dry, progress=progress, is_wanted=is_wanted)
+    except TimeoutError:
+        return Answer("the import did not end in time; call it again: what was stored is not stored twice")
+    except ConfideError as error:
+        return Answer(error.with_hint)
+    structured = {"project": project.name, "confirmed": not is_dry, **outcome.as_json(plan)}
+    return Answer(_text(plan, outcome, is_dry=is_dry), structured)
 
-    async def answer(self, given: Any, progress: Callable[[int, int], None], is_wanted: Callable[[], bool]) -> Answer:
-        """A preview, or with `confirm` what became of the notes; what goes wrong is an answer too.
 
-        Args:
-            given: the call's arguments, as they came.
-            progress: told (notes gone through, notes in all).
-            is_wanted: no more once the client has cancelled the call.
-        """
-        try:
-            arguments = check(Parameters.of_catalogue(TOOL), given)
-            async with asyncio.timeout(DEADLINE_S):
-                plan = await asyncio.to_thread(self._plan, arguments["paths"])
-                is_dry = not arguments["confirm"]
-                outcome = await deliver(
-                    plan, self.link, self.sealing, is_dry=is_dry, progress=progress, is_wanted=is_wanted
-                )
-        except TimeoutError:
-            return Answer("the import did not end in time; call it again: what was stored is not stored twice")
-        except ConfideError as error:
-            return Answer(error.with_hint)
-        structured = {"project": self.project.name, "confirmed": not is_dry, **outcome.as_json(plan)}
-        return Answer(_text(plan, outcome, is_dry=is_dry), structured)
-
-    def _plan(self, paths: list[str]) -> Plan:
-        here = Path.cwd()
-        root = self.project.root
-        base = here if root in (here, *here.parents) else root
-        named = [allowed(path, base, self.project, Path.home()) for path in paths]
-        plan = Plan(stores_at(list(dict.fromkeys(named)), None), self.project, self.config)
-        failures = [survey.failure for survey in plan.survey() if survey.failure]
-        if failures and not plan.notes:
-            raise failures[0]
-        return plan
+def _plan(paths: list[str], project: Project, config: ProxyConfig) -> Plan:
+    here = Path.cwd()
+    base = here if project.root in (here, *here.parents) else project.root
+    named = [allowed(path, base, project, Path.home()) for path in paths]
+    plan = Plan(stores_at(list(dict.fromkeys(named)), None), project, config)
+    failures = [survey.failure for survey in plan.survey() if survey.failure]
+    if failures and not plan.notes:
+        raise failures[0]
+    return plan
 
 
 def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:

@@ -154,9 +154,12 @@ class Reader(ABC):
     title: str
     """For people."""
 
-    def places(self, _home: Path) -> list[Path]:
-        """Where its stores usually are below the home folder, whether or not one is there; none for who does not know."""
-        return []
+    stores: tuple[str, ...] = ()
+    """Where its stores usually are below the home folder, where its settings, which are not asked, do not say otherwise."""
+
+    def places(self, home: Path) -> list[Path]:
+        """Where its stores usually are, whether or not one is there; none for who does not know."""
+        return [home / store for store in self.stores]
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:

@@ -40,24 +40,19 @@ class SqliteReader(Reader):
     Attributes:
         tables: what the database must have to be read.
         marks: what it must have to be recognised, where that is more.
-        stores: where it usually is, below the home folder.
         records: its memories.
     """
 
     name: str
     title: str
     tables: Tables
-    stores: tuple[str, ...]
     records: Callable[[sqlite3.Connection, Losses], Iterator[Record]]
+    stores: tuple[str, ...] = ()
     marks: Tables = field(default_factory=dict)
 
     def recognises(self, path: Path) -> bool:
         """By the columns of its tables."""
         return has_tables(path, self.marks or self.tables)
-
-    def places(self, home: Path) -> list[Path]:
-        """Where its settings, which are not asked, do not say otherwise."""
-        return [home / store for store in self.stores]
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """See `Reader.read`."""

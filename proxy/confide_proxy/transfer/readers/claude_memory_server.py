@@ -49,15 +49,12 @@ class ClaudeMemoryServerReader(Reader):
 
     name = "claude-memory-server"
     title = "@claude-memory/server"
+    stores = (".claude-memory/data",)  # unless `DATA_DIR` said otherwise
 
     def recognises(self, path: Path) -> bool:
         """By the tables of its databases."""
         database = path / "global.db" if is_folder(path) else path
         return has_tables(database, _TABLES | {"chunks": frozenset()})
-
-    def places(self, home: Path) -> list[Path]:
-        """Where it is unless `DATA_DIR` said otherwise."""
-        return [home / ".claude-memory" / "data"]
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """See `Reader.read`. A project's database that is broken does not keep those of the others from being read."""

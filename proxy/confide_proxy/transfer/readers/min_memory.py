@@ -57,6 +57,7 @@ class MinMemoryReader(Reader):
 
     name = "min-memory"
     title = "min-memory (hierarchical memories in Qdrant)"
+    stores = (".local/share/mcp-memory/qdrant",)  # the one place where it was before it asked for a server
 
     def recognises(self, path: Path) -> bool:
         """By the place of the collection's database and its table, or by how a scroll begins."""
@@ -65,10 +66,6 @@ class MinMemoryReader(Reader):
             return storage.parent.name == _COLLECTION and tables_of(storage).get("points", frozenset()) >= COLUMNS
         start = head(path) if path.suffix == ".json" else b""
         return start.lstrip().startswith(b"{") and b'"points"' in start and b'"payload"' in start
-
-    def places(self, home: Path) -> list[Path]:
-        """The one place where it was before it asked for a server."""
-        return [home / ".local" / "share" / "mcp-memory" / "qdrant"]
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """See `Reader.read`."""

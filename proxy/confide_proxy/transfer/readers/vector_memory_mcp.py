@@ -46,16 +46,14 @@ class VectorMemoryReader(Reader):
 
     name = "vector-memory-mcp"
     title = "vector-memory-mcp"
+    # Of the whole machine. That of a project is in the project: `.memory/db`, later `.vector-memory/memories.db`.
+    stores = (".local/share/vector-memory-mcp/memories.db",)
 
     def recognises(self, path: Path) -> bool:
         """By the columns of its table."""
         if is_folder(path):
             return _has_columns(_table(path))
         return has_tables(path, {"memories": _MARKS})
-
-    def places(self, home: Path) -> list[Path]:
-        """The store of the whole machine. That of a project is in the project: `.memory/db`, later `.vector-memory/memories.db`."""
-        return [home / ".local" / "share" / "vector-memory-mcp" / "memories.db"]
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """See `Reader.read`."""
