@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_memory.document_path import composed
+from confide_memory.document_path import GLOBAL_PROJECT, composed
 from confide_memory.wire.fields import local_time, names, records, value
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -27,7 +27,6 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import FolderError, SessionError
-from confide_proxy.sync.project import GLOBAL
 
 if TYPE_CHECKING:
     from confide_proxy.sync.transcripts.source import Source
@@ -94,7 +93,7 @@ async def restore(
     """Make an older text of a memory file the newest one, here and on every machine of the space."""
     path = composed(path)
     this = identified(project)
-    name = GLOBAL if is_global else this.name
+    name = GLOBAL_PROJECT if is_global else this.name
     body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
     async with here.client(this) as client:
         # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
@@ -170,7 +169,7 @@ async def _ask(
 ) -> tuple[dict[str, Any], str]:
     """The daemon's answer about this folder's project or the global one, and the name of that."""
     project = identified(folder)
-    name = GLOBAL if is_global else project.name
+    name = GLOBAL_PROJECT if is_global else project.name
     async with here.client(project) as client:
         return await client.connection.request(op, {"project": name, **body}, timeout_s=DEADLINE_S), name
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import printable
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_proxy.cli.console import Here, Output, ProjectDir, command, counted, identified, remark, replace_file, say
 from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError
@@ -160,8 +161,8 @@ def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Pass
 
     limit = config.max_file_kib * 1024
     folders = [Folder(project.name, project.root, config.extra, limit)]
-    if project.name != projects.GLOBAL:
-        folders.append(Folder(projects.GLOBAL, paths.global_folder.absolute(), (), limit))
+    if project.name != GLOBAL_PROJECT:
+        folders.append(Folder(GLOBAL_PROJECT, paths.global_folder.absolute(), (), limit))
     for folder in folders:
         for found in folder.walk():
             shown = found.path if folder.root == project.root else str(folder.root / found.path)

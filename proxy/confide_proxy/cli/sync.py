@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, KeyFileError, RequestError
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_proxy.cli import join
 from confide_proxy.cli.console import (
     Here,
@@ -201,7 +202,7 @@ class Watch:
         )
         # The link attaches the global project alone; each folder's follows when it is streamed, so that one which is denied to this
         # machine does not keep the others down.
-        self.link = Link(paths, config, [bodies[projects.GLOBAL]], callbacks, machine)
+        self.link = Link(paths, config, [bodies[GLOBAL_PROJECT]], callbacks, machine)
         self._streamer = Streamer(paths.seats, self._files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
         sealed = SealedCalls(self.sealing, served[0].name)
         self._fallback = Fallback(paths, config, served[0], self.link, sealed)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confide_crypto.errors import RequestError
-from confide_memory.document_path import composed
+from confide_memory.document_path import GLOBAL_PROJECT, composed
 from confide_memory.wire.fields import records
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -119,7 +119,7 @@ def _check_outside(here: Here, project: Project, into: Path) -> None:
         raise ExportError(f"{into} is a symlink in a circle", hint="name another folder") from None
     watched = (
         Folder(project.name, project.root, here.config.extra),
-        Folder(projects.GLOBAL, here.paths.global_folder, ()),
+        Folder(GLOBAL_PROJECT, here.paths.global_folder, ()),
     )
     for one in watched:
         root = one.root.resolve()

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.transport.open import Connection
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.tools.meta import SAID
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
@@ -28,7 +29,6 @@ from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.tool_calls import Asked, SealedCalls
-from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import Files
 
@@ -80,7 +80,7 @@ class Client:
         )
         self._serving.add_done_callback(self._on_end)
         try:
-            names = dict.fromkeys((self._project.name, projects.GLOBAL))
+            names = dict.fromkeys((self._project.name, GLOBAL_PROJECT))
             answers = [await self._attach(attach_body(name, self._config)) for name in names]
             self.space = str(_Answer(answers[0])["space"])
             await self.sealing.open(connection, answers[0])

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from confide_crypto.errors import ConfideError
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
@@ -23,7 +24,6 @@ from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.tool_calls import SealedCalls
-from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.streamer import Streamer, logged
 from confide_proxy.sync.workspace import Files
@@ -54,7 +54,7 @@ class Session:
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
         self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
-        bodies = {name: attach_body(name, config) for name in (project.name, projects.GLOBAL)}
+        bodies = {name: attach_body(name, config) for name in (project.name, GLOBAL_PROJECT)}
         callbacks = Callbacks(
             on_up=self._on_up,
             on_message=self._on_message,

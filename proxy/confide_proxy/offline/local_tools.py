@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.markdown import lines_of
 from confide_memory.timestamps import iso
 from confide_memory.tools.result import Answer
@@ -15,7 +16,6 @@ from confide_proxy.errors import ToolError
 from confide_proxy.offline.local_corpus import LocalMemory, Match, match_of
 from confide_proxy.offline.local_notes import NEUTRAL, LocalNotes, in_tasks, narrowed, newest_first
 from confide_proxy.offline.outage import Trouble
-from confide_proxy.sync.project import GLOBAL
 
 MIN_SCORE: Final = 0.25
 """Where the agent gives none: the daemon's own default."""
@@ -147,9 +147,9 @@ def _projects(memory: LocalMemory, project: str, arguments: dict[str, Any], warn
     asked, scope = arguments.get("project"), arguments["scope"]
     here = frozenset(memory.folders)
     if scope == "global":
-        if asked not in (None, GLOBAL):
+        if asked not in (None, GLOBAL_PROJECT):
             raise ToolError(f"scope 'global' leaves nothing of project '{asked[:64]}'", hint="leave one of them out")
-        return frozenset({GLOBAL})
+        return frozenset({GLOBAL_PROJECT})
     if asked == "*" or (asked is not None and asked not in here):
         warnings.append(f"other projects are searched by the daemon alone; here are {' and '.join(sorted(here))}")
         return here if asked == "*" else frozenset()

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_memory.document_path import EXAMPLE, MEMORY_FOLDER, is_memory, problem
+from confide_memory.document_path import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, is_memory, problem
 from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.result import Answer
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.offline.journal import Entry, Journal, is_empty
 from confide_proxy.offline.outage import Trouble
-from confide_proxy.sync.project import GLOBAL
 
 if TYPE_CHECKING:
     from confide_memory.wire.document_body import Asks
@@ -141,11 +140,11 @@ def _new_note(wish: Entry, shown: Mapping[str, Any]) -> Entry:
         raise ToolError(
             "'taskId' goes with scope 'task', and is a folder's name", hint="letters, digits, '.', '_' and '-'"
         )
-    if scope == "global" and project not in (None, GLOBAL):
+    if scope == "global" and project not in (None, GLOBAL_PROJECT):
         raise ToolError("scope 'global' and a project exclude each other", hint="leave one of them out")
     if "relation" in arguments and "relatedTo" not in arguments:
         raise ToolError("'relation' needs 'relatedTo'", hint="the ids of the notes it is a relation to")
-    target = GLOBAL if scope == "global" else project or wish.project
+    target = GLOBAL_PROJECT if scope == "global" else project or wish.project
     _check_target(wish, target)
     return replace(wish, path=names_of(shown, wish.said, wish.id)[1], target=target)
 
@@ -165,8 +164,8 @@ def _new_text(wish: Entry) -> Entry:
 
 
 def _check_target(wish: Entry, target: str) -> None:
-    if target not in (wish.project, GLOBAL):
-        known = ", ".join(sorted({wish.project, GLOBAL}))
+    if target not in (wish.project, GLOBAL_PROJECT):
+        known = ", ".join(sorted({wish.project, GLOBAL_PROJECT}))
         raise ToolError(f"this connection cannot write to project '{target[:64]}'", hint=f"it can write to: {known}")
 
 

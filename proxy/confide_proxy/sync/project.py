@@ -23,15 +23,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from confide_memory.document_path import MEMORY_FOLDER, composed
+from confide_memory.document_path import GLOBAL_PROJECT, MEMORY_FOLDER, composed
 
 log = logging.getLogger(__name__)
 
 FILE = ".confide.toml"
 MAX_BYTES = 64 * 1024
 MAX_GLOBS = 256
-GLOBAL = "global"
-"""The project that every other one shares."""
 MAX_NAME_BYTES = 200
 _OWN = ("MEMORY.md", "memory.md", "memory", FILE)
 _GIT_DEADLINE_S = 2.0
@@ -134,7 +132,7 @@ def _run_git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -
 
 def _named_in_file(root: Path) -> str | None:
     name = load_project_file(root).name
-    return name if name != GLOBAL else None
+    return name if name != GLOBAL_PROJECT else None
 
 
 def _clean(name: str) -> str:
@@ -145,7 +143,7 @@ def _clean(name: str) -> str:
     printable = "".join(c for c in name if c.isprintable())
     name = printable.strip().encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
     # A folder that happens to be called so must not become the memory that every project shares.
-    return f"{GLOBAL}-project" if name == GLOBAL else name or "project"
+    return f"{GLOBAL_PROJECT}-project" if name == GLOBAL_PROJECT else name or "project"
 
 
 @dataclass(frozen=True, slots=True)

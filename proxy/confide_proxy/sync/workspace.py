@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from confide_crypto.channel.body import Body
 from confide_crypto.errors import RequestError
+from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.wire.document_body import Asks, receive_text
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
@@ -17,7 +18,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.sealing.file_sealer import FileSealer
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Ledger
-from confide_proxy.sync.project import GLOBAL, Project, ignore_memory, workplace
+from confide_proxy.sync.project import Project, ignore_memory, workplace
 from confide_proxy.sync.replica import Replica
 from confide_proxy.sync.report import SyncReport
 
@@ -176,6 +177,6 @@ def folders_of(paths: Paths, config: ProxyConfig, *served: Project, sealing: Sea
     limit = config.max_file_kib * 1024
     sealer = FileSealer(sealing, config.secrets) if sealing else None
     folders = [Folder(project.name, project.root, config.extra, limit, sealer=sealer) for project in served]
-    if all(project.name != GLOBAL for project in served):
-        folders.append(Folder(GLOBAL, paths.global_folder.absolute(), (), limit, sealer=sealer))
+    if all(project.name != GLOBAL_PROJECT for project in served):
+        folders.append(Folder(GLOBAL_PROJECT, paths.global_folder.absolute(), (), limit, sealer=sealer))
     return folders
