@@ -51,17 +51,17 @@ class _SmallReads(io.BufferedReader):
         return super().read(size)
 
 
-class AccountExport:
-    """The JSON files of an export, by their names in it."""
+class AccountExport(ExitStack):
+    """The JSON files of an export, by their names in it; they can be read as long as the context lasts."""
 
     def __init__(self, path: Path) -> None:
         """
         Raises:
             UnreadableError: it is no zip, no folder and no file, or a zip that is broken.
         """
+        super().__init__()
         self._path = path
         self._openers: dict[str, Callable[[], BinaryIO]] = {}
-        self._stack = ExitStack()
         if is_folder(path):
             for folder in _FOLDERS:
                 if not is_folder(path / folder):
@@ -74,12 +74,6 @@ class AccountExport:
             open_plain(path, limit=MAX_JSON_BYTES).close()
             name = path.name if CONVERSATIONS.fullmatch(path.name) else "conversations.json"
             self._openers[name] = lambda: open_plain(path, limit=MAX_JSON_BYTES)
-
-    def __enter__(self) -> AccountExport:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
     def names(self, wanted: re.Pattern[str]) -> list[str]:
         """The files whose whole names match, sorted."""
@@ -137,7 +131,7 @@ class AccountExport:
             found = packed.infolist()
             if len(found) > _MAX_NAMES:
                 raise UnreadableError(self._path, f"holds more than {_MAX_NAMES:,} files")
-            self._stack = stack.pop_all()
+            self.push(stack.pop_all())
         root = _root([info.filename for info in found])
         for info in found:
             name = info.filename.removeprefix(root)
