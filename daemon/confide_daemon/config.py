@@ -188,33 +188,21 @@ class AtRestConfig:
 
 @dataclass(frozen=True, slots=True)
 class VaultConfig:
-    """A HashiCorp Vault or OpenBao whose KV v2 engine keeps the sealed records.
+    """A HashiCorp Vault or OpenBao whose KV v2 engine keeps the sealed records."""
 
-    Attributes:
-        url: its address; "" keeps the records in the spaces' databases.
-        mount: where its KV v2 engine is.
-        prefix: of all paths in there; a record lies at `<prefix>/<space id>/<secret id>/<place>`.
-        auth: `token` or `kubernetes`.
-        token_file: of mode 0600, with the token alone; where it is "", `vault-token` in `$CREDENTIALS_DIRECTORY`.
-        role: of the Kubernetes auth method.
-        jwt_file: the service account's token, read at each login.
-        kubernetes_mount: where that auth method is.
-        namespace: of Vault Enterprise or OpenBao; "" is the root.
-        ca_file: PEM certificates that the server's is signed by; "" takes the system's.
-        timeout_s: for one record to be kept or fetched, a login and further tries included.
-    """
-
-    url: str = ""
-    mount: str = "secret"
-    prefix: str = "confide"
-    auth: str = TOKEN
-    token_file: str = ""
-    role: str = ""
-    jwt_file: str = SERVICE_ACCOUNT
-    kubernetes_mount: str = KUBERNETES
-    namespace: str = ""
-    ca_file: str = ""
-    timeout_s: float = 5.0
+    url: str = ""  # its address; "" keeps the records in the spaces' databases
+    mount: str = "secret"  # where its KV v2 engine is
+    prefix: str = "confide"  # of all paths in there; a record lies at `<prefix>/<space id>/<secret id>/<place>`
+    auth: str = TOKEN  # `token` or `kubernetes`
+    token_file: str = (
+        ""  # of mode 0600, with the token alone; where it is "", `vault-token` in `$CREDENTIALS_DIRECTORY`
+    )
+    role: str = ""  # of the Kubernetes auth method
+    jwt_file: str = SERVICE_ACCOUNT  # the service account's token, read at each login
+    kubernetes_mount: str = KUBERNETES  # where that auth method is
+    namespace: str = ""  # of Vault Enterprise or OpenBao; "" is the root
+    ca_file: str = ""  # PEM certificates that the server's is signed by; "" takes the system's
+    timeout_s: float = 5.0  # for one record to be kept or fetched, a login and further tries included
 
     def problem(self) -> tuple[str, str] | None:
         """The first option with a value that cannot be, and what it takes; never the value, which may be a pasted token."""
@@ -286,11 +274,7 @@ def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port`, `host` or `:port`.
-
-    Raises:
-        ValueError: the port is none, or the host is empty.
-    """
+    """Host and port of `host:port`, `[v6]:port`, `host` or `:port`. Raises ValueError where the port is none, or the host is empty."""
     host, port = text.strip(), str(DEFAULT_PORT)
     if host.startswith("["):
         host, _, rest = host[1:].partition("]")

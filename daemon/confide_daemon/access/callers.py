@@ -24,28 +24,22 @@ _COLUMNS = """public_key, alias, space, spaces.id, scope, projects, sources, add
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One enrolled key. All times are seconds since the epoch.
-
-    Attributes:
-        space_id: names the space's database file.
-        approved_at: None while it waits for the operator.
-        expires_at: None for never.
-        last_seen_at: when a session of it last began or ended.
-        successor: the key that may take this one's place (PROTOCOL.md 7.10), and in a revoked row the one that has.
-    """
+    """One enrolled key. All times are seconds since the epoch."""
 
     public_key: bytes
     alias: str
     space: str
-    space_id: str
+    space_id: str  # names the space's database file
     grants: Grants
     added_by: str
     added_at: float
-    approved_at: float | None
-    expires_at: float | None
-    last_seen_at: float | None
+    approved_at: float | None  # None while it waits for the operator
+    expires_at: float | None  # None for never
+    last_seen_at: float | None  # when a session of it last began or ended
     revoked_at: float | None
-    successor: bytes | None
+    successor: (
+        bytes | None
+    )  # the key that may take this one's place (PROTOCOL.md 7.10), and in a revoked row the one that has
 
     @property
     def scope(self) -> Scope:
@@ -80,11 +74,7 @@ def named_now(database: apsw.Connection, alias: str) -> Caller | None:
 
 
 def require_free(database: apsw.Connection, alias: str) -> None:
-    """Refuse a name that a caller has.
-
-    Raises:
-        TakenError: one has.
-    """
+    """Refuse a name that a caller has. Raises TakenError."""
     if named_now(database, alias):
         hint = f"choose another name, or: confided revoke {alias}"
         raise TakenError(f"there is a caller named {alias} already", hint=hint)
@@ -149,11 +139,7 @@ def to_json(names: frozenset[str] | None) -> str | None:
 
 
 def from_json(text: str | None) -> frozenset[str] | None:
-    """Names from a row.
-
-    Raises:
-        StorageError: they cannot be read.
-    """
+    """Names from a row. Raises StorageError where they cannot be read."""
     if text is None:
         return None
     try:

@@ -68,17 +68,11 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class MadeInvite:
-    """An invite that waits to be used.
+    """An invite that waits to be used."""
 
-    Attributes:
-        invite: holds the secret; only `to_string` shows it.
-        url: the address in it, without the secret.
-        entry: what the registry keeps of it.
-    """
-
-    invite: Invite
-    url: str
-    entry: OpenInvite
+    invite: Invite  # holds the secret; only `to_string` shows it
+    url: str  # the address in it, without the secret
+    entry: OpenInvite  # what the registry keeps of it
 
 
 def make_invite(
@@ -163,48 +157,28 @@ def grant(registry: Registry, alias: str, rights: Rights) -> Caller:
 
 
 def approve(registry: Registry, caller: Caller) -> Caller:
-    """Let a caller in that waits for it, whose words were compared.
-
-    Raises:
-        TakenError: it is none any more.
-    """
+    """Let a caller in that waits for it, whose words were compared. Raises TakenError where it is none any more."""
     return _known(registry, caller.alias, registry.approve(caller.public_key))
 
 
 def rename(registry: Registry, alias: str, wanted: str) -> Caller:
-    """Give a caller another name.
-
-    Raises:
-        BadNameError, TakenError: the name cannot be, or is taken, or there is no such caller.
-    """
+    """Give a caller another name. Raises BadNameError, TakenError where the name cannot be, or is taken, or there is no such caller."""
     check_name(wanted, "machine")
     return _known(registry, alias, registry.rename(alias, wanted))
 
 
 def revoke(registry: Registry, alias: str) -> Caller:
-    """Shut a caller out.
-
-    Raises:
-        TakenError: there is no such caller.
-    """
+    """Shut a caller out. Raises TakenError where there is no such caller."""
     return _known(registry, alias, registry.revoke(alias))
 
 
 def named(registry: Registry, alias: str) -> Caller:
-    """The caller of this name.
-
-    Raises:
-        TakenError: there is no such caller.
-    """
+    """The caller of this name. Raises TakenError where there is no such caller."""
     return _known(registry, alias, registry.caller_named(alias))
 
 
 def take_back(registry: Registry, alias: str) -> OpenInvite:
-    """Take the invite for this name back.
-
-    Raises:
-        TakenError: there is none that can still be used.
-    """
+    """Take the invite for this name back. Raises TakenError where there is none that can still be used."""
     gone = Invites(registry).remove(alias)
     if gone is None:
         waiting = [entry.alias for entry in Invites(registry).open_ones()]
@@ -217,11 +191,7 @@ def take_back(registry: Registry, alias: str) -> OpenInvite:
 
 
 def check_scope(text: str) -> Scope:
-    """`text` as a scope; `r` and `rw` are understood.
-
-    Raises:
-        BadNameError: it is none.
-    """
+    """`text` as a scope; `r` and `rw` are understood. Raises BadNameError where it is none."""
     wanted = {"r": "read", "rw": "write"}.get(text, text)
     for scope in SCOPES:
         if wanted == scope:
@@ -232,11 +202,7 @@ def check_scope(text: str) -> Scope:
 
 
 def parse_projects(text: str) -> frozenset[str] | None:
-    """Project names with commas between them; None for `all`.
-
-    Raises:
-        BadNameError: there is none, or one that no project can have.
-    """
+    """Project names with commas between them; None for `all`. Raises BadNameError where there is none, or one that no project can have."""
     if text.strip() == EVERYTHING:
         return None
     names = [name.strip() for name in text.split(",")]
@@ -249,11 +215,7 @@ def parse_projects(text: str) -> frozenset[str] | None:
 
 
 def parse_sources(text: str) -> frozenset[str] | None:
-    """Sources with commas between them; None for `all`.
-
-    Raises:
-        BadNameError: one of them is none.
-    """
+    """Sources with commas between them; None for `all`. Raises BadNameError where one of them is none."""
     if text.strip() == EVERYTHING:
         return None
     names = [name.strip() for name in text.split(",")]
@@ -368,11 +330,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def parse_ttl(text: str) -> float:
-    """Seconds of a time such as `15m`, `1h` or `2d`.
-
-    Raises:
-        BadNameError: it is none, or longer than 30 days.
-    """
+    """Seconds of a time such as `15m`, `1h` or `2d`. Raises BadNameError where it is none, or longer than 30 days."""
     seconds = _span(text)
     if not 0 < seconds <= LONGEST_TTL_S:
         raise BadNameError(f"'{text[:20]}' is not a time to live", hint="use 90s, 15m, 1h or 2d; at most 30d")
@@ -380,11 +338,7 @@ def parse_ttl(text: str) -> float:
 
 
 def parse_span(text: str) -> float:
-    """Seconds of a time such as `1h`, `2d` or `90d`, of at most ten years.
-
-    Raises:
-        BadNameError: it is none.
-    """
+    """Seconds of a time such as `1h`, `2d` or `90d`, of at most ten years. Raises BadNameError where it is none."""
     seconds = _span(text)
     if not 0 < seconds <= LONGEST_SPAN_S:
         raise BadNameError(f"'{text[:20]}' is not a length of time", hint="use 1h, 2d or 90d; at most 3650d")

@@ -22,18 +22,12 @@ MAX_SHOWN_CHARS = 64
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """A caller's grants. What is refused is said with the command by which the daemon's operator gives it.
+    """A caller's grants. What is refused is said with the command by which the daemon's operator gives it."""
 
-    Attributes:
-        alias: whose; the author of what it writes.
-        projects: None for all. The global one is a project like any other.
-        sources: of `SOURCES`; None for all.
-    """
-
-    alias: str
+    alias: str  # whose; the author of what it writes
     scope: Scope = "write"
-    projects: frozenset[str] | None = None
-    sources: frozenset[str] | None = None
+    projects: frozenset[str] | None = None  # None for all. The global one is a project like any other
+    sources: frozenset[str] | None = None  # of `SOURCES`; None for all
 
     @property
     def may_write(self) -> bool:
@@ -57,57 +51,33 @@ class Grants:
         return replace(self, scope="read", projects=frozenset(), sources=frozenset())
 
     def require_scope(self) -> None:
-        """Refuse a caller that may only read.
-
-        Raises:
-            GrantError: it may.
-        """
+        """Refuse a caller that may only read. Raises GrantError."""
         if not self.may_write:
             raise self._missing("may read the memory but not write it", "scope", ["write"])
 
     def require_project(self, project: str) -> None:
-        """Refuse a caller that does not reach the project.
-
-        Raises:
-            GrantError: it does not.
-        """
+        """Refuse a caller that does not reach the project. Raises GrantError."""
         if not self.has_project(project):
             shown = printable(project[:MAX_SHOWN_CHARS])
             raise self._missing(f"has no grant for the project '{shown}'", "projects", [*(self.projects or ()), shown])
 
     def require_every_project(self, what: str) -> None:
-        """Refuse a caller that does not reach all projects something that concerns them all.
-
-        Raises:
-            GrantError: it does not.
-        """
+        """Refuse a caller that does not reach all projects something that concerns them all. Raises GrantError."""
         if self.projects is not None:
             raise self._missing(f"has no grant for all projects, which {what} concerns", "projects", ["all"])
 
     def require_source(self, source: str) -> None:
-        """Refuse a caller that does not reach the source.
-
-        Raises:
-            GrantError: it does not.
-        """
+        """Refuse a caller that does not reach the source. Raises GrantError."""
         if not self.has_source(source):
             raise self._missing(f"has no grant for the source '{source}'", "sources", [*(self.sources or ()), source])
 
     def require_read(self, project: str, path: str) -> None:
-        """Refuse a caller that may not read the document.
-
-        Raises:
-            GrantError: it may not.
-        """
+        """Refuse a caller that may not read the document. Raises GrantError."""
         self.require_project(project)
         self.require_source(source_of(path))
 
     def require_write(self, project: str, path: str) -> None:
-        """Refuse a caller that may not write the document.
-
-        Raises:
-            GrantError: it may not.
-        """
+        """Refuse a caller that may not write the document. Raises GrantError."""
         self.require_scope()
         self.require_read(project, path)
 

@@ -33,21 +33,15 @@ MAX_OPEN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class OpenInvite:
-    """An invite that waits to be used, without its secret. Times are seconds since the epoch.
-
-    Attributes:
-        grants: what the caller will have, and its name.
-        caller_expires_at: when the caller's access will end, None for never.
-        needs_approval: the join only enters the key; the operator lets it in.
-    """
+    """An invite that waits to be used, without its secret. Times are seconds since the epoch."""
 
     invite_id: bytes
-    grants: Grants
+    grants: Grants  # what the caller will have, and its name
     space: str
     created_at: float
     expires_at: float
-    caller_expires_at: float | None = None
-    needs_approval: bool = False
+    caller_expires_at: float | None = None  # when the caller's access will end, None for never
+    needs_approval: bool = False  # the join only enters the key; the operator lets it in
 
     @property
     def alias(self) -> str:
@@ -101,11 +95,7 @@ class Invites:
         caller_expires_at: float | None = None,
         needs_approval: bool = False,
     ) -> OpenInvite:
-        """Remember an invite. An unused one for the same name is replaced.
-
-        Raises:
-            TakenError: a caller has this name.
-        """
+        """Remember an invite. An unused one for the same name is replaced. Raises TakenError where a caller has this name."""
         with self._registry.transaction() as database:
             require_free(database, grants.alias)
             now = self._registry.clock()
@@ -154,11 +144,7 @@ class Invites:
             return made
 
     def _check_unused(self, database: apsw.Connection, invite_id: bytes, alias: str, inviter: bytes) -> None:
-        """Refuse the id of another invite.
-
-        Raises:
-            TakenError: it was used, or waits for somebody else.
-        """
+        """Refuse the id of another invite. Raises TakenError where it was used, or waits for somebody else."""
         used = database.execute("SELECT 1 FROM used_invites WHERE invite_id = ?", (invite_id,)).get
         others = "WHERE invite_id = ? AND (alias <> ? OR invited_by IS NOT ?)"
         if used or _select(database, others, invite_id, alias, inviter):

@@ -151,11 +151,7 @@ class Registry:
             return caller_now(database, public_key)
 
     def rename(self, alias: str, wanted: str) -> Caller | None:
-        """Give a caller another name; None if none has this one.
-
-        Raises:
-            TakenError: another caller has the wanted name.
-        """
+        """Give a caller another name; None if none has this one. Raises TakenError where another caller has the wanted name."""
         with self.transaction() as database:
             caller = named_now(database, alias)
             if caller is None or alias == wanted:

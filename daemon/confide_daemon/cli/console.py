@@ -67,16 +67,11 @@ def rights_of(scope: str | None, projects: str | None, sources: str | None, expi
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Where the daemon's files are, as the options of a command say.
-
-    Attributes:
-        must_have_config: the configuration file was named.
-        is_quiet: for programs: no bars, no questions.
-    """
+    """Where the daemon's files are, as the options of a command say."""
 
     paths: paths.Paths
-    must_have_config: bool
-    is_quiet: bool
+    must_have_config: bool  # the configuration file was named
+    is_quiet: bool  # for programs: no bars, no questions
 
     def config(self) -> config.DaemonConfig:
         """What is configured. Raises ConfigError."""
@@ -96,19 +91,12 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a command has done or found.
+    """What a command has done or found."""
 
-    Attributes:
-        data: for programs: what `--json` prints.
-        tell: for people: lines for stdout, or what says them.
-        notes: for people, beside the one or the other.
-        exit_code: what the command ends with.
-    """
-
-    data: Any
-    tell: Sequence[str] | Callable[[], None] = ()
-    notes: Sequence[str] = ()
-    exit_code: int = 0
+    data: Any  # for programs: what `--json` prints
+    tell: Sequence[str] | Callable[[], None] = ()  # for people: lines for stdout, or what says them
+    notes: Sequence[str] = ()  # for people, beside the one or the other
+    exit_code: int = 0  # what the command ends with
 
 
 def command(work: Callable[..., Output | None]) -> Callable[..., None]:

@@ -48,18 +48,12 @@ Follow = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes:
-        name: the same at every look.
-        problem: what is wrong with it, and `hint` what to do; None where nothing is.
-        detail: how it stands.
-    """
-
-    name: str
-    problem: str | None = None
+    name: str  # the same at every look
+    problem: str | None = None  # what is wrong with it, and `hint` what to do; None where nothing is
     hint: str | None = None
-    detail: str | None = None
+    detail: str | None = None  # how it stands
 
     @property
     def is_ok(self) -> bool:

@@ -42,21 +42,13 @@ def credential(name: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """The places where a key may be, in this order: a file of mode 0600, a systemd credential, the daemon's environment.
+    """The places where a key may be, in this order: a file of mode 0600, a systemd credential, the daemon's environment."""
 
-    Attributes:
-        provider: its name for people, as in "OpenAI".
-        file: a path, "" for none.
-        credential: the name of a systemd credential.
-        variable: of the environment.
-        is_needed: whether the provider cannot be asked without one.
-    """
-
-    provider: str
-    file: str
-    credential: str
-    variable: str
-    is_needed: bool = True
+    provider: str  # its name for people, as in "OpenAI"
+    file: str  # a path, "" for none
+    credential: str  # the name of a systemd credential
+    variable: str  # of the environment
+    is_needed: bool = True  # whether the provider cannot be asked without one
 
     def read(self) -> str | None:
         """The key; None where there is none and none is needed.

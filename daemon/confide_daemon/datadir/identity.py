@@ -176,11 +176,7 @@ def _clear(folder: DataFolder) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: DataFolder) -> Iterator[None]:
-    """Only one process changes the files at a time.
-
-    Raises:
-        RotationError: another one does.
-    """
+    """Only one process changes the files at a time. Raises RotationError where another one does."""
     try:
         lock = DaemonLock.take(folder.rotation_lock)
     except OSError as error:

@@ -19,27 +19,16 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What `daemon.address` holds.
+    """What `daemon.address` holds."""
 
-    Attributes:
-        url: `confide://host:port`.
-        key: the daemon's public key as `confide pin` takes it.
-        pid: the process that serves.
-        version: of the daemon.
-    """
-
-    url: str
-    key: str
-    pid: int
-    version: str
+    url: str  # `confide://host:port`
+    key: str  # the daemon's public key as `confide pin` takes it
+    pid: int  # the process that serves
+    version: str  # of the daemon
 
 
 def write(path: Path, address: Address) -> None:
-    """Write the file so that a reader sees a whole one or none (mode 0600).
-
-    Raises:
-        OSError: the folder is not writable or full.
-    """
+    """Write the file so that a reader sees a whole one or none (mode 0600). Raises OSError where the folder is not writable or full."""
     part = path.with_suffix(f".{os.getpid()}.tmp")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -71,11 +60,7 @@ class DaemonLock:
 
     @classmethod
     def take(cls, path: Path) -> DaemonLock | None:
-        """The lock at `path`, or None while another process holds it.
-
-        Raises:
-            OSError: the file cannot be made or opened.
-        """
+        """The lock at `path`, or None while another process holds it. Raises OSError where the file cannot be made or opened."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,15 +19,10 @@ _HIGHEST: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class KeyName:
-    """Which key.
+    """Which key."""
 
-    Attributes:
-        keeper: `server`: it is derived from the master key; `caller`: the machines of the space have it.
-        number: the server's generation, from 0, or the epoch of the space's roster, from 1.
-    """
-
-    keeper: Keeper
-    number: int
+    keeper: Keeper  # `server`: it is derived from the master key; `caller`: the machines of the space have it
+    number: int  # the server's generation, from 0, or the epoch of the space's roster, from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +69,7 @@ class Custody:
             ) from None
 
     def write(self, path: Path) -> None:
-        """Brings it to the disk, whole or not at all.
-
-        Raises:
-            KeyFileError: it cannot be written.
-        """
+        """Brings it to the disk, whole or not at all. Raises KeyFileError where it cannot be written."""
         named = {"key": _said(self.key), "following": self.following and _said(self.following)}
         said = {"version": 1, **named, "wanted": self.wanted, "generation": self.generation}
         write_private_file(path, json.dumps(said).encode() + b"\n", replace=True)

@@ -40,30 +40,19 @@ _FOLD_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some stored texts.
+    """Some stored texts."""
 
-    Attributes:
-        texts: in the order of their changes; none where nothing follows.
-        total: how many there are on all pages.
-        is_clean: nothing was put in the place of another text since the file was last cleaned.
-    """
-
-    texts: list[StoredText]
-    total: int
-    is_clean: bool
+    texts: list[StoredText]  # in the order of their changes; none where nothing follows
+    total: int  # how many there are on all pages
+    is_clean: bool  # nothing was put in the place of another text since the file was last cleaned
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What is left of a file that was cleaned.
+    """What is left of a file that was cleaned."""
 
-    Attributes:
-        bytes: its size.
-        damaged_copies: former files that are kept since they were damaged, and hold what they held.
-    """
-
-    bytes: int
-    damaged_copies: int
+    bytes: int  # its size
+    damaged_copies: int  # former files that are kept since they were damaged, and hold what they held
 
 
 class StoredTexts:
@@ -88,11 +77,7 @@ class StoredTexts:
         self._forget_texts = forget_texts
 
     async def page(self, after: int) -> Page:
-        """The texts of the revisions behind a change (0: from the first).
-
-        Raises:
-            StorageError.
-        """
+        """The texts of the revisions behind a change (0: from the first). Raises StorageError."""
 
         def work(store: Store) -> Page:
             with store.reading():

@@ -228,19 +228,14 @@ MAX_WAITING: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A machine that is on no roster yet.
+    """A machine that is on no roster yet."""
 
-    Attributes:
-        key: Ed25519, 32 bytes.
-        name: of its caller.
-        card: 1312 bytes.
-        request: shows who holds the pair secret that it has the card from there, 1361 bytes; None: people compare its words.
-    """
-
-    key: bytes
-    name: str
-    card: bytes
-    request: bytes | None
+    key: bytes  # Ed25519, 32 bytes
+    name: str  # of its caller
+    card: bytes  # 1312 bytes
+    request: (
+        bytes | None
+    )  # shows who holds the pair secret that it has the card from there, 1361 bytes; None: people compare its words
 
 
 class Pairings:

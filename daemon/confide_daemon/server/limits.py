@@ -239,11 +239,7 @@ class Rate:
             await asyncio.sleep(wait_s)
 
     async def pass_request(self) -> None:
-        """Return when a request may be handled.
-
-        Raises:
-            RequestError: `busy`: it would have to wait for more than `MAX_WAIT_S`.
-        """
+        """Return when a request may be handled. Raises RequestError (`busy`) where it would have to wait for more than `MAX_WAIT_S`."""
         wait_s = self._bucket.borrow(MAX_WAIT_S)
         if wait_s is None:
             raise RequestError("busy", "this machine asks faster than the daemon answers", "try again in a few seconds")

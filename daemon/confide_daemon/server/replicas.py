@@ -45,19 +45,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A new revision of a document.
-
-    Attributes:
-        before: hash of the revision before it, None if there was none.
-        text: None says that the document was removed.
-    """
+    """A new revision of a document."""
 
     project: str
     path: str
     revision: int
     hash: str
-    before: str | None
-    text: str | None
+    before: str | None  # hash of the revision before it, None if there was none
+    text: str | None  # None says that the document was removed
 
     @classmethod
     def of(cls, project: str, path: str, result: PutResult, before: str | None) -> Change:

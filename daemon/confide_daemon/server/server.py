@@ -64,16 +64,11 @@ EXPLAIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where to listen, and for how long without anybody.
-
-    Attributes:
-        port: 0 takes a free one.
-        idle_exit_s: end after this many seconds without a connection; None never ends.
-    """
+    """Where to listen, and for how long without anybody."""
 
     host: str
-    port: int
-    idle_exit_s: float | None = None
+    port: int  # 0 takes a free one
+    idle_exit_s: float | None = None  # end after this many seconds without a connection; None never ends
 
 
 class Daemon:

@@ -167,11 +167,7 @@ class Session:
             self.connection.abort()
 
     async def run(self) -> None:
-        """Serve until the peer closes.
-
-        Raises:
-            ConnectionLost, ProtocolViolation: the link broke, or the peer broke the protocol.
-        """
+        """Serve until the peer closes. Raises ConnectionLost, ProtocolViolation where the link broke, or the peer broke the protocol."""
         started = time.monotonic()
         log.info("session %s: %s connected", self.connection.session_id, self.caller.alias)
         try:

@@ -44,25 +44,15 @@ _MAX_SAID_CHARS = 40
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a machine says of a call.
+    """What a machine says of a call."""
 
-    Attributes:
-        operation: the id under which it may send it again.
-        said: when it was made, by that machine's clock, with its time zone.
-        sent: project and path of the file that it has just put if it had changed.
-    """
-
-    operation: str | None = None
-    said: datetime | None = None
-    sent: tuple[Any, Any] | None = None
+    operation: str | None = None  # the id under which it may send it again
+    said: datetime | None = None  # when it was made, by that machine's clock, with its time zone
+    sent: tuple[Any, Any] | None = None  # project and path of the file that it has just put if it had changed
 
     @classmethod
     def of(cls, operation: Any, said: Any, sent: Any = None) -> Origin:
-        """All as they stand in a message, None where they are not given.
-
-        Raises:
-            RequestError: one of them is not of its form.
-        """
+        """All as they stand in a message, None where they are not given. Raises RequestError where one of them is not of its form."""
         if operation is not None and not (isinstance(operation, str) and _ID.fullmatch(operation)):
             raise RequestError("invalid", "the id of an operation is 32 lower-case hex digits")
         # Nothing depends on its form: what is no file's place is no place that anything is stored in.
@@ -89,11 +79,7 @@ class Origin:
 async def run(
     name: str, arguments: Mapping[str, Any] | None, context: ToolContext, toolsets: Sequence[str]
 ) -> mcp_types.CallToolResult:
-    """Call a tool of these toolsets; what goes wrong in it is a result too.
-
-    Raises:
-        MCPError: there is no such tool.
-    """
+    """Call a tool of these toolsets; what goes wrong in it is a result too. Raises MCPError where there is no such tool."""
     tool = _tool(name, toolsets)
     try:
         result = await _call(tool, arguments, context)

@@ -166,17 +166,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a space stands whose machines keep its key.
+    """How a space stands whose machines keep its key."""
 
-    Attributes:
-        is_locked: none of them has brought it.
-        locks_at: when it will be forgotten if nobody comes, seconds since 1970; None while somebody is connected.
-        stranded: how many of its sealed records are in a vault that is not configured any more, as far as the daemon has seen.
-    """
-
-    is_locked: bool
-    locks_at: float | None
-    stranded: int = 0
+    is_locked: bool  # none of them has brought it
+    locks_at: (
+        float | None
+    )  # when it will be forgotten if nobody comes, seconds since 1970; None while somebody is connected
+    stranded: int = 0  # how many of its sealed records are in a vault that is not configured any more, as far as the daemon has seen
 
 
 class StandingFile:

@@ -383,11 +383,7 @@ def note_salvage(store: Store, lost: int, *, now: float) -> None:
 
 
 def open_marked(store: Store, *, now: float) -> bool:
-    """Marks the space as open; whether the last one that had it open did not close it.
-
-    Raises:
-        DamagedError: it cannot be read.
-    """
+    """Marks the space as open; whether the last one that had it open did not close it. Raises DamagedError where it cannot be read."""
     crashed = bool(store.marks.find(OPEN))
     try:
         with store.writing_derived():

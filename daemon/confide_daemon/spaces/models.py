@@ -84,11 +84,7 @@ def load(settings: EmbeddingConfig, name: str | None = None) -> Embedder:
 
 
 def try_out(settings: EmbeddingConfig, name: str) -> None:
-    """Loads the model of a provider and embeds a word with it.
-
-    Raises:
-        EmbedderError: why it cannot be used, or does not answer now.
-    """
+    """Loads the model of a provider and embeds a word with it. Raises EmbedderError: why it cannot be used, or does not answer now."""
     own = settings.sections.get(name)
     if isinstance(own, RemoteSettings):
         # A server that still has to load its model takes longer than a question may; a minute is too long for who looks on.

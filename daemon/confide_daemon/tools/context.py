@@ -57,17 +57,11 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WrittenBack:
-    """Whether a revision reached the caller's disk.
+    """Whether a revision reached the caller's disk."""
 
-    Attributes:
-        on_disk: the file on the caller's machine holds the document's newest revision.
-        result: the newest revision, which is not the stored one where a person's edit was merged in.
-        warning: why it is not on disk, for the agent.
-    """
-
-    on_disk: bool
-    result: PutResult
-    warning: str | None = None
+    on_disk: bool  # the file on the caller's machine holds the document's newest revision
+    result: PutResult  # the newest revision, which is not the stored one where a person's edit was merged in
+    warning: str | None = None  # why it is not on disk, for the agent
 
     @property
     def warnings(self) -> list[str]:
@@ -105,17 +99,11 @@ class ConnectionFacts:
 
 @dataclass(frozen=True, slots=True)
 class SealingFacts:
-    """What `memory_status` tells of the space's sealed secrets, besides their number.
+    """What `memory_status` tells of the space's sealed secrets, besides their number."""
 
-    Attributes:
-        devices: how many may open them; 0 before there is a list of devices.
-        epoch: of the key that they are sealed under now; 0 before there is one.
-        custody: who keeps the key of the database: `server` or `caller`.
-    """
-
-    devices: int
-    epoch: int
-    custody: str
+    devices: int  # how many may open them; 0 before there is a list of devices
+    epoch: int  # of the key that they are sealed under now; 0 before there is one
+    custody: str  # who keeps the key of the database: `server` or `caller`
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +162,7 @@ class ToolContext:
     def wanted(self, project: str | None, scope: str) -> frozenset[str] | None:
         """The projects, None for all: this one, those linked with it and the global one; `scope` narrows, `project` replaces.
 
-        What of them the caller may see, its grants say.
-
-        Raises:
-            ToolError: the two exclude each other.
+        What of them the caller may see, its grants say. Raises ToolError where the two exclude each other.
         """
         if scope == "global":
             if project not in (None, GLOBAL_PROJECT):

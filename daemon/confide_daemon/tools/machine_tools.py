@@ -57,11 +57,7 @@ IMPORT = Definition(
 
 
 async def import_notes(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
-    """Say that this call should not have come here.
-
-    Raises:
-        ToolError: always.
-    """
+    """Say that this call should not have come here. Raises ToolError, always."""
     raise ToolError(
         "memory_import reads files of the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there, or run in a terminal: confide import",
@@ -86,11 +82,7 @@ SECRET_GET = Definition(
 
 
 async def secret_get(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
-    """Say that this call should not have come here.
-
-    Raises:
-        ToolError: always.
-    """
+    """Say that this call should not have come here. Raises ToolError, always."""
     raise ToolError(
         "secret_get opens a secret on the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there; the daemon has no key to it",

@@ -67,12 +67,7 @@ class VaultRecords(SealedRecords):
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
     async def put(self, records: Sequence[Record]) -> int:
-        """As `SealedRecords.put`.
-
-        Raises:
-            StorageError.
-            VaultError: some could not be kept; those that could are stored.
-        """
+        """As `SealedRecords.put`. Raises StorageError; VaultError where some could not be kept; those that could are stored."""
 
         def newer(store: Store) -> list[Record]:
             epochs = ((one, store.sealed_records.epoch(one.secret_id)) for one in wanted.values())

@@ -56,11 +56,7 @@ class Vault:
 
     @classmethod
     def open(cls, settings: VaultConfig) -> Vault:
-        """Connects to nothing yet.
-
-        Raises:
-            VaultError: the library for it is not installed.
-        """
+        """Connects to nothing yet. Raises VaultError where the library for it is not installed."""
         try:
             from confide_daemon.sealing.vault.client import VaultClient
         except ImportError:
@@ -91,12 +87,7 @@ class Vault:
         await self._run(work)
 
     async def fetch(self, space_id: str, secret_id: bytes, place: bytes) -> bytes:
-        """The record.
-
-        Raises:
-            LostError: it is not there any more, or is not what was kept.
-            VaultError: it cannot be had now.
-        """
+        """The record. Raises LostError where it is not there any more, or is not what was kept; VaultError where it cannot be had now."""
         path = self._path(space_id, secret_id, place)
 
         def work(deadline: float) -> bytes:

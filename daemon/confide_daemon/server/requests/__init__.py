@@ -29,11 +29,7 @@ class Router:
         self._operations |= operations
 
     async def answer(self, op: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one request.
-
-        Raises:
-            RequestError: it cannot be done; the code says why.
-        """
+        """Answer one request. Raises RequestError where it cannot be done; the code says why."""
         operation = self._operations.get(op)
         if operation is None:
             hint = "do the versions of confide and confided fit?"

@@ -66,11 +66,7 @@ class RosterRequests:
         }
 
     async def summary(self) -> dict[str, Any]:
-        """What the answer to `attach` says of it.
-
-        Raises:
-            StorageError: the roster cannot be read.
-        """
+        """What the answer to `attach` says of it. Raises StorageError where the roster cannot be read."""
         space_id = self._caller().space_id
         roster = await self._current(space_id)
         return {
