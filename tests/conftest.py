@@ -69,6 +69,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_test and STARTS.search(collection_path.read_text(encoding="utf-8")) else None
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--quick`, nor is it run."""
+    if config.getoption("--quick"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
     async with serving(tmp_path / "data") as running:

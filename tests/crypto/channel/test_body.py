@@ -11,6 +11,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.limits import STREAM_CREDIT
 
 
+@pytest.mark.long
 def test_tiny_pieces_weigh_no_more_than_their_credit() -> None:
     """A hostile sender's DATA of two bytes each: as objects of their own they would fill twenty times the memory."""
     body = Body(lambda _: None)

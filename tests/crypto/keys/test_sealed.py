@@ -51,6 +51,7 @@ def test_two_seals_share_nothing_but_the_public_key() -> None:
     assert one.ciphertext != two.ciphertext
 
 
+@pytest.mark.long
 def test_what_a_person_seals_costs_half_a_second_and_256_mib() -> None:
     key = SealedKey.seal(Identity(SEED), WORDS)
     assert struct.unpack(">BII", payload(key)[:9]) == (1, 3, 262144)

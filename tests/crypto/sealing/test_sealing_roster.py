@@ -133,6 +133,7 @@ def test_an_entry_has_one_form() -> None:
             Entry.parse(data + b"\0")
 
 
+@pytest.mark.long
 def test_every_changed_bit_of_an_added_device_is_refused() -> None:
     roster, keys = founded()
     data = encoded(roster.add(LAPTOP, device(PHONE), keys, now=NOW))[-1]

@@ -84,6 +84,7 @@ def test_a_wrap_for_another_name_does_not_open() -> None:
         OURS.open(wrap, **HERE)
 
 
+@pytest.mark.long
 def test_every_changed_bit_is_refused() -> None:
     tried = 0
     for bad in flipped(wrapped()):

@@ -100,6 +100,7 @@ async def test_a_file_that_was_rewritten_begins_anew(laptop: Machine) -> None:
     assert (await send(laptop, 12, 20, said("user", "more"), version=state["version"]))["taken"]
 
 
+@pytest.mark.long
 async def test_a_long_session_is_several_documents(laptop: Machine) -> None:
     """Every message is in one of them, once; each is found by its words; a piece knows its heading and its lines."""
     state = {"version": 0, "offset": 0}

@@ -164,6 +164,7 @@ def test_what_a_password_is_known_by_is_sealed_wherever_it_stands(space: Space) 
     assert len(space.opened()) == 1
 
 
+@pytest.mark.long
 def test_thousands_of_credentials_take_one_walk(space: Space) -> None:
     """A paste of ten thousand took half a minute, in one of the two threads that all of a session's calls share."""
     chance = random.Random(7)  # letters and digits: one in forty with slashes is taken for a path

@@ -642,6 +642,7 @@ def edited(lines: list[str], who: int, what: str, one: int, other: int) -> list[
     return lines
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, min_size=4, max_size=14))
 def test_no_sequence_of_edits_lets_a_value_out_or_loses_one(

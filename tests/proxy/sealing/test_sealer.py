@@ -200,6 +200,7 @@ def test_a_text_of_blanks_takes_a_daemon_no_memory() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 def test_a_file_of_many_credentials_gets_them_back_in_time() -> None:
     """Ten thousand of them took seconds, and thirty thousand half a minute: each was looked for in all of the text."""
     text = "".join(f"password: {sha256(str(number).encode()).hexdigest()[:14]}\n" for number in range(20_000))
@@ -237,6 +238,7 @@ def test_values_are_not_looked_into_for_stand_ins() -> None:
     assert TOKEN not in sealer().restore(outer.text, {**outer.values, **inner.values}, "files")
 
 
+@pytest.mark.long
 def test_a_text_made_of_stand_ins_costs_no_more_than_its_length() -> None:
     text = f"password={sealer().seal(f'token {TOKEN}', 'files').text[6:]}\n" * 20_000
     assert sealer().seal(text, "files").text == text

@@ -110,6 +110,7 @@ def test_marks_in_text(tmp_path: Path) -> None:
     assert records["n"].relations == ()
 
 
+@pytest.mark.long
 def test_what_is_hostile(tmp_path: Path) -> None:
     """Symlinks out of the folder, files that are no text, too large or nested too deeply: each costs itself alone."""
     secret = tmp_path / "secret.md"
