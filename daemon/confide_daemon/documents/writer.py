@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from confide_daemon.documents.merge import Merge, merge_texts
 from confide_daemon.documents.results import Comparison, DeleteResult, PutResult, RebuildResult, RemoveResult
@@ -21,6 +22,7 @@ LOST_HINT = (
 )
 Derive = Callable[[Store, DocumentRow, str | None, float], PieceChanges]
 """Keeps what is derived of a document in step with its text (None: it is deleted), at this time; the index hands it in."""
+Made = TypeVar("Made", PutResult, PutResult | None)
 # Revisions among which the last other text of a document is looked for.
 MOST_LOOKED_BACK = 1000
 
@@ -133,23 +135,16 @@ class Writer:
         self, project: str, path: str, text: str, *, author: str, operation: Operation | None = None
     ) -> PutResult | None:
         """A new document; None where there is one of that name, which stays as it is. Deleted ones of that name come to life."""
-        with self._store.writing():
-            row = self._store.documents.find(project, path)
-            if known := self._known(operation):
-                return self._repeated(row, known)
-            if row is not None and not row.deleted:
-                return None
-            documents.check_text(text)
-            result = self._keep(row, project, path, text, author=author, lines=text.count("\n"))
-            if operation:
-                self._note(operation, result)
-            return result
+        return self._once(project, path, operation, lambda row: self._created(row, project, path, text, author))
 
     def create_within(self, project: str, path: str, text: str, *, author: str) -> PutResult | None:
-        """As `create`, in a transaction that has begun, of a text that was checked."""
-        row = self._store.documents.find(project, path)
+        """As `create`, in a transaction that has begun."""
+        return self._created(self._store.documents.find(project, path), project, path, text, author)
+
+    def _created(self, row: DocumentRow | None, project: str, path: str, text: str, author: str) -> PutResult | None:
         if row is not None and not row.deleted:
             return None
+        documents.check_text(text)
         return self._keep(row, project, path, text, author=author, lines=text.count("\n"))
 
     def edit(
@@ -192,8 +187,7 @@ class Writer:
                 raise ConflictError(base, row.revision)
             buried = self._tombstone(row, author)
             if operation:
-                done = OperationRow(operation.id, operation.asked, buried.revision, "", row.hash, 0)
-                self._store.operations.add(done, now=time.time())
+                self._note(operation, buried.revision, "", row.hash, 0)
             return DeleteResult(buried.revision, buried.updated_at, row.hash, is_deleted=True)
 
     def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
@@ -223,16 +217,13 @@ class Writer:
 
         Raises NotFoundError: there is no such text; ConflictError: the document is not at revision `base`; OperationError.
         """
-        with self._store.writing():
-            row = self._store.documents.find(project, path)
-            if known := self._known(operation):
-                return self._repeated(row, known)
+
+        def restored(row: DocumentRow | None) -> PutResult:
             if row is not None and base not in (None, row.revision):
                 raise ConflictError(base, row.revision)
-            result = self._restored(row, revision, project, path, author)
-            if operation:
-                self._note(operation, result)
-            return result
+            return self._restored(row, revision, project, path, author)
+
+        return self._once(project, path, operation, restored)
 
     def _restored(
         self, row: DocumentRow | None, revision: int | None, project: str, path: str, author: str
@@ -286,19 +277,27 @@ class Writer:
         operation: Operation | None,
         change: Callable[[str | None], str],
     ) -> PutResult:
+        def edited(row: DocumentRow | None) -> PutResult:
+            before = None if row is None or row.deleted else self._text(row)
+            after = documents.check_text(change(before))
+            if row is not None and after == before:
+                return self._result(row, after, changed=False, previous=row.hash)
+            lines = len(markdown.split_keeping_ends(written.strip("\n")))
+            return self._keep(row, project, path, after, author=author, lines=lines)
+
+        return self._once(project, path, operation, edited)
+
+    def _once(
+        self, project: str, path: str, operation: Operation | None, make: Callable[[DocumentRow | None], Made]
+    ) -> Made:
+        """Makes a change, unless that was done before under the operation's id."""
         with self._store.writing():
             row = self._store.documents.find(project, path)
             if known := self._known(operation):
                 return self._repeated(row, known)
-            before = None if row is None or row.deleted else self._text(row)
-            after = documents.check_text(change(before))
-            lines = len(markdown.split_keeping_ends(written.strip("\n")))
-            if row is not None and after == before:
-                result = self._result(row, after, changed=False, previous=row.hash)
-            else:
-                result = self._keep(row, project, path, after, author=author, lines=lines)
-            if operation:
-                self._note(operation, result)
+            result = make(row)
+            if operation and result:
+                self._note(operation, result.revision, result.hash, result.previous_hash, result.lines_written)
             return result
 
     def _known(self, operation: Operation | None) -> OperationRow | None:
@@ -308,15 +307,8 @@ class Writer:
             raise OperationError
         return known
 
-    def _note(self, operation: Operation, result: PutResult) -> None:
-        done = OperationRow(
-            operation.id,
-            operation.asked,
-            result.revision,
-            result.hash,
-            result.previous_hash,
-            result.lines_written,
-        )
+    def _note(self, operation: Operation, revision: int, content: str, previous: str | None, lines: int) -> None:
+        done = OperationRow(operation.id, operation.asked, revision, content, previous, lines)
         self._store.operations.add(done, now=time.time())
 
     def _repeated(self, row: DocumentRow | None, known: OperationRow) -> PutResult:

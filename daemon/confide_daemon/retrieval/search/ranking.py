@@ -133,7 +133,7 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
                 found[other] += weight * scores[piece]
     steps = [(step * sign, weight) for step, weight in enumerate(weights.votes, 1) for sign in (-1, 1)]
     for piece, place in places.items():
-        if place.pieces is not None and place.pieces <= SHORT:
+        if _is_short(place):
             others = ((weight, _beside(places.get(piece + step), place, scores)) for step, weight in steps)
             found[piece] += sum(weight * (score - floor) for weight, score in others if score > floor)
     return found
