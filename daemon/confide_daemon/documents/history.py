@@ -57,8 +57,6 @@ class Past:
 
 
 class History:
-    """The past of one space."""
-
     def __init__(self, threads: StoreThreads, *, deleted_days: int, clock: Callable[[], float]) -> None:
         """`clock` gives seconds since 1970."""
         self._threads = threads

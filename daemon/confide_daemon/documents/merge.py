@@ -105,8 +105,6 @@ _KEY = re.compile(r"([^\s#:][^:]*):")
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two versions made one."""
-
     text: str
     clash: bool  # both sides changed the same lines
 

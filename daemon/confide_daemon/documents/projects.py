@@ -22,8 +22,6 @@ MAX_LINKS = 32
 
 
 class Projects:
-    """The projects of one space."""
-
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
         self._links: frozenset[tuple[str, str]] = frozenset()

@@ -48,8 +48,6 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """One revision of a document."""
-
     project: str
     path: str
     text: str

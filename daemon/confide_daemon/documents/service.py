@@ -142,7 +142,6 @@ class Transcripts:
     _wake: Callable[[], None]
 
     async def state(self, name: transcripts.Name) -> transcripts.State:
-        """How far a session's transcript is."""
         return await self._threads.read(lambda store: transcripts.state(store, name))
 
     async def take(self, batch: transcripts.Batch, *, author: str) -> tuple[transcripts.State, bool]:

@@ -61,8 +61,6 @@ _MAY_SWALLOW = re.compile(r"^ {0,3}(?:<|`{3}|~{3})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message."""
-
     role: str  # `user` or `assistant`
     text: str  # markdown, whatever it holds
     time: datetime  # in UTC
@@ -109,7 +107,6 @@ class State:
     forgotten: bool = False
 
     def as_json(self, *, taken: bool) -> dict[str, Any]:
-        """The answer to a request."""
         return {**asdict(self), "taken": taken}
 
 
@@ -189,7 +186,6 @@ def _word(params: dict[str, Any], key: str) -> str:
 
 
 def state(store: Store, name: Name) -> State:
-    """How far a session is."""
     row = store.transcripts.find(name.project, name.agent, name.session)
     return State() if row is None else State(row.version, row.offset, row.head, row.mark, row.forgotten)
 

@@ -33,8 +33,6 @@ PROBE_S = 180.0
 
 
 class BreakerState(StrEnum):
-    """What happens to the next call."""
-
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
@@ -74,7 +72,6 @@ class CircuitBreaker:
 
     @property
     def status(self) -> BreakerStatus:
-        """How it stands."""
         with self._lock:
             waits = 0.0 if self._state is BreakerState.CLOSED else max(0.0, self._until - self._clock())
             return BreakerStatus(self._state, self._failures, waits, self._reason)

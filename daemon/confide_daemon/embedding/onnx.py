@@ -148,7 +148,6 @@ class OnnxEmbedder:
         self.dimensions = int(self._run(["dimensions"]).shape[1])
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of a question."""
         return np.asarray(self._run([self._query_prefix + text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:

@@ -111,18 +111,15 @@ class RemoteEmbedder:
 
     @property
     def dimensions(self) -> int:
-        """The length of a vector."""
         assert self._dimensions is not None
         return self._dimensions
 
     @property
     def usage(self) -> Usage:
-        """What was asked since the start."""
         with self._lock:
             return self._usage
 
     def close(self) -> None:
-        """Closes the connections."""
         self._endpoint.close()
 
     def embed_query(self, text: str) -> Vectors:

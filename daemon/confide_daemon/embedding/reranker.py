@@ -29,8 +29,6 @@ INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 
 class CrossEncoder:
-    """A loaded model."""
-
     def __init__(self, folder: Path, *, threads: int) -> None:
         """Loads the folder. Raises EmbedderError when a file is missing or cannot be used."""
         # Imported late, as everything that brings onnxruntime.
@@ -88,7 +86,6 @@ class Reranker:
         threading.Thread(target=self._load, args=(folder, threads), name="confide-rerank-load", daemon=True).start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until loading has ended, well or not."""
         return self._settled.wait(timeout_s)
 
     def order(self, question: str, texts: Sequence[str]) -> list[int]:

@@ -41,7 +41,6 @@ class EmbeddingSettings:
     sections: Mapping[str, Any] = field(default_factory=dict)
 
     def section(self, name: str) -> Any:
-        """The `Settings` of a provider."""
         return self.sections[name]
 
 

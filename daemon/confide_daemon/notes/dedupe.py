@@ -95,8 +95,6 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:
-    """For one space."""
-
     _threads: StoreThreads
     _notes: Notes
 

@@ -44,7 +44,6 @@ class Draft:
         return identity, note_names.path_of(identity, self.heading, self.task_id)
 
     def text(self, identity: str, scope: str) -> str:
-        """The document."""
         fields = {
             "id": identity,
             "title": self.heading,

@@ -39,7 +39,6 @@ class Damage:
 
     @property
     def parts(self) -> frozenset[str]:
-        """What is known to be unreadable."""
         return self._parts
 
     def listen(self, listener: Callable[[], None] | None) -> None:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """A document at its newest revision."""
-
     id: int
     project: str
     path: str
@@ -62,8 +60,6 @@ class RevisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProjectRow:
-    """A project with what it holds."""
-
     name: str
     files: int
     updated_at: float
@@ -254,8 +250,6 @@ def model_name(provider: str, model: str, dimensions: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a document."""
-
     start_line: int  # counted from 1, both ends included
     end_line: int
     text: str
@@ -265,8 +259,6 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PieceChanges:
-    """What cutting a document again changed."""
-
     added: int
     kept: int
     removed: int
@@ -274,8 +266,6 @@ class PieceChanges:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A piece without a vector."""
-
     id: int
     hash: bytes
     text: str

@@ -185,7 +185,7 @@ def _structured(result: SearchResult) -> dict[str, Any]:
     }
     if result.explanation is not None:
         timings = {name: round(value, 2) for name, value in result.timings.items()}
-        structured["explain"] = result.explanation.wire() | {"timingsMs": timings}
+        structured["explain"] = result.explanation | {"timingsMs": timings}
     return structured
 
 

@@ -94,7 +94,7 @@ async def test_balanced_weighs_all_factors(space: Space) -> None:
     query = SearchQuery("pool", min_score=0.0, rank="balanced", project="here", explain=True)
     explanation = (await space.searcher.search(query)).explanation
     assert explanation is not None
-    assert [one["order"] for one in explanation.hits] == pytest.approx([value(hit) for hit in hits], abs=0.001)
+    assert [one["order"] for one in explanation["hits"]] == pytest.approx([value(hit) for hit in hits], abs=0.001)
 
 
 async def test_among_equals_this_project_comes_first(space: Space, tmp_path: Path) -> None:

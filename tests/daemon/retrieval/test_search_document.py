@@ -35,7 +35,7 @@ async def test_the_worked_example_comes_out_as_it_is_written(tmp_path: Path) -> 
     assert result.explanation is not None
     rows = ROW.findall(DOCUMENT)
     assert [(hit.path, str(hit.start_line), str(hit.end_line)) for hit in result.hits] == [row[:3] for row in rows]
-    for (*_, cells), hit, factors in zip(rows, result.hits, result.explanation.hits, strict=True):
+    for (*_, cells), hit, factors in zip(rows, result.hits, result.explanation["hits"], strict=True):
         *shown, score = (float(cell) for cell in cells.split("|"))
         assert shown == pytest.approx([factors[name] for name in COLUMNS], abs=0.006)
         assert score == pytest.approx(hit.score, abs=0.006)

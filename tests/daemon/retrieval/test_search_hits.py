@@ -114,7 +114,7 @@ async def test_quoted_phrases_come_first(space: Space) -> None:
     assert (await first(space, '"数据库连接池"')).path == "memory/zh.md"
     result = await space.searcher.search(SearchQuery('"数据库连接池"', explain=True))
     assert result.explanation is not None
-    assert result.explanation.hits[0]["exact"] == 1.0
+    assert result.explanation["hits"][0]["exact"] == 1.0
 
 
 async def test_what_is_said_twice_is_shown_once(space: Space) -> None:
@@ -210,9 +210,9 @@ async def test_a_search_explains_itself(space: Space) -> None:
     await put(space, NOTES)
     result = await space.searcher.search(SearchQuery("ERR_CONN_42", explain=True))
     assert result.explanation is not None
-    assert result.explanation.exact == '"err conn 42"'
-    assert len(result.explanation.hits) == len(result.hits)
-    best = result.explanation.hits[0]
+    assert result.explanation["exact"] == '"err conn 42"'
+    assert len(result.explanation["hits"]) == len(result.hits)
+    best = result.explanation["hits"][0]
     assert (best["keywordRank"], best["vectorRank"], best["terms"], best["exact"]) == (1, None, 1.0, 1.0)
     assert best["rank"] == pytest.approx((best["relevance"] + best["votes"]) * best["dated"] + best["exact"], abs=0.001)
     assert (await space.searcher.search(SearchQuery("ERR_CONN_42"))).explanation is None

@@ -27,8 +27,6 @@ NONE = "none"
 
 
 class Settings(Protocol):
-    """The options of one provider."""
-
     def problem(self) -> tuple[str, str] | None:
         """The first option with a value that cannot be and what it takes, None when all is well."""
 

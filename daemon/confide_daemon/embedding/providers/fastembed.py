@@ -74,12 +74,10 @@ class FastEmbedder:
         self.dimensions = len(first)
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of a question."""
         vectors: Vectors = self._unit(self._model.query_embed([text]), 1)
         return vectors[0]  # type: ignore[no-any-return]
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts."""
         return self._unit(self._model.passage_embed(list(texts)), len(texts))
 
     def _unit(self, rows: Iterable[Any], count: int) -> Vectors:

@@ -103,12 +103,10 @@ class GgufEmbedder:
         self.dimensions = int(self._model.n_embd())
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of a question."""
         vectors: Vectors = self._embed([self._prefixes.query + text])
         return vectors[0]  # type: ignore[no-any-return]
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts."""
         return self._embed([self._prefixes.document + text for text in texts])
 
     def close(self) -> None:

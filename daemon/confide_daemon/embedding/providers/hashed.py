@@ -33,7 +33,6 @@ class HashedEmbedder:
         self.model = model
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of the text."""
         import numpy as np
 
         return np.asarray(self.embed_documents([text])[0])

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -253,14 +253,10 @@ class Indexer:
     async def _run(self) -> None:
         while not self._closing:
             self._wake.clear()
-            try:
+            with self._watched():
                 while not self._closing and await self._write(self._recut):
                     await self._tell()
                 await self._decide()
-            except ConfideError as error:
-                self._stop(error)
-            except Exception as error:
-                self._broke(error)
             self.idle = not self._wake.is_set() and not self._filling
             await self._tell()
             with contextlib.suppress(TimeoutError):
@@ -330,14 +326,12 @@ class Indexer:
     def _start(self, key: tuple[int, int], work: Awaitable[None]) -> None:
         async def run() -> None:
             try:
-                await work
-            except EmbedderError as error:
-                # How its model stands now is known to its breaker and its budget.
-                log.warning("embedding stopped: %s", type(error).__name__)
-            except ConfideError as error:
-                self._stop(error)
-            except Exception as error:
-                self._broke(error)
+                with self._watched():
+                    try:
+                        await work
+                    except EmbedderError as error:
+                        # How its model stands now is known to its breaker and its budget.
+                        log.warning("embedding stopped: %s", type(error).__name__)
             finally:
                 self._filling.pop(key, None)
                 self._wake.set()
@@ -365,15 +359,20 @@ class Indexer:
     async def _probe(self, provider: Provider) -> None:
         await in_thread(provider.probe)
 
-    def _stop(self, error: ConfideError) -> None:
-        self.failure = error
-        self._held_back = True
-        log.warning("indexing stopped: %s", type(error).__name__)
-
-    def _broke(self, error: Exception) -> None:
-        # A bug must neither end the indexing in silence nor spin; its text may quote anything.
-        log.error("the indexing of a space broke: %s", type(error).__name__)
-        self._stop(ConfideError(f"it is broken ({type(error).__name__})"))
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Around a step of the work: what it fails with holds the work back."""
+        try:
+            yield
+        except Exception as error:
+            failure = error
+            if not isinstance(failure, ConfideError):
+                # A bug must neither end the indexing in silence nor spin; its text may quote anything.
+                log.error("the indexing of a space broke: %s", type(error).__name__)
+                failure = ConfideError(f"it is broken ({type(error).__name__})")
+            self.failure = failure
+            self._held_back = True
+            log.warning("indexing stopped: %s", type(failure).__name__)
 
     def _pause(self) -> float | None:
         """How long until it is worth looking again though nobody asks; None: for ever."""

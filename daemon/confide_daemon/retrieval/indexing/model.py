@@ -46,7 +46,6 @@ class Budget:
         return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m")
 
     def load(self, store: Store) -> None:
-        """Takes up what was counted before."""
         month = self.month
         with self._lock:
             for provider, model, tokens in store.tokens.used(month):
@@ -135,7 +134,6 @@ class Provider:
 
     @property
     def limits(self) -> Limits:
-        """How much one call may hold."""
         embedder = self.model.embedder
         return embedder.limits if embedder else Limits()
 
@@ -146,7 +144,6 @@ class Provider:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its tokens are counted."""
         return not self.is_free or self.model.monthly_tokens > 0
 
     @property
@@ -162,7 +159,6 @@ class Provider:
 
     @property
     def reason(self) -> ConfideError | None:
-        """Why it cannot be used now."""
         if self.model.embedder is None:
             return self.model.failure
         if self.is_spent:
@@ -176,7 +172,6 @@ class Provider:
         return None if breaker.state is BreakerState.CLOSED else breaker.retry_in_s
 
     def standing(self) -> Standing:
-        """How it stands now."""
         condition = self._condition()
         now = self._clock()
         if condition is not Condition.DOWN:

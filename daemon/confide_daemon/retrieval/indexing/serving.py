@@ -169,26 +169,15 @@ class ProviderStatus:
 
 def generation_status(held: Sequence[Held], building: int | None, total: int) -> list[GenerationStatus]:
     """All of them, the oldest first. `building`: the one that is to serve next."""
-
-    def state(one: Generation) -> str:
-        return "live" if one.live else "building" if one.id == building else "standby"
-
-    return [
-        GenerationStatus(
-            one.generation.id,
-            one.generation.provider,
-            one.generation.model,
-            one.generation.dimensions,
-            state(one.generation),
-            total - one.missing,
-            total,
-        )
-        for one in held
-    ]
+    found = []
+    for generation, missing in ((one.generation, one.missing) for one in held):
+        state = "live" if generation.live else "building" if generation.id == building else "standby"
+        model = (generation.id, generation.provider, generation.model, generation.dimensions)
+        found.append(GenerationStatus(*model, state, total - missing, total))
+    return found
 
 
 def provider_status(provider: Provider) -> ProviderStatus:
-    """One model as it is now."""
     condition = provider.standing().condition
     reason = None if condition is Condition.READY else provider.reason
     price = provider.model.price_per_million
@@ -214,14 +203,9 @@ def warnings(providers: Sequence[Provider], live: Generation | None) -> list[str
         if condition is Condition.LOADING and place == 0:
             said.append(f"{loading(provider)}; {ALONE}")
         elif condition in (Condition.DOWN, Condition.REFUSED):
-            is_replaced = serving is not None and serving is not provider
-            then = (
-                f"; {serving.model.label} serves meanwhile"
-                if is_replaced and serving
-                else f"; {ALONE}"
-                if place == 0
-                else ""
-            )
+            then = f"; {ALONE}" if place == 0 else ""
+            if serving is not None and serving is not provider:
+                then = f"; {serving.model.label} serves meanwhile"
             said.append(f"{provider.reason or provider.model.label + ' is down'}{then}")
         limit = provider.model.monthly_tokens
         if limit and not provider.is_spent and provider.tokens_used >= BUDGET_SHARE * limit:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.retrieval.search.dates import Days, days_of
@@ -27,7 +27,7 @@ from confide_daemon.retrieval.search.ranking import (
     usage_of,
     votes,
 )
-from confide_daemon.retrieval.search.results import Candidate, Explanation, Factors, Group, Grouping, Hit, Noted, hit_of
+from confide_daemon.retrieval.search.results import Candidate, Factors, Group, Grouping, Hit, Noted, explained, hit_of
 from confide_daemon.retrieval.search.scoring import (
     WORDS_ONLY,
     CosineScale,
@@ -68,7 +68,7 @@ class Found:
     hits: list[Hit]
     warnings: list[str]
     has_words: bool
-    explanation: Explanation | None = None
+    explanation: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SearchResult:
     warnings: list[str]
     index_age_s: float  # how long the oldest piece has waited for its vector; 0 when none waits
     timings: dict[str, float] = field(default_factory=dict)  # milliseconds by step
-    explanation: Explanation | None = None
+    explanation: dict[str, Any] | None = None
 
 
 def run(
@@ -315,7 +315,6 @@ class _Search:
         generation: Generation | None,
         vector: Vectors | None,
     ) -> Found:
-        """The first hits."""
         query = self._query
         grouping = self._grouping
         rows: dict[int, HitRow] = {}
@@ -342,7 +341,7 @@ class _Search:
         explanation = None
         if query.explain:
             bests = [group.best.place.id for group in groups]
-            explanation = Explanation.of(self._question, self._days, legs, bests, self._factors)
+            explanation = explained(self._question, self._days, legs, bests, self._factors)
         return Found(hits, warnings, bool(self._question.match), explanation)
 
     def _above(

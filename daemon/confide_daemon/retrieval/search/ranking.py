@@ -71,7 +71,6 @@ class Legs:
 
     @property
     def pieces(self) -> list[int]:
-        """All candidates."""
         return sorted({*self.keyword, *(self.cosines or ())})
 
 

@@ -47,16 +47,13 @@ class Group:
 
     @property
     def best(self) -> Candidate:
-        """The piece whose score is shown."""
         return max(self.candidates, key=lambda candidate: candidate.score)
 
     @property
     def document(self) -> int:
-        """Whose pieces they are."""
         return self.candidates[0].place.document
 
     def rows(self, rows: Mapping[int, HitRow]) -> list[HitRow]:
-        """Its pieces in their order."""
         return sorted((rows[candidate.place.id] for candidate in self.candidates), key=lambda row: row.position)
 
 
@@ -150,66 +147,45 @@ class Factors:
         return (self.relevance + self.votes) * self.dated * self.source + self.exact
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """How the search went as a whole, and for each hit what its best piece has."""
-
-    matched: str
-    exact: str
-    days: str | None
-    keyword_candidates: int
-    vector_candidates: int
-    hits: list[dict[str, Any]]
-
-    @classmethod
-    def of(
-        cls, asked: Question, days: Days | None, legs: Legs, pieces: Sequence[int], factors: Mapping[int, Factors]
-    ) -> Explanation:
-        """The explanation of the hits whose best pieces are given."""
-        keyword = {piece: rank for rank, piece in enumerate(legs.keyword, 1)}
-        vector = {piece: rank for rank, piece in enumerate(legs.vector, 1)}
-        cosines = legs.cosines or {}
-        hits = []
-        for piece in pieces:
-            found = factors[piece]
-            evidence = found.evidence or Evidence(0.0, 0.0)
-            hits.append(
-                {
-                    "keywordRank": keyword.get(piece),
-                    "vectorRank": vector.get(piece),
-                    "bm25": _rounded(legs.keyword.get(piece)),
-                    "cosine": _rounded(cosines.get(piece)),
-                    "relevance": _rounded(found.relevance),
-                    "votes": _rounded(found.votes),
-                    "exact": _rounded(found.exact),
-                    "dated": _rounded(found.dated),
-                    "source": _rounded(found.source),
-                    "rank": _rounded(found.rank),
-                    "terms": _rounded(evidence.terms),
-                    "keyword": _rounded(evidence.keyword),
-                    "vector": _rounded(evidence.vector),
-                    "best": _rounded(evidence.best),
-                    "order": _rounded(found.order),
-                    "pulledIn": found.is_pulled,
-                }
-            )
-        days_name = None if days is None else days.name
-        return cls(asked.match, asked.exact, days_name, len(legs.keyword), len(legs.vector), hits)
-
-    def wire(self) -> dict[str, Any]:
-        """As `memory_search` answers it: `hits` in the order of the results."""
-        return {
-            "matched": self.matched,
-            "exact": self.exact,
-            "days": self.days,
-            "keywordCandidates": self.keyword_candidates,
-            "vectorCandidates": self.vector_candidates,
-            "hits": self.hits,
+def explained(
+    asked: Question, days: Days | None, legs: Legs, pieces: Sequence[int], factors: Mapping[int, Factors]
+) -> dict[str, Any]:
+    """As `memory_search` answers it: how the search went as a whole, and for each hit what its best piece, one of these, has."""
+    keyword = {piece: rank for rank, piece in enumerate(legs.keyword, 1)}
+    vector = {piece: rank for rank, piece in enumerate(legs.vector, 1)}
+    cosines = legs.cosines or {}
+    hits = []
+    for piece in pieces:
+        found = factors[piece]
+        evidence = found.evidence or Evidence(0.0, 0.0)
+        numbers = {
+            "bm25": legs.keyword.get(piece),
+            "cosine": cosines.get(piece),
+            "relevance": found.relevance,
+            "votes": found.votes,
+            "exact": found.exact,
+            "dated": found.dated,
+            "source": found.source,
+            "rank": found.rank,
+            "terms": evidence.terms,
+            "keyword": evidence.keyword,
+            "vector": evidence.vector,
+            "best": evidence.best,
+            "order": found.order,
         }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
+        hits.append(
+            {"keywordRank": keyword.get(piece), "vectorRank": vector.get(piece)}
+            | {name: None if value is None else round(value, 4) for name, value in numbers.items()}
+            | {"pulledIn": found.is_pulled}
+        )
+    return {
+        "matched": asked.match,
+        "exact": asked.exact,
+        "days": None if days is None else days.name,
+        "keywordCandidates": len(legs.keyword),
+        "vectorCandidates": len(legs.vector),
+        "hits": hits,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +229,6 @@ class Noted:
 
 
 def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted) -> Hit:
-    """The hit that a group makes."""
     best = group.best
     ordered = group.rows(rows)
     first = rows[best.place.id]

@@ -92,7 +92,6 @@ class DocumentTable(Table):
         return filters.permitted(self._rows, documents, allowed)
 
     def counts(self, projects: frozenset[str] | None) -> dict[str, SourceCount]:
-        """Living documents and pieces by source."""
         sql = """SELECT d.source, count(DISTINCT d.id), count(c.id) FROM document d JOIN project p ON p.id = d.project
                  LEFT JOIN chunk c ON c.document = d.id WHERE d.deleted = 0"""
         reached, values = within("p.name", projects)
@@ -139,7 +138,6 @@ class DocumentTable(Table):
         return row
 
     def revision(self, document: int, number: int) -> RevisionRow | None:
-        """One revision of a document."""
         sql = "SELECT number, hash, text, author, created_at FROM revision WHERE document = ? AND number = ?"
         rows = self._rows(sql, (document, number))
         if not rows:
@@ -247,7 +245,6 @@ class ProjectTable(Table):
         return [row[0] for row in self._rows(sql + " ORDER BY p.name")]
 
     def links(self) -> list[tuple[str, str]]:
-        """Every pair of linked projects, once."""
         sql = (
             "SELECT a.name, b.name FROM project_link l JOIN project a ON a.id = l.one JOIN project b ON b.id = l.other"
         )

@@ -25,8 +25,6 @@ PAIRED = 6
 
 
 class KeywordTable(Table):
-    """The full text of pieces."""
-
     def add(self, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
         """The row of a new piece; `words`: what else its document is found by."""
         values = (piece, piece_header(path, heading, words), _body(heading, text))
@@ -38,7 +36,6 @@ class KeywordTable(Table):
         self._rows("UPDATE keyword SET header = ?, body = ? WHERE rowid = ?", values)
 
     def remove(self, pieces: Sequence[int]) -> None:
-        """Drops the rows of pieces."""
         self._rows(f"DELETE FROM keyword WHERE rowid {AMONG}", (json.dumps(list(pieces)),))
 
     def candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:

@@ -34,8 +34,6 @@ ORDERED = 4000
 
 
 class NoteListing(Table):
-    """Pages of notes."""
-
     def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
         """The notes of one page, of one view, by one of `SORTS`: the newest or highest first; of equal ones the last changed."""
         where, values = self._conditions(wanted)

@@ -116,7 +116,6 @@ class NoteTable(Table):
         return row_of(found[0]) if found else None
 
     def of_documents(self, documents: Sequence[int]) -> dict[int, NoteRow]:
-        """The notes among these documents."""
         found = self._rows(f"{SELECT} WHERE n.document {AMONG}", (json.dumps(list(documents)),))
         return {row[0]: row_of(row) for row in found}
 

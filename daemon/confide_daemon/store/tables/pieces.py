@@ -91,16 +91,13 @@ class PieceTable(Table):
         self._rows("DELETE FROM chunk WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(pieces)),))
 
     def count(self) -> int:
-        """How many pieces there are."""
         return int(self._one("SELECT count(*) FROM chunk"))
 
     def of_document(self, document: int, *, limit: int) -> list[int]:
-        """The first pieces of a document."""
         sql = "SELECT id FROM chunk WHERE document = ? ORDER BY position LIMIT ?"
         return [row[0] for row in self._rows(sql, (document, limit))]
 
     def places(self, pieces: Sequence[int]) -> list[Place]:
-        """Where the pieces stand."""
         if not pieces:
             return []
         sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM carray(?) j
@@ -108,7 +105,6 @@ class PieceTable(Table):
         return [Place._make(row) for row in self._rows(sql, (carried(pieces),))]
 
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
-        """The pieces with their documents."""
         if not pieces:
             return {}
         sql = """SELECT c.id, c.document, c.position, c.start_line, c.end_line, c.heading, c.tokens, c.text, p.name, d.path,

@@ -42,7 +42,6 @@ class SealedRecordTable(Table):
         return [SealedRow(*row) for row in self._rows(sql, (after, below, limit))]
 
     def count(self) -> int:
-        """How many there are."""
         return int(self._rows("SELECT count(*) FROM sealed_record")[0][0])
 
     # ---------------------------------------------------------------- records that are elsewhere

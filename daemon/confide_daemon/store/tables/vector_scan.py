@@ -74,7 +74,6 @@ class Codes:
 
     @property
     def size_bytes(self) -> int:
-        """The memory held."""
         return self._words.nbytes + self._ids.nbytes + self._documents.nbytes
 
     def with_rows(self, ids: Numbers, documents: Numbers, words: Words) -> Codes:
@@ -288,7 +287,6 @@ class VectorScan:
 
     @property
     def size_bytes(self) -> int:
-        """The memory held for searching."""
         live = self._live
         return 0 if live is None else live[1].size_bytes
 
@@ -353,7 +351,6 @@ class VectorScan:
                 self._check(generation, len(codes), codes.dimensions)
 
     def remove(self, pieces: Iterable[int]) -> None:
-        """Drops pieces."""
         ids = np.fromiter(pieces, dtype=np.int64)
         with self._changing:
             if self._loading is not None:

@@ -146,7 +146,6 @@ class VectorTables(Table):
         return [Waiting(*row) for row in self._rows(sql, (after, limit))]
 
     def waiting_count(self, generation: int) -> int:
-        """How many pieces have no vector."""
         return self._database.remembered.get(("waiting", generation), lambda: self._waiting_count(generation))
 
     def _waiting_count(self, generation: int) -> int:

@@ -375,5 +375,4 @@ class MarkTable(Table):
         return float(self._one("SELECT value FROM mark WHERE name = ?", (name,)) or 0.0)
 
     def put(self, name: str, value: float) -> None:
-        """Sets it."""
         self._rows("INSERT OR REPLACE INTO mark (name, value) VALUES (?, ?)", (name, value))

@@ -63,7 +63,6 @@ class RevisionTexts(Table):
         return [StoredText._make((*row[:4], bool(row[4]), *row[5:])) for row in found]
 
     def count(self) -> int:
-        """How many revisions have a text."""
         return int(self._rows("SELECT count(*) FROM revision WHERE text IS NOT NULL")[0][0])
 
     def is_older_than_sealing(self) -> bool:

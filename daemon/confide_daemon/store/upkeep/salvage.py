@@ -159,7 +159,6 @@ class _Reader:
         self.lost = 0
 
     def batches(self) -> Iterator[list[Any]]:
-        """Lists of rows."""
         if not self._has_rowid:
             # Small tables of notes, none of which is a document.
             try:
