@@ -94,6 +94,26 @@ def test_ends_by_signals_the_same(machine: Machine, number: signal.Signals) -> N
     assert codes[0] == codes[1]
 
 
+def test_a_daemon_on_demand_is_forked_as_well(tmp_path: Path) -> None:
+    """In the same folder, with the same umask, input, output and log, and it outlives who asked for it."""
+    seen: list[list[str]] = []
+    pythons = []
+    for start in (subprocess.Popen, Program):
+        machine = Machine(tmp_path, start.__name__)
+        assert result(start, machine, (CONFIDE, "search", "anything"))[0] == 0
+        address = machine.local_daemon
+        assert address is not None
+        process = psutil.Process(address["pid"])
+        command, cwd = process.cmdline(), process.cwd()
+        umask = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "Umask" in line)
+        streams = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+        machine.stop_local_daemon()
+        seen.append([fact.replace(str(machine.home), "HOME") for fact in (cwd, umask, *streams)])
+        pythons.append("confide_daemon" in command)
+    assert seen[0] == seen[1]
+    assert pythons == [True, False]
+
+
 def test_an_environment_that_was_read_while_loading_needs_a_start(machine: Machine) -> None:
     """The width of a terminal is one; so are the variables of the interpreter."""
     for name in ("COLUMNS", "PYTHONUTF8"):

@@ -3,8 +3,8 @@
 A test that starts a program pays mostly for imports. `Program` is `subprocess.Popen` whose process is forked from one that has loaded the
 program's modules already (`zygote.py`, one for each program and test run). All else is as always: a process of its own that
 runs the console script, with its arguments, environment, working directory, descriptors, signals, exit code and end of the interpreter.
-What differs: its parent, /proc/*/cmdline, that everything is imported, and that modules are not taken apart at the end. Where that is
-the matter, use `subprocess` itself.
+What differs: its parent, /proc/*/cmdline, that everything is imported, and that modules are not taken apart at the end; and so it is for
+a daemon that it starts on demand. Where that is the matter, use `subprocess` itself.
 
 A start that is not plain (a terminal, other options, an environment that differs in a variable that was read while the modules were
 loaded, a system other than Linux, or a Python whose `subprocess` is made otherwise) is an ordinary one.
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.programs.zygote import MAX_REQUEST_BYTES, NUMBER_BYTES
+from tests.support.programs.zygote import MAX_REQUEST_BYTES, number, own_umask
 
 BIN: Final = Path(sys.executable).parent
 LOADED: Final[dict[str, tuple[str, ...]]] = {
@@ -115,7 +115,9 @@ class Zygote:
         atexit.register(self.close)
         said = self._control.recv(MAX_REQUEST_BYTES)
         assert said, f"the zygote of {program} has ended with {self._process.wait()}"
-        self._read = frozenset(json.loads(said))
+        known = json.loads(said)
+        self._read = frozenset(known["read"])
+        self.address: Final[str] = known["address"]
 
     def close(self) -> None:
         """End it; what it has forked goes on."""
@@ -157,12 +159,14 @@ class Program(subprocess.Popen[Any]):
         if zygote is None or not zygote.suits(env):
             super()._execute_child(args, *options)  # type: ignore[misc]
             return
+        daemons = zygote_of([BIN / "confided"])
         start = {
             "argv": [os.fspath(each) for each in args],
             "env": env,
             "cwd": os.fspath(said["cwd"] or Path.cwd()),
             "umask": said["umask"] if said["umask"] >= 0 else own_umask(),
             "session": said["start_new_session"],
+            "daemons": daemons.address if daemons is not None and daemons.suits(env) else None,
         }
         self.pid, self._link = zygote.fork(start, descriptors)
         self._child_created = True
@@ -223,21 +227,3 @@ def zygote_of(args: Any) -> Zygote | None:
         if path.name not in _zygotes:
             _zygotes[path.name] = Zygote(path.name)
         return _zygotes[path.name]
-
-
-def own_umask() -> int:
-    """Read without setting it, which other threads would notice."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
-
-
-def number(link: socket.socket, flags: int = 0) -> int:
-    """What the zygote says next.
-
-    Raises:
-        ChildProcessError: it has ended.
-    """
-    data = link.recv(NUMBER_BYTES, socket.MSG_WAITALL | flags)
-    if len(data) < NUMBER_BYTES:
-        raise ChildProcessError("the zygote has ended")
-    return int.from_bytes(data, "big", signed=True)

@@ -3,9 +3,10 @@
     python zygote.py DESCRIPTOR PACKAGE MODULE...
 
 It loads every module of `PACKAGE`, and the `MODULE`s, which the package imports only when it needs them. On the socket DESCRIPTOR it
-says which variables were read while loading (JSON, a list), and then takes starts: JSON with `argv`, `env`, `cwd`, `umask` and `session`
-beside four descriptors: standard input, output and error, and a socket of this start's own. There it says the process id, and its wait
-status once it has ended (four bytes each). It ends when nobody holds the other end of DESCRIPTOR any more.
+says which variables were read while loading and at which address others may ask (JSON), and then takes starts: JSON with `argv`, `env`,
+`cwd`, `umask`, `session` and `daemons` beside four descriptors: standard input, output and error, and a socket of this start's own. There
+it says the process id, and its wait status once it has ended (four bytes each). It ends when nobody holds the other end of DESCRIPTOR any
+more. `daemons` is the address of the zygote that forks the daemon which the program starts on demand, or null.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import runpy
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 MAX_REQUEST_BYTES = 160_000
@@ -54,19 +57,20 @@ def load(package: str, modules: Sequence[str]) -> list[str]:
     return sorted(read)
 
 
-def serve(control: socket.socket) -> list[str] | None:
+def serve(control: socket.socket, others: socket.socket) -> list[str] | None:
     """Fork on request. In a fork: the arguments of its program; in this process, None at the end."""
     running: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
+        selector.register(others, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                if key.fileobj is not control:
+                if not isinstance(key.fileobj, socket.socket):
                     selector.unregister(key.fileobj)
                     _report(*running.pop(key.fd))
                     os.close(key.fd)
                     continue
-                request, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 4)
+                request, descriptors, _, _ = socket.recv_fds(key.fileobj, MAX_REQUEST_BYTES, 4)
                 if not request:
                     return None
                 pid = os.fork()
@@ -76,6 +80,7 @@ def serve(control: socket.socket) -> list[str] | None:
                         os.close(pidfd)
                         theirs.close()
                     control.close()
+                    others.close()
                     return _become(json.loads(request), descriptors)
                 for descriptor in descriptors[:3]:
                     os.close(descriptor)
@@ -121,7 +126,54 @@ def _become(start: dict[str, Any], descriptors: Sequence[int]) -> list[str]:
         # Behind the script's own folder, as the interpreter has it.
         others = [folder for folder in sys.path[1:] if folder not in known.split(os.pathsep)]
         sys.path[1:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *others]
+    if start["daemons"] is not None:
+        _fork_daemons(bytes.fromhex(start["daemons"]))
     return list(start["argv"])
+
+
+def _fork_daemons(address: bytes) -> None:
+    """From here on the zygote at `address` forks the daemon that this process starts on demand: an interpreter takes a second for it."""
+    plain = subprocess.run
+    program = Path(sys.executable).with_name("confided")
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+        # As `link/daemon.py` has it: a shell that says the id of the process which it leaves behind.
+        if command[3:7] != ["sh", sys.executable, "-m", "confide_daemon"]:
+            return plain(command, **options)
+        start = {
+            "argv": [str(program), *command[7:]],
+            "env": dict(os.environ),
+            "cwd": str(options["cwd"]),
+            "umask": own_umask(),
+            "session": options["start_new_session"],
+            "daemons": None,
+        }
+        ours, theirs = socket.socketpair()
+        with ours, theirs, open(os.devnull) as nothing, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+            asking.connect(address)
+            descriptors = [nothing.fileno(), options["stderr"], options["stderr"], theirs.fileno()]
+            socket.send_fds(asking, [json.dumps(start).encode()], descriptors)
+            return subprocess.CompletedProcess(command, 0, b"%d" % number(ours))
+
+    subprocess.run = run  # type: ignore[assignment]
+
+
+def own_umask() -> int:
+    """Read without setting it, which other threads would notice."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
+
+
+def number(link: socket.socket, flags: int = 0) -> int:
+    """What the zygote says next.
+
+    Raises:
+        ChildProcessError: it has ended.
+    """
+    data = link.recv(NUMBER_BYTES, socket.MSG_WAITALL | flags)
+    if len(data) < NUMBER_BYTES:
+        raise ChildProcessError("the zygote has ended")
+    return int.from_bytes(data, "big", signed=True)
 
 
 def main() -> list[str] | None:
@@ -132,10 +184,12 @@ def main() -> list[str] | None:
     # A fork has only the thread that forked; a lock that another one held would stay locked.
     assert threading.active_count() == 1, threading.enumerate()
     assert len(os.listdir("/proc/self/task")) == 1, "a library has started a thread"
-    control.sendall(json.dumps(read).encode())
+    others = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    others.bind("")
+    control.sendall(json.dumps({"read": read, "address": others.getsockname().hex()}).encode())
     gc.collect()
     gc.freeze()
-    return serve(control)
+    return serve(control, others)
 
 
 def become_program(arguments: Sequence[str]) -> None:
