@@ -97,21 +97,23 @@ def test_ends_by_signals_the_same(machine: Machine, number: signal.Signals) -> N
 def test_a_daemon_on_demand_is_forked_as_well(tmp_path: Path) -> None:
     """In the same folder, with the same umask, input, output and log, and it outlives who asked for it."""
     seen: list[list[str]] = []
-    pythons = []
+    is_forked = []
+    machine = Machine(tmp_path, "before")
+    machine.run("key", "show")
     for start in (subprocess.Popen, Program):
         machine = Machine(tmp_path, start.__name__)
         assert result(start, machine, (CONFIDE, "search", "anything"))[0] == 0
         address = machine.local_daemon
         assert address is not None
         process = psutil.Process(address["pid"])
-        command, cwd = process.cmdline(), process.cwd()
+        parent, cwd = process.ppid(), process.cwd()
         umask = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "Umask" in line)
-        streams = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+        streams = [str(Path(f"/proc/{process.pid}/fd/{number}").readlink()) for number in range(3)]
         machine.stop_local_daemon()
         seen.append([fact.replace(str(machine.home), "HOME") for fact in (cwd, umask, *streams)])
-        pythons.append("confide_daemon" in command)
+        is_forked.append(parent == forked._zygotes["confided"]._process.pid)
     assert seen[0] == seen[1]
-    assert pythons == [True, False]
+    assert is_forked == [False, True]
 
 
 def test_an_environment_that_was_read_while_loading_needs_a_start(machine: Machine) -> None:
