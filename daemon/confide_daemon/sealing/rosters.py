@@ -24,7 +24,6 @@ from confide_daemon.access.audit import record
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.invites import Invites
 from confide_daemon.access.registry import Registry
-from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.errors import StorageError
 from confide_daemon.sealing.rescan import UnsealedCounts
 
@@ -137,29 +136,6 @@ def _write_down(database: apsw.Connection, now: float, roster: Roster, entry: En
     record(database, now, "devices", alias=by, public_key=changed, detail=detail)
 
 
-class CustodyFacts(Protocol):
-    """Who keeps the keys of the spaces' databases, as far as connections ask (PROTOCOL.md 10.9); the spaces know it, which stand above.
-
-    Asked on the event loop: answers from memory, without waiting.
-    """
-
-    def custody(self, space_id: str, /) -> Keeper:
-        """Whether the daemon keeps the key itself, or its callers hand it over."""
-        ...
-
-    def is_locked(self, space_id: str, /) -> bool:
-        """Whether the database cannot be opened before a device has handed over its key."""
-        ...
-
-    def needed_epochs(self, space_id: str, epoch: int, /) -> list[int]:
-        """The epochs whose database keys the daemon wants now: to open the database, or to change to a new key.
-
-        Args:
-            epoch: the roster's newest, 0 where there is none.
-        """
-        ...
-
-
 class Follower(Protocol):
     """One connection."""
 
@@ -176,12 +152,11 @@ def _reaches_all(caller: Caller) -> bool:
 class RosterDesk:
     """What all connections of a daemon share of rosters: the rosters themselves, who waits for them, and who is told when they change."""
 
-    def __init__(self, registry: Registry, rosters: Rosters, custody: CustodyFacts) -> None:
+    def __init__(self, registry: Registry, rosters: Rosters) -> None:
         self.rosters = rosters
         self.pairings = Pairings(registry)
         self.invites = Invites(registry)
         self.unsealed = UnsealedCounts(registry)
-        self.custody = custody
         self._registry = registry
         self._followers: dict[str, set[Follower]] = {}
 

@@ -92,7 +92,7 @@ class Daemon:
         self._audit = AuditLog(state.registry.transaction)
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = Work(state.registry, spaces)
-        self.desk = RosterDesk(state.registry, spaces.rosters, spaces)
+        self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         self._callers = Callers(
             state.registry,

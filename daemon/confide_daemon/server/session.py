@@ -34,12 +34,12 @@ from confide_daemon.server.catalogue import catalogue, fingerprint
 from confide_daemon.server.limits import Rate
 from confide_daemon.server.mcp import AgentServer, Incoming
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
-from confide_daemon.server.requests import Router, as_request_error
-from confide_daemon.server.requests.devices import CustodyRequests, RosterRequests
-from confide_daemon.server.requests.projects import HistoryRequests, ProjectRequests
-from confide_daemon.server.requests.sealing import RecordRequests, RescanRequests, SensitivityRequests
+from confide_daemon.server.requests import Operation, answer, as_request_error
+from confide_daemon.server.requests.devices import RosterRequests
+from confide_daemon.server.requests.projects import ProjectRequests
+from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
-from confide_daemon.server.requests.transfer import ExportRequests, ImportRequests
+from confide_daemon.server.requests.transfer import TransferRequests
 from confide_daemon.server.tool_calls import call_again
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
@@ -117,11 +117,9 @@ class Session:
         self._is_closing = False
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
-        self._rosters = RosterRequests(host.desk, self._caller_now, self._ask)
-        custody = CustodyRequests(host.spaces, self._caller_now, host.desk.may_decide)
         # By these a machine comes to its keys, so they are answered while the space is locked.
-        self._early = Router({**self._rosters.operations, **custody.operations})
-        self._requests = Router()
+        self._rosters = RosterRequests(host.desk, host.spaces, self._caller_now, self._ask)
+        self._requests: dict[str, Operation] = {}
         if space is not None:
             self._use(space)
         self._agent = AgentServer(
@@ -135,18 +133,13 @@ class Session:
         self._space = space
         self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
         self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
-        history = HistoryRequests(space, lambda: self.grants, self._publish_here_too)
-        imports = ImportRequests(space, lambda: self.grants, self._publish_here_too)
-        exports = ExportRequests(space, lambda: self.grants, self._publish_here_too)
-        projects = ProjectRequests(space, lambda: self.grants)
-        records = RecordRequests(space, self._caller_now, self._rosters.epoch_for)
-        rescans = RescanRequests(space, self._caller_now, self._rosters.epoch_for, self._host.desk.unsealed)
-        sensitivity = SensitivityRequests(space, lambda: self.grants)
-        for family in (self._sync, history, imports, exports, projects, records, rescans, sensitivity):
-            self._requests.serve(family.operations)
+        projects = ProjectRequests(space, lambda: self.grants, self._publish_here_too)
+        transfer = TransferRequests(space, lambda: self.grants, self._publish_here_too)
+        sealed = SealedRequests(space, self._caller_now, self._rosters.epoch_for, self._host.desk.unsealed)
+        for family in (self._sync, projects, transfer, sealed):
+            self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
-        unattached = (imports, exports, records, rescans, sensitivity)
-        self._unattached = {"transcript", *(op for family in unattached for op in family.operations)}
+        self._unattached = {"transcript", *transfer.operations, *sealed.operations}
 
     @property
     def grants(self) -> Grants:
@@ -258,14 +251,14 @@ class Session:
             return {}
         if op == "rotate":
             return await self._rotate(body)
-        if op in self._early:
-            answer = await self.tracked(self._early.answer(op, body))
-            if op == "unlock" and self._space is None and not answer["isLocked"]:
+        if op in self._rosters.operations:
+            answered = await self.tracked(answer(self._rosters.operations, op, body))
+            if op == "unlock" and self._space is None and not answered["isLocked"]:
                 # Whoever reads the answer may go on at once.
                 space = await self._host.spaces.get(self.caller.space_id)
                 if self._space is None:
                     self._use(space)
-            return answer
+            return answered
         self._require_unlocked()
         if op == "attach":
             return await self._attach(**read(op, body))
@@ -275,7 +268,7 @@ class Session:
                 return await self.tracked(call_again(body, self._surroundings, project))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
-        return await self.tracked(self._requests.answer(op, body))
+        return await self.tracked(answer(self._requests, op, body))
 
     def _require_unlocked(self) -> None:
         if self._space is None:

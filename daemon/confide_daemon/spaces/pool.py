@@ -34,10 +34,7 @@ LOCK_AFTER_S = 43_200.0
 
 
 class Spaces:
-    """Opens a space at its first use and keeps it until the daemon ends (one writer a space), or until its key is to be forgotten.
-
-    Answers what `sealing.rosters.CustodyFacts` asks.
-    """
+    """Opens a space at its first use and keeps it until the daemon ends (one writer a space), or until its key is to be forgotten."""
 
     def __init__(
         self,
@@ -149,18 +146,18 @@ class Spaces:
                 raise
         entry.change_key()
 
-    # What others are told
+    # What connections ask (PROTOCOL.md 10.9): answered from memory, without waiting
 
-    def custody(self, space_id: str, /) -> Keeper:
+    def custody(self, space_id: str) -> Keeper:
         """Who keeps the key of its database."""
         return self._entry(space_id).custodian.custody.key.keeper
 
-    def is_locked(self, space_id: str, /) -> bool:
+    def is_locked(self, space_id: str) -> bool:
         """Whether a machine has to bring its key before it can be used."""
         entry = self._entry(space_id)
         return isinstance(entry.failure, LockedError) or (entry.space is None and entry.custodian.is_locked)
 
-    def needed_epochs(self, space_id: str, epoch: int, /) -> list[int]:
+    def needed_epochs(self, space_id: str, epoch: int) -> list[int]:
         """The epochs whose database keys a machine should bring: to open it, or to change to a new key."""
         return self._entry(space_id).custodian.needs(epoch)
 

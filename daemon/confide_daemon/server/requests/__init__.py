@@ -15,29 +15,16 @@ Operation = Callable[..., Awaitable[dict[str, Any]]]
 """Answers a request; gets its fields as `confide_memory.wire.requests` has them."""
 
 
-class Router:
-    """Requests by their names."""
-
-    def __init__(self, operations: Mapping[str, Operation] | None = None) -> None:
-        self._operations = dict(operations or {})
-
-    def __contains__(self, op: object) -> bool:
-        return op in self._operations
-
-    def serve(self, operations: Mapping[str, Operation]) -> None:
-        """Answer these as well."""
-        self._operations |= operations
-
-    async def answer(self, op: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one request. Raises RequestError where it cannot be done; the code says why."""
-        operation = self._operations.get(op)
-        if operation is None:
-            hint = "do the versions of confide and confided fit?"
-            raise RequestError("invalid", "this daemon does not know that request", hint)
-        try:
-            return await operation(**read(op, body))
-        except ConfideError as error:
-            raise as_request_error(error) from error
+async def answer(operations: Mapping[str, Operation], op: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer one request. Raises RequestError where it cannot be done; the code says why."""
+    operation = operations.get(op)
+    if operation is None:
+        hint = "do the versions of confide and confided fit?"
+        raise RequestError("invalid", "this daemon does not know that request", hint)
+    try:
+        return await operation(**read(op, body))
+    except ConfideError as error:
+        raise as_request_error(error) from error
 
 
 def as_request_error(error: ConfideError) -> RequestError:

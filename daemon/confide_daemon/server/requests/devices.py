@@ -45,15 +45,12 @@ Ask = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
 
 
 class RosterRequests:
-    """One connection's requests about the devices of its space, and the news of them that it is told.
+    """One connection's requests about the devices of its space, and the news of them that it is told."""
 
-    Attributes:
-        operations: by their names.
-    """
-
-    def __init__(self, desk: RosterDesk, caller: Callable[[], Caller], ask: Ask) -> None:
+    def __init__(self, desk: RosterDesk, spaces: Spaces, caller: Callable[[], Caller], ask: Ask) -> None:
         """`caller` is asked at each step, and raises GrantError once its access has ended; `ask` makes a request of the machine."""
         self._desk = desk
+        self._spaces = spaces
         self._caller = caller
         self._ask = ask
         self._changed = asyncio.Event()
@@ -63,6 +60,7 @@ class RosterRequests:
             "pair": self._pair,
             "pair-answer": self._pair_answer,
             "invite": self._invite,
+            "unlock": self._unlock,
         }
 
     async def summary(self) -> dict[str, Any]:
@@ -73,15 +71,15 @@ class RosterRequests:
             "number": _number(roster),
             "head": roster.head.hex() if roster else "",
             "epoch": _epoch(roster),
-            "custody": self._desk.custody.custody(space_id),
-            "needs": self._desk.custody.needed_epochs(space_id, _epoch(roster)),
+            "custody": self._spaces.custody(space_id),
+            "needs": self._spaces.needed_epochs(space_id, _epoch(roster)),
         }
 
     async def facts(self) -> SealingFacts:
         """What `memory_status` says of it. Raises as `summary`."""
         space_id = self._caller().space_id
         roster = await self._current(space_id)
-        custody = self._desk.custody.custody(space_id)
+        custody = self._spaces.custody(space_id)
         return SealingFacts(len(roster.devices), roster.epoch, custody) if roster else SealingFacts(0, 0, custody)
 
     async def epoch_for(self, key: bytes) -> int | None:
@@ -121,15 +119,14 @@ class RosterRequests:
         roster = await self._current(caller.space_id)
         waiting = await self._waiting(caller, roster)
         self._caller()
-        custody = self._desk.custody
         return {
             "space": caller.space_id,  # a machine that a lock kept from attaching has not heard it
             "entries": _page(roster, from_) if roster else [],
             "number": _number(roster),
             "head": roster.head.hex() if roster else "",
-            "custody": custody.custody(caller.space_id),
-            "isLocked": custody.is_locked(caller.space_id),
-            "needs": custody.needed_epochs(caller.space_id, _epoch(roster)),
+            "custody": self._spaces.custody(caller.space_id),
+            "isLocked": self._spaces.is_locked(caller.space_id),
+            "needs": self._spaces.needed_epochs(caller.space_id, _epoch(roster)),
             "waiting": [
                 {
                     "key": one.key.hex(),
@@ -219,6 +216,17 @@ class RosterRequests:
         )
         return {"expiresAt": iso(made.expires_at)}
 
+    async def _unlock(self, keys: dict[int, bytes]) -> dict[str, Any]:
+        caller = self._caller()
+        await self._require_device(caller)
+        may_change = await asyncio.to_thread(self._desk.may_decide, self._caller())
+        caller = self._caller()
+        try:
+            await self._spaces.unlock(caller.space_id, keys, may_change=may_change and caller.grants.may_write)
+        except WrongKeyError as error:
+            raise RequestError("invalid", error.message, error.hint) from error
+        return {"isLocked": self._spaces.is_locked(caller.space_id)}
+
     async def _require_device(self, caller: Caller) -> Roster:
         roster = await self._current(caller.space_id)
         if roster is None or caller.public_key not in roster.devices:
@@ -234,35 +242,6 @@ class RosterRequests:
         found = await asyncio.to_thread(self._desk.pairings.waiting, caller.space_id, roster)
         is_device = roster is not None and caller.public_key in roster.devices
         return [one for one in found if is_device or one.key == caller.public_key]
-
-
-class CustodyRequests:
-    """One connection's.
-
-    Attributes:
-        operations: by their names.
-    """
-
-    def __init__(self, spaces: Spaces, caller: Callable[[], Caller], may_decide: Callable[[Caller], bool]) -> None:
-        """`caller` is asked at each step, and raises GrantError once its access has ended; `may_decide` as `RosterDesk.may_decide`."""
-        self._spaces = spaces
-        self._may_decide = may_decide
-        self._caller = caller
-        self.operations: dict[str, Operation] = {"unlock": self._unlock}
-
-    async def _unlock(self, keys: dict[int, bytes]) -> dict[str, Any]:
-        caller = self._caller()
-        roster = await asyncio.to_thread(self._spaces.rosters.current, caller.space_id)
-        if roster is None or caller.public_key not in roster.devices:
-            hint = "approve it on one of them first: confide device approve"
-            raise GrantError("this machine is not among the devices of its space", hint=hint)
-        may_change = await asyncio.to_thread(self._may_decide, self._caller())
-        caller = self._caller()
-        try:
-            await self._spaces.unlock(caller.space_id, keys, may_change=may_change and caller.grants.may_write)
-        except WrongKeyError as error:
-            raise RequestError("invalid", error.message, error.hint) from error
-        return {"isLocked": self._spaces.is_locked(caller.space_id)}
 
 
 def _number(roster: Roster | None) -> int:

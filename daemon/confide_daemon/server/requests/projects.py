@@ -19,17 +19,21 @@ from confide_memory.timestamps import iso
 
 
 class ProjectRequests:
-    """One connection's requests about projects. What its caller has no grant for does not exist to it."""
+    """One connection's. What its caller has no grant for does not exist to it."""
 
-    def __init__(self, space: Space, grants: Callable[[], Grants]) -> None:
-        """`grants` is asked at each step."""
+    def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
+        """`grants` is asked at each step; `publish` tells the machines of the space, this one too, of a new revision."""
         self._space = space
         self._grants = grants
+        self._publish = publish
         self.operations: dict[str, Operation] = {
             "projects": self._projects,
             "links": self._links,
             "link": self._link,
             "unlink": self._unlink,
+            "history": self._history,
+            "deleted": self._deleted,
+            "restore": self._restore,
         }
 
     async def _projects(self, project: str) -> dict[str, Any]:
@@ -76,21 +80,6 @@ class ProjectRequests:
     def _linked(self, project: str) -> dict[str, Any]:
         grants = self._grants()
         return {"linked": sorted(name for name in self._space.projects.linked(project) if grants.has_project(name))}
-
-
-class HistoryRequests:
-    """One connection's requests about what was."""
-
-    def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
-        """`grants` is asked at each step; `publish` tells the machines of the space, this one too, of a new revision."""
-        self._space = space
-        self._grants = grants
-        self._publish = publish
-        self.operations: dict[str, Operation] = {
-            "history": self._history,
-            "deleted": self._deleted,
-            "restore": self._restore,
-        }
 
     async def _history(self, project: str, path: str, limit: int) -> dict[str, Any]:
         self._grants().require_read(project, path)

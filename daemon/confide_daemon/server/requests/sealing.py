@@ -22,7 +22,6 @@ from confide_crypto.errors import RequestError
 from confide_crypto.sealing.errors import RecordError
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_daemon.access.callers import Caller
-from confide_daemon.access.grants import Grants
 from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.sealing.records import unknown
 from confide_daemon.sealing.rescan import Unsealed, UnsealedCounts
@@ -44,20 +43,36 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 """Of all of them together; one has 4 MiB at most."""
 
 
-class RecordRequests:
-    """One connection's requests about sealed records."""
+class SealedRequests:
+    """One connection's. None of them names a project."""
 
     def __init__(
-        self, space: Space, caller: Callable[[], Caller], epoch_for: Callable[[bytes], Awaitable[int | None]]
+        self,
+        space: Space,
+        caller: Callable[[], Caller],
+        epoch_for: Callable[[bytes], Awaitable[int | None]],
+        counts: UnsealedCounts,
     ) -> None:
-        """`caller` is asked at each step; `epoch_for` gives the newest epoch for a key that is on the space's roster, else None."""
+        """What they need.
+
+        Args:
+            caller: asked at each step.
+            epoch_for: gives the newest epoch for a key that is on the space's roster, else None.
+            counts: keeps what machines have counted.
+        """
         self._space = space
         self._caller = caller
         self._epoch_for = epoch_for
+        self._counts = counts
         self.operations: dict[str, Operation] = {
             "records": self._records,
             "record": self._record,
             "record-list": self._list,
+            "is-sensitive": self._is_sensitive,
+            "stored-texts": self._stored_texts,
+            "rewrite": self._rewrite,
+            "erase": self._erase,
+            "unsealed": self._unsealed,
         }
 
     async def _records(self, records: Any) -> dict[str, Any]:
@@ -84,19 +99,15 @@ class RecordRequests:
         if is_limited and not await self._space.documents.has_word(id.hex(), grants.projects, grants.sources):
             raise unknown()
         record = await self._space.records.get(id)
-        self._check_still(grants.projects, grants.sources)
+        now = self._caller().grants
+        if (now.projects, now.sources) != (grants.projects, grants.sources):
+            raise GrantError("this machine's grants were just changed", hint="ask again")
         return {"record": encoded(record.encode())}
 
-    def _check_still(self, projects: frozenset[str] | None, sources: frozenset[str] | None) -> None:
-        """Refuse one whose grants have changed meanwhile."""
-        grants = self._caller().grants
-        if (grants.projects, grants.sources) != (projects, sources):
-            raise GrantError("this machine's grants were just changed", hint="ask again")
-
     async def _list(self, after: bytes, limit: int, below: int | None) -> dict[str, Any]:
-        self._require_all()
+        self._require_all("a list of sealed secrets")
         found = await self._space.records.listed(after, limit=limit + 1, below=below)
-        self._require_all()
+        self._require_all("a list of sealed secrets")
         shown = found[:limit]
         return {
             "records": [
@@ -105,11 +116,79 @@ class RecordRequests:
             "next": shown[-1].id.hex() if len(found) > limit else None,
         }
 
-    def _require_all(self) -> None:
+    async def _is_sensitive(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Of a document by its path, or of a note by its id; what is not there, or not to be seen, is not."""
+        try:
+            grants = self._caller().grants
+            if "id" in body:
+                grants.require_source("memory")
+                found = await self._space.notes.row(text_of(body, "id"), grants.projects_among(None))
+                project, path = found.project, found.path
+            else:
+                project, path = project_of(body), text_of(body, "path")
+            grants.require_read(project, path)
+            text = await self._space.documents.newest_text(project, path)
+        except (NotFoundError, GrantError):
+            return {"sensitive": False}
+        return {"sensitive": text is not None and is_sensitive(text)}
+
+    def _require_all(self, what: str) -> None:
         grants = self._caller().grants
-        grants.require_every_project("a list of sealed secrets")
+        grants.require_every_project(what)
         for source in SOURCES:
             grants.require_source(source)
+
+    def _require_rescan(self) -> None:
+        self._caller().grants.require_scope()
+        self._require_all("a rescan")
+
+    async def _require_device(self) -> None:
+        self._require_rescan()
+        # What is replaced here is gone for good, unlike anything else that a caller may do.
+        if await self._epoch_for(self._caller().public_key) is None:
+            hint = "a device of the space approves this machine"
+            raise RequestError("denied", "this machine is not among the devices of its space", hint)
+
+    async def _stored_texts(self, after: Callable[[], int]) -> dict[str, Any]:
+        self._require_rescan()
+        page = await self._space.stored_texts.page(after())
+        self._require_rescan()
+        texts = page.texts
+        return {
+            "texts": [_wire(text) for text in texts],
+            "next": texts[-1].change if texts else None,
+            "total": page.total,
+            "isClean": page.is_clean,
+        }
+
+    async def _rewrite(self, changes: list[Any]) -> dict[str, Any]:
+        read = [_change(item) for item in changes]
+        await self._require_device()
+        results: list[str] = []
+        for change in read:
+            self._require_rescan()
+            results += await self._space.stored_texts.rewrite([change])
+        return {"results": results}
+
+    async def _erase(self) -> dict[str, Any]:
+        await self._require_device()
+        erased = await self._space.stored_texts.erase()
+        return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
+
+    async def _unsealed(self, findings: Callable[[], int] | None) -> dict[str, Any]:
+        self._caller().grants.require_every_project("the count of what is not sealed")
+        space_id = self._space.space_id
+        if findings is not None:
+            self._require_rescan()
+            counted = Unsealed(findings(), time.time())
+            await asyncio.to_thread(self._counts.keep, space_id, counted)
+        found = await asyncio.to_thread(self._counts.of, space_id)
+        is_due = found is None and await self._space.stored_texts.is_older_than_sealing()
+        return {
+            "findings": found.findings if found else None,
+            "seenAt": iso(found.seen_at) if found else None,
+            "isDue": is_due,
+        }
 
 
 def _records_in(given: Any) -> list[Record]:
@@ -133,113 +212,6 @@ def _records_in(given: Any) -> list[Record]:
         except RecordError as error:
             raise RequestError("invalid", error.message, error.hint) from error
     return found
-
-
-class SensitivityRequests:
-    """One connection's questions about single notes."""
-
-    def __init__(self, space: Space, grants: Callable[[], Grants]) -> None:
-        """`grants` is asked at each step."""
-        self._space = space
-        self._grants = grants
-        self.operations: dict[str, Operation] = {"is-sensitive": self._is_sensitive}
-
-    async def _is_sensitive(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Of a document by its path, or of a note by its id; what is not there, or not to be seen, is not."""
-        grants = self._grants()
-        try:
-            if "id" in body:
-                grants.require_source("memory")
-                found = await self._space.notes.row(text_of(body, "id"), grants.projects_among(None))
-                project, path = found.project, found.path
-            else:
-                project, path = project_of(body), text_of(body, "path")
-            grants.require_read(project, path)
-            text = await self._space.documents.newest_text(project, path)
-        except (NotFoundError, GrantError):
-            return {"sensitive": False}
-        return {"sensitive": text is not None and is_sensitive(text)}
-
-
-class RescanRequests:
-    """One connection's. None of them names a project."""
-
-    def __init__(
-        self,
-        space: Space,
-        caller: Callable[[], Caller],
-        epoch_for: Callable[[bytes], Awaitable[int | None]],
-        counts: UnsealedCounts,
-    ) -> None:
-        """`caller` is asked at each step; `epoch_for` as for `RecordRequests`; `counts` keeps what machines have counted."""
-        self._space = space
-        self._caller = caller
-        self._epoch_for = epoch_for
-        self._counts = counts
-        self.operations: dict[str, Operation] = {
-            "stored-texts": self._stored_texts,
-            "rewrite": self._rewrite,
-            "erase": self._erase,
-            "unsealed": self._unsealed,
-        }
-
-    def _require_all(self) -> None:
-        grants = self._caller().grants
-        grants.require_scope()
-        grants.require_every_project("a rescan")
-        for source in SOURCES:
-            grants.require_source(source)
-
-    async def _require_device(self) -> None:
-        self._require_all()
-        # What is replaced here is gone for good, unlike anything else that a caller may do.
-        if await self._epoch_for(self._caller().public_key) is None:
-            raise RequestError(
-                "denied",
-                "this machine is not among the devices of its space",
-                "a device of the space approves this machine",
-            )
-
-    async def _stored_texts(self, after: Callable[[], int]) -> dict[str, Any]:
-        self._require_all()
-        page = await self._space.stored_texts.page(after())
-        self._require_all()
-        texts = page.texts
-        return {
-            "texts": [_wire(text) for text in texts],
-            "next": texts[-1].change if texts else None,
-            "total": page.total,
-            "isClean": page.is_clean,
-        }
-
-    async def _rewrite(self, changes: list[Any]) -> dict[str, Any]:
-        read = [_change(item) for item in changes]
-        await self._require_device()
-        results: list[str] = []
-        for change in read:
-            self._require_all()
-            results += await self._space.stored_texts.rewrite([change])
-        return {"results": results}
-
-    async def _erase(self) -> dict[str, Any]:
-        await self._require_device()
-        erased = await self._space.stored_texts.erase()
-        return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
-
-    async def _unsealed(self, findings: Callable[[], int] | None) -> dict[str, Any]:
-        self._caller().grants.require_every_project("the count of what is not sealed")
-        space_id = self._space.space_id
-        if findings is not None:
-            self._require_all()
-            counted = Unsealed(findings(), time.time())
-            await asyncio.to_thread(self._counts.keep, space_id, counted)
-        found = await asyncio.to_thread(self._counts.of, space_id)
-        is_due = found is None and await self._space.stored_texts.is_older_than_sealing()
-        return {
-            "findings": found.findings if found else None,
-            "seenAt": iso(found.seen_at) if found else None,
-            "isDue": is_due,
-        }
 
 
 def _wire(text: StoredText) -> dict[str, Any]:

@@ -67,15 +67,15 @@ _FIELDS = frozenset(
 )
 
 
-class ImportRequests:
-    """One connection's imports."""
+class TransferRequests:
+    """One connection's imports and exports."""
 
     def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
-        """`grants` is asked at each step; `publish` tells the machines of the space, this one too, of a new note."""
+        """`grants` is asked at each step; `publish` tells the machines of the space, this one too, of a new document."""
         self._space = space
         self._grants = grants
         self._publish = publish
-        self.operations: dict[str, Operation] = {"import": self._import}
+        self.operations: dict[str, Operation] = {"import": self._import, "export": self._export, "refill": self._refill}
 
     async def _import(self, project: str, dry_run: bool, again: bool, records: list[Any]) -> dict[str, Any]:
         size = sum(len(str(record.get("content", ""))) for record in records if isinstance(record, Mapping))
@@ -93,6 +93,56 @@ class ImportRequests:
             if one.result is not None:
                 self._publish(Change.of(project, one.path, one.result, one.result.previous_hash))
         return {"results": [_answer(one) for one in results]}
+
+    async def _export(self, project: str, after: str) -> dict[str, Any]:
+        grants = self._grants()
+        grants.require_project(project)
+        following = await self._space.documents.following(
+            frozenset((project,)), (project, after), sources=grants.sources, limit=PAGE_DOCUMENTS + 1
+        )
+        found: list[dict[str, Any]] = []
+        size = 0
+        for row in following[:PAGE_DOCUMENTS]:
+            document = await self._document(row)
+            size += len(document.get("text", "").encode())
+            if found and size > PAGE_BYTES:
+                break
+            found.append(document)
+        self._grants().require_project(project)
+        return {"documents": found, "complete": len(found) == len(following)}
+
+    async def _document(self, row: DocumentRow) -> dict[str, Any]:
+        try:
+            text = (await self._space.documents.read(row.project, row.path)).text
+        except ConfideError as error:
+            # Deleted just now, or its text is lost: the others are written out all the same.
+            return {"path": row.path, "problem": str(error)}
+        found: dict[str, Any] = {"path": row.path, "text": text}
+        if note_names.is_note(row.path):
+            found["note"] = fields(note.read(row.project, row.path, text))
+        if len(text) > SURELY_FITS and _size(found) > MAX_DOCUMENT_BYTES:
+            found.pop("note", None)
+            if _size(found) > MAX_DOCUMENT_BYTES:
+                return {"path": row.path, "problem": "is too large for one message"}
+        return found
+
+    async def _refill(self, project: str, dry_run: bool, documents: list[Any]) -> dict[str, Any]:
+        return {"results": [await self._put_back(project, item, dry_run) for item in documents]}
+
+    async def _put_back(self, project: str, item: Any, is_dry: bool) -> dict[str, str]:
+        path, text = (item.get("path"), item.get("text")) if isinstance(item, Mapping) else (None, None)
+        if not isinstance(path, str) or not isinstance(text, str):
+            raise RequestError("invalid", "a document has 'path' and 'text'")
+        grants = self._grants()
+        try:
+            grants.require_write(project, check_path(path))
+            check_text(text)
+            state, result = await self._space.documents.refill(project, path, text, author=grants.alias, is_dry=is_dry)
+        except ConfideError as error:
+            return {"state": "refused", "why": str(error)}
+        if result is not None:
+            self._publish(Change.of(project, path, result, result.previous_hash))
+        return {"state": state}
 
 
 def _read(record: Any) -> Draft | Taken:
@@ -201,67 +251,6 @@ def _metadata(value: Any) -> Mapping[str, Any]:
 def _answer(taken: Taken) -> dict[str, Any]:
     said = {"state": taken.state, "id": taken.id, "why": taken.why, "project": taken.project}
     return {name: value for name, value in said.items() if value is not None}
-
-
-class ExportRequests:
-    """One connection's exports."""
-
-    def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
-        """`grants` is asked at each step; `publish` tells the machines of the space of a new document."""
-        self._space = space
-        self._grants = grants
-        self._publish = publish
-        self.operations: dict[str, Operation] = {"export": self._export, "refill": self._refill}
-
-    async def _export(self, project: str, after: str) -> dict[str, Any]:
-        grants = self._grants()
-        grants.require_project(project)
-        following = await self._space.documents.following(
-            frozenset((project,)), (project, after), sources=grants.sources, limit=PAGE_DOCUMENTS + 1
-        )
-        found: list[dict[str, Any]] = []
-        size = 0
-        for row in following[:PAGE_DOCUMENTS]:
-            document = await self._document(row)
-            size += len(document.get("text", "").encode())
-            if found and size > PAGE_BYTES:
-                break
-            found.append(document)
-        self._grants().require_project(project)
-        return {"documents": found, "complete": len(found) == len(following)}
-
-    async def _document(self, row: DocumentRow) -> dict[str, Any]:
-        try:
-            text = (await self._space.documents.read(row.project, row.path)).text
-        except ConfideError as error:
-            # Deleted just now, or its text is lost: the others are written out all the same.
-            return {"path": row.path, "problem": str(error)}
-        found: dict[str, Any] = {"path": row.path, "text": text}
-        if note_names.is_note(row.path):
-            found["note"] = fields(note.read(row.project, row.path, text))
-        if len(text) > SURELY_FITS and _size(found) > MAX_DOCUMENT_BYTES:
-            found.pop("note", None)
-            if _size(found) > MAX_DOCUMENT_BYTES:
-                return {"path": row.path, "problem": "is too large for one message"}
-        return found
-
-    async def _refill(self, project: str, dry_run: bool, documents: list[Any]) -> dict[str, Any]:
-        return {"results": [await self._put_back(project, item, dry_run) for item in documents]}
-
-    async def _put_back(self, project: str, item: Any, is_dry: bool) -> dict[str, str]:
-        path, text = (item.get("path"), item.get("text")) if isinstance(item, Mapping) else (None, None)
-        if not isinstance(path, str) or not isinstance(text, str):
-            raise RequestError("invalid", "a document has 'path' and 'text'")
-        grants = self._grants()
-        try:
-            grants.require_write(project, check_path(path))
-            check_text(text)
-            state, result = await self._space.documents.refill(project, path, text, author=grants.alias, is_dry=is_dry)
-        except ConfideError as error:
-            return {"state": "refused", "why": str(error)}
-        if result is not None:
-            self._publish(Change.of(project, path, result, result.previous_hash))
-        return {"state": state}
 
 
 def _size(found: dict[str, Any]) -> int:
