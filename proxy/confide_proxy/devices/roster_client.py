@@ -32,7 +32,7 @@ DEADLINE_S: Final = 20.0
 _CARD_AT: Final = 1 + 16
 """Of the card in a pair request: behind version and invite id."""
 _MOST_WAITING: Final = 256
-_GONE: Final = (
+_RESTORED: Final = (
     "the daemon may have been restored from an old copy: connect with the machine that began the space, or that "
     "made the last change"
 )
@@ -194,7 +194,7 @@ async def continued(link: Asks, known: Roster, shown: Shown) -> tuple[Roster, Sh
         await _send_again(link, known, shown.number + 1)
         shown = await roster(link, len(known.entries))
         if shown.number < newest:
-            raise WithheldRosterError("the newest changes to the list of devices are missing", hint=_GONE)
+            raise WithheldRosterError("the newest changes to the list of devices are missing", hint=_RESTORED)
     _check(known, shown)
     return await asyncio.to_thread(known.extend, shown.entries), shown
 
@@ -229,7 +229,7 @@ def is_known(roster: Roster, pin: Pin | None, identity: Identity) -> bool:
 
 def withheld() -> WithheldRosterError:
     """There is a roster, and the daemon shows none."""
-    return WithheldRosterError("the daemon does not show the devices of this space", hint=_GONE)
+    return WithheldRosterError("the daemon does not show the devices of this space", hint=_RESTORED)
 
 
 def _check(known: Roster, shown: Shown) -> None:
@@ -246,4 +246,4 @@ async def _send_again(link: Asks, known: Roster, since: int) -> None:
             if error.code == "conflict":  # another device tells it the same
                 continue
             problem = "the daemon has lost the newest changes to the list of devices, and does not take them again"
-            raise WithheldRosterError(problem, hint=_GONE) from error
+            raise WithheldRosterError(problem, hint=_RESTORED) from error

@@ -53,15 +53,15 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
     keys = MachineKeys(paths, passphrase=passphrase, is_locked=True)
     with exclusive(paths, wait_s=_LOCK_DEADLINE_S):
         async with SpaceConnection.open(paths, config, machine=keys) as space:
-            held = await asyncio.to_thread(keys.held)
-            if held.following is not None:
+            stored = await asyncio.to_thread(keys.held)
+            if stored.following is not None:
                 raise KeyChangeError(
                     "an earlier rotation could not be finished",
                     hint="confide key show tells where the keys are; is the disk full?",
                 )
-            old = await asyncio.to_thread(held.current.open, passphrase)
+            old = await asyncio.to_thread(stored.current.open, passphrase)
             new = Identity.generate()
-            await asyncio.to_thread(_prepare, paths, held.current, new, passphrase)
+            await asyncio.to_thread(_prepare, paths, stored.current, new, passphrase)
             # Before the daemon hears of it: from then on the old key cannot connect, and without it nobody could add the new one.
             await prepare_roster(paths.rosters, space.keyring, space.connection, old, new, now=int(time.time()))
             body = sign_rotation(old, new, space.connection.session_id)

@@ -103,7 +103,7 @@ class SealedCalls:
         called = self._called(message)
         if called is not None:
             query = called.arguments.get(QUERY)
-            is_harmless = not isinstance(query, str) or is_plain(query)
+            is_harmless = not isinstance(query, str) or is_plain_query(query)
             is_told = not _is_whole(called) and _asked_about(called) is None and is_harmless
             if not is_told or sealed_arguments.gives_reason(called.arguments):
                 return False
@@ -143,7 +143,7 @@ class SealedCalls:
             await self.sealing.deposit.keep(link, secrets)
             return given
         query, keys = given.get(QUERY), self.sealing.keyring.keys
-        if not isinstance(query, str) or keys is None or is_plain(query):
+        if not isinstance(query, str) or keys is None or is_plain_query(query):
             return given
         # Placeholders in the question also for what nothing in it gives away.
         known = await recognized(link, keys, query)
@@ -194,12 +194,12 @@ class SealedCalls:
         for name, part in _said(message):
             if sealed_arguments.gives_reason(part):
                 given, _ = sealed_arguments.seal(part, self.sealing.sealer, is_lookup=True)
-                kept = (
+                unchanged = (
                     {key: value for key, value in message[name].items() if key not in part}
                     if isinstance(part, dict) and name == "params"
                     else {}
                 )
-                message = {**message, name: {**kept, **given} if isinstance(given, dict) else given}
+                message = {**message, name: {**unchanged, **given} if isinstance(given, dict) else given}
         return message
 
     def _called(self, message: Mapping[str, Any], said: str | None = None) -> Asked | None:
@@ -269,7 +269,7 @@ def _said(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return parts
 
 
-def is_plain(query: str) -> bool:
+def is_plain_query(query: str) -> bool:
     """Whether no word of a question may be a credential, by a look that costs next to nothing."""
     return not any(_may_be(word.strip(_AROUND)) for word in query.split())
 

@@ -142,12 +142,12 @@ def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:
     results = records(answer, "results", state=str)
     if len(results) != len(batch.notes) or any(one["state"] not in STATES for one in results):
         raise UnfitAnswerError
-    for origin, one, told in zip(batch.origins, results, answer["results"], strict=True):
+    for origin, one, whole in zip(batch.origins, results, answer["results"], strict=True):
         if one["state"] == "refused":
-            outcome.refuse(origin, printable(str(told.get("why", "")))[:300])
+            outcome.refuse(origin, printable(str(whole.get("why", "")))[:300])
         else:
             outcome.states[one["state"]] += 1
-        if one["state"] == "known" and isinstance(project := told.get("project"), str):
+        if one["state"] == "known" and isinstance(project := whole.get("project"), str):
             outcome.elsewhere[printable(project)] += 1
         if one["state"] == "new":
             outcome.projects.add(batch.project)

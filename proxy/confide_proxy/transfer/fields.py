@@ -206,7 +206,10 @@ def fitted(record: Record, ids: Ids, file: str) -> dict[str, Any]:
         title = title[: MAX_TITLE - 1].rstrip() + "…"
     note["title"] = title
     for name in ("type", "category", "entity", "source", "status"):
-        note[name] = _fit_word(name, getattr(record, name), metadata)
+        note[name] = _line(getattr(record, name))
+        if note[name] and len(note[name]) > MAX_WORD:
+            metadata.setdefault(name, getattr(record, name))
+            note[name] = None
     note["tags"] = _fit_words("tags", record.tags, metadata)
     note["keywords"] = _fit_words("keywords", record.keywords, metadata)
     note["importance"] = _fit_importance(record.importance, metadata)
@@ -236,14 +239,6 @@ def _line(text: str | None) -> str | None:
 
 def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "")
-
-
-def _fit_word(name: str, value: str | None, metadata: dict[str, Any]) -> str | None:
-    word = _line(value)
-    if word is not None and len(word) > MAX_WORD:
-        metadata.setdefault(name, value)
-        return None
-    return word
 
 
 def _fit_words(name: str, values: tuple[str, ...], metadata: dict[str, Any]) -> list[str]:

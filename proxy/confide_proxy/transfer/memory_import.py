@@ -85,11 +85,11 @@ def _plan(paths: list[str], project: Project, config: ProxyConfig) -> Plan:
 
 def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
     where = {"known": outcome.known_elsewhere}
-    told = (
+    counts = (
         ", ".join(f"{count} {state}{where.get(state, '')}" for state, count in outcome.counts().items() if count)
         or "nothing"
     )
-    head = f"Imported: {told}." if not is_dry else f"Preview, nothing is stored yet: {told}."
+    head = f"Imported: {counts}." if not is_dry else f"Preview, nothing is stored yet: {counts}."
     lines = [head, *(_line(survey) for survey in plan.surveys)]
     if outcome.sealed:
         lines.append(f"credentials {'sealed' if not is_dry else 'that would be sealed'}: {outcome.sealed}")

@@ -163,8 +163,8 @@ class Survey:
         """The failure as a part of a sentence, with its hint."""
         if self.failure is None:
             return None
-        told = f"it {self.failure.problem}" if isinstance(self.failure, UnreadableError) else str(self.failure)
-        return f"{told} ({self.failure.hint})" if self.failure.hint else told
+        sentence = f"it {self.failure.problem}" if isinstance(self.failure, UnreadableError) else str(self.failure)
+        return f"{sentence} ({self.failure.hint})" if self.failure.hint else sentence
 
     @property
     def remarks(self) -> list[str]:

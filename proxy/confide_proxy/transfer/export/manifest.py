@@ -119,11 +119,11 @@ def read(tree: Path) -> list[Part] | None:
 
 def write(into: Path, parts: Sequence[Part]) -> None:
     """Say what the tree holds. Raises ExportError."""
-    kept = [
+    entries = [
         {"name": part.name, "folder": part.folder, "files": list(part.files)}
         for part in sorted(parts, key=lambda part: part.name)
     ]
-    put(into / MANIFEST, as_json({"format": FORMAT, "projects": kept}, indent=1) + "\n")
+    put(into / MANIFEST, as_json({"format": FORMAT, "projects": entries}, indent=1) + "\n")
 
 
 def put(place: Path, text: str) -> None:

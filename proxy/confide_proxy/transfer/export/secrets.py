@@ -127,11 +127,12 @@ def _opened(place: Path, keys: SpaceKeys | None, identity: Identity) -> Opened:
             record = Record.parse(b64decode(line["record"], validate=True))
         except (KeyError, TypeError, ValueError, SealingError) as error:
             raise ExportError(f"{place} holds what is no sealed record", hint="is it whole? export again") from error
-        value = _value(record, own)
-        if value is None:
-            closed += 1
+        for each in own:
+            with suppress(SealingError):
+                found[str(Placeholder(record.kind, record.secret_id))] = Secret(record.kind, record.open(each))
+                break
         else:
-            found[str(Placeholder(record.kind, record.secret_id))] = Secret(record.kind, value)
+            closed += 1
     if found and keys is None:
         raise UnsealableError(next(iter(found.values())).kind)
     return _renamed(found, keys, closed) if keys is not None else Opened(closed=closed)
@@ -155,13 +156,6 @@ def _renamed(found: Mapping[str, Secret], keys: SpaceKeys, closed: int) -> Opene
     for old in found:
         name(old)
     return Opened(secrets, names, closed)
-
-
-def _value(record: Record, own: list[SpaceKeys]) -> bytes | None:
-    for keys in own:
-        with suppress(SealingError):
-            return record.open(keys)
-    return None
 
 
 async def _listed(link: Asks) -> list[bytes] | None:

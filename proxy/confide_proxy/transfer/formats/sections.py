@@ -106,13 +106,13 @@ def _section(above: list[tuple[int, str]], lines: list[str], tokens: list[Token]
 
 
 def _without_comments(text: str) -> str:
-    kept: list[str] = []
+    parts: list[str] = []
     start = 0
     # Not by a pattern: what is opened many times and never closed would be looked through each time.
     while (opened := text.find("<!--", start)) >= 0 and (closed := text.find("-->", opened)) >= 0:
-        kept.append(text[start:opened])
+        parts.append(text[start:opened])
         start = closed + 3
-    return "".join([*kept, text[start:]])
+    return "".join([*parts, text[start:]])
 
 
 def _items(tokens: list[Token], lines: list[str], first_line: int) -> Iterator[Item]:

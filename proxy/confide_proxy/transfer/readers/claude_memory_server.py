@@ -142,8 +142,8 @@ def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> 
     parts = [content.strip()]
     for result in results:
         said = [result.pop(name) for name in ("summary", "output", "error")]
-        told = [text.strip() for text in said if isinstance(text, str) and text.strip()]
-        parts.append("\n\n".join([f"## Result of {result['created_at']}", *told]))
+        texts = [text.strip() for text in said if isinstance(text, str) and text.strip()]
+        parts.append("\n\n".join([f"## Result of {result['created_at']}", *texts]))
         del result["task_id"]
     project = row.pop("project_id")
     context = json_object(row.pop("context", None))

@@ -287,10 +287,10 @@ def is_template(path: str) -> bool:
 
 def decision_of(path: str, text: str, found: list[Section], status: object) -> Decision:
     """What the record at `path` says; `status` is what its front matter gives."""
-    told = str(status) if isinstance(status, str) else ""
+    stated = str(status) if isinstance(status, str) else ""
     section = next((one.text for one in found if one.headings and one.headings[-1].lower() == "status"), "")
     line = _STATUS_LINE.search(text[:2000])
-    about = "\n".join((told, section, line[1] if line else ""))
+    about = "\n".join((stated, section, line[1] if line else ""))
     date = _DATE_LINE.search(text[:2000])
     supersedes: list[str] = []
     superseded_by: list[str] = []
@@ -298,7 +298,7 @@ def decision_of(path: str, text: str, found: list[Section], status: object) -> D
         named = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         (superseded_by if word.lower().endswith("d") else supersedes).append(named)
     return Decision(
-        _status(told or section or (line[1] if line else "")),
+        _status(stated or section or (line[1] if line else "")),
         date[1] if date else None,
         tuple(dict.fromkeys(supersedes)),
         tuple(dict.fromkeys(superseded_by)),

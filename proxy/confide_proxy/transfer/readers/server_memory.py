@@ -89,7 +89,7 @@ def _parsed(line: str) -> Any:
 
 def _record(entity: _Entity) -> Record:
     stated = [(kind_of(name)[0], target) for name, target in entity.relations]
-    kept = [{"relationType": name, "to": target} for name, target in entity.relations if not kind_of(name)[1]]
+    unmapped = [{"relationType": name, "to": target} for name, target in entity.relations if not kind_of(name)[1]]
     # An entity without observations is a name that others refer to.
     content = "\n".join("- " + text.replace("\n", "\n  ") for text in entity.observations) or entity.name
     return Record(
@@ -100,7 +100,7 @@ def _record(entity: _Entity) -> Record:
         entity=entity.name,
         type=entity.type or None,
         relations=tuple(dict.fromkeys(stated)),
-        metadata={"relations": kept} if kept else {},
+        metadata={"relations": unmapped} if unmapped else {},
     )
 
 

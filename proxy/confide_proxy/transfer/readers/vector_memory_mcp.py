@@ -71,10 +71,10 @@ def _table(path: Path) -> Path:
 def _records(rows: _Rows, losses: Losses) -> Iterator[Record]:
     """Read twice: a relation is stated by the newer memory, and known from the older one."""
     newer_of = {row["id"]: row["superseded_by"] for row in rows()}
-    kept = {memory for memory, newer in newer_of.items() if newer != _DELETED}
+    alive = {memory for memory, newer in newer_of.items() if newer != _DELETED}
     older_than: dict[Any, list[str]] = defaultdict(list)
     for memory, newer in newer_of.items():
-        if memory in kept and newer in kept:
+        if memory in alive and newer in alive:
             older_than[newer].append(str(memory))
     for row in rows():
         origin, content = str(row["id"]), row["content"]
@@ -84,7 +84,7 @@ def _records(rows: _Rows, losses: Losses) -> Iterator[Record]:
             losses.add(origin, "has no text")
         else:
             older = older_than.get(row["id"], [])
-            yield _record(row, origin, content, older[:MAX_RELATIONS], is_known=row["superseded_by"] in kept)
+            yield _record(row, origin, content, older[:MAX_RELATIONS], is_known=row["superseded_by"] in alive)
 
 
 def _record(row: Mapping[str, Any], origin: str, content: str, older: list[str], *, is_known: bool) -> Record:
