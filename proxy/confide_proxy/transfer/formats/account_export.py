@@ -166,13 +166,13 @@ class BrokenJsonError(ValueError):
     """What is wrong, as the end of a sentence."""
 
 
-def elements(file: BinaryIO, *, limit: int = MAX_JSON_BYTES) -> Iterator[Any]:
+def elements(file: BinaryIO) -> Iterator[Any]:
     """The elements of the array that the file holds; of another value that value alone.
 
     Raises:
         BrokenJsonError: it is not UTF-8, not JSON, cut off, nested too deeply, or larger than a limit; what came before stands.
     """
-    text = _Text(file, limit)
+    text = _Text(file)
     if text.next_character() != "[":
         yield text.value()
         return
@@ -195,10 +195,9 @@ def elements(file: BinaryIO, *, limit: int = MAX_JSON_BYTES) -> Iterator[Any]:
 class _Text:
     """The part of the file that is being read."""
 
-    def __init__(self, file: BinaryIO, limit: int) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._room = limit
-        self._limit = limit
+        self._room = MAX_JSON_BYTES
         self._utf8 = codecs.getincrementaldecoder("utf-8-sig")()
         # JSON has no NaN, and neither have the messages that a record is sent in.
         self._json = json.JSONDecoder(parse_constant=lambda _: None)
@@ -248,7 +247,7 @@ class _Text:
         data = self._file.read(min(size, self._room + 1))
         self._room -= len(data)
         if self._room < 0:
-            raise BrokenJsonError(f"is larger than {self._limit // 2**20} MiB")
+            raise BrokenJsonError(f"is larger than {MAX_JSON_BYTES // 2**20} MiB")
         self._is_whole = not data
         try:
             added = self._utf8.decode(data, final=not data)
