@@ -35,17 +35,12 @@ class Operation:
     asked: str  # a hash of what is asked; the same id with another one is refused
 
 
+@dataclass
 class Writer:
-    """The write operations of a space, run in the writer's thread."""
+    """The write operations of a space, run in the writer's thread; `store` is the connection that writes, for those who run in it."""
 
-    def __init__(self, store: Store, derive: Derive) -> None:
-        self._store = store
-        self._derive = derive
-
-    @property
-    def store(self) -> Store:
-        """The connection that writes, for those who run in its thread."""
-        return self._store
+    store: Store
+    _derive: Derive
 
     def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
         """Takes a machine's version of a document, made from revision `base` (0: from none), and merges it where there is a newer one.
@@ -54,8 +49,8 @@ class Writer:
         """
         documents.check_path(path)
         documents.check_text(text)
-        with self._store.writing():
-            row = self._store.documents.find(project, path)
+        with self.store.writing():
+            row = self.store.documents.find(project, path)
             # A blank hash: the newest text is lost, and every text is better.
             if row is None or row.deleted or not row.hash:
                 return self._keep(row, project, path, text, author=author)
@@ -66,13 +61,13 @@ class Writer:
             merge = self._merge(row, text, base=base, author=author)
             if merge.clash:
                 # What came in stays in the history as it was sent, whatever the merge made of it.
-                self._store.documents.save(project, path, text, author=author, now=time.time())
+                self.store.documents.save(project, path, text, author=author, now=time.time())
             if not merge.clash and text_hash(merge.text) == row.hash:
                 return self._result(row, merge.text, changed=False, merged=True)
             return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
 
     def _merge(self, row: DocumentRow, text: str, *, base: int, author: str) -> Merge:
-        ancestor = self._store.documents.revision(row.id, base)
+        ancestor = self.store.documents.revision(row.id, base)
         ours = self._text(row)
         merge = merge_texts(
             None if ancestor is None else ancestor.text,
@@ -139,7 +134,7 @@ class Writer:
 
     def create_within(self, project: str, path: str, text: str, *, author: str) -> PutResult | None:
         """As `create`, in a transaction that has begun."""
-        return self._created(self._store.documents.find(project, path), project, path, text, author)
+        return self._created(self.store.documents.find(project, path), project, path, text, author)
 
     def _created(self, row: DocumentRow | None, project: str, path: str, text: str, author: str) -> PutResult | None:
         if row is not None and not row.deleted:
@@ -163,7 +158,7 @@ class Writer:
         """
 
         def checked(before: str | None) -> str:
-            row = self._store.documents.find(project, path)
+            row = self.store.documents.find(project, path)
             if before is None or row is None:
                 raise NotFoundError("no such document", hint="it may have been deleted meanwhile")
             if base is not None and row.revision != base:
@@ -176,8 +171,8 @@ class Writer:
         self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
     ) -> DeleteResult:
         """Deletes a document, which can be restored for a while. Raises as `edit`, and OperationError."""
-        with self._store.writing():
-            row = self._store.documents.find(project, path)
+        with self.store.writing():
+            row = self.store.documents.find(project, path)
             known = self._known(operation)
             if known and row is not None:
                 return DeleteResult(known.revision, row.updated_at, known.previous, row.deleted, repeated=True)
@@ -193,8 +188,8 @@ class Writer:
     def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
         """Deletes the document when `base` is its newest revision; the history stays. Raises NotFoundError when there never was one."""
         documents.check_stored_path(path)
-        with self._store.writing():
-            row = self._store.documents.find(project, path)
+        with self.store.writing():
+            row = self.store.documents.find(project, path)
             if row is None:
                 raise NotFoundError("no such document to remove")
             if row.deleted:
@@ -228,14 +223,14 @@ class Writer:
     def _restored(
         self, row: DocumentRow | None, revision: int | None, project: str, path: str, author: str
     ) -> PutResult:
-        entries = self._store.documents.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
+        entries = self.store.documents.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
         if row is None or not entries:
             raise NotFoundError("nothing is known of such a document", hint="confide deleted lists what can come back")
         if revision is None:
             revision = next((one.number for one in entries if not one.deleted and one.hash != row.hash), None)
             if revision is None:
                 raise NotFoundError("the document has no other text to restore", hint="confide history lists them")
-        found = self._store.documents.revision(row.id, revision)
+        found = self.store.documents.revision(row.id, revision)
         if found is None:
             raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
         if found.text is None:
@@ -246,26 +241,26 @@ class Writer:
 
     def bury(self, project: str, gone: Iterable[tuple[str, int]], *, author: str) -> None:
         """Deletes what a machine deleted, where it had the newest revision."""
-        with self._store.writing():
+        with self.store.writing():
             for path, base in gone:
-                row = self._store.documents.find(project, path)
+                row = self.store.documents.find(project, path)
                 if row is not None and not row.deleted and row.revision == base and row.source != "sessions":
                     self._tombstone(row, author)
 
     def recut(self, document: int) -> RebuildResult:
         """Cuts one document again, if it is there; pieces whose text stays the same keep their ids and vectors."""
-        with self._store.writing_derived():
-            row = next((one for one in self._store.documents.by_id([document]) if not one.deleted), None)
-            revision = self._store.documents.revision(row.id, row.revision) if row is not None else None
+        with self.store.writing_derived():
+            row = next((one for one in self.store.documents.by_id([document]) if not one.deleted), None)
+            revision = self.store.documents.revision(row.id, row.revision) if row is not None else None
             if row is None or revision is None or revision.text is None:
                 return RebuildResult(0, 0, 0)  # deleted meanwhile, or its text is lost, which the upkeep tells
-            changes = self._derive(self._store, row, revision.text, time.time())
+            changes = self._derive(self.store, row, revision.text, time.time())
         return RebuildResult(changes.added, changes.kept, changes.removed)
 
     def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
         now = time.time()
-        buried = self._store.documents.save(row.project, row.path, None, author=author, now=now)
-        self._derive(self._store, buried, None, now)
+        buried = self.store.documents.save(row.project, row.path, None, author=author, now=now)
+        self._derive(self.store, buried, None, now)
         return buried
 
     def _edit(
@@ -291,8 +286,8 @@ class Writer:
         self, project: str, path: str, operation: Operation | None, make: Callable[[DocumentRow | None], Made]
     ) -> Made:
         """Makes a change, unless that was done before under the operation's id."""
-        with self._store.writing():
-            row = self._store.documents.find(project, path)
+        with self.store.writing():
+            row = self.store.documents.find(project, path)
             if known := self._known(operation):
                 return self._repeated(row, known)
             result = make(row)
@@ -301,7 +296,7 @@ class Writer:
             return result
 
     def _known(self, operation: Operation | None) -> OperationRow | None:
-        known = self._store.operations.find(operation.id) if operation else None
+        known = self.store.operations.find(operation.id) if operation else None
         # A blank one: what was asked is not kept any more (`Store.forget_traces`).
         if operation and known and known.asked not in ("", operation.asked):
             raise OperationError
@@ -309,7 +304,7 @@ class Writer:
 
     def _note(self, operation: Operation, revision: int, content: str, previous: str | None, lines: int) -> None:
         done = OperationRow(operation.id, operation.asked, revision, content, previous, lines)
-        self._store.operations.add(done, now=time.time())
+        self.store.operations.add(done, now=time.time())
 
     def _repeated(self, row: DocumentRow | None, known: OperationRow) -> PutResult:
         """What a change came to that was made before. The text is today's: an older one must not reach a disk again."""
@@ -336,8 +331,8 @@ class Writer:
     ) -> PutResult:
         now = time.time()
         previous = None if row is None or row.deleted else row.hash
-        saved = self._store.documents.save(project, path, text, author=author, now=now)
-        self._derive(self._store, saved, text, now)
+        saved = self.store.documents.save(project, path, text, author=author, now=now)
+        self._derive(self.store, saved, text, now)
         return self._result(saved, text, changed=True, merged=merged, clash=clash, previous=previous, lines=lines)
 
     def _result(
@@ -354,11 +349,11 @@ class Writer:
         return PutResult(row.revision, row.hash, text, changed, merged, clash, self._queued(), previous, lines)
 
     def _queued(self) -> int:
-        live = next((one for one in self._store.vectors.generations() if one.live), None)
-        return self._store.pieces.count() if live is None else self._store.vectors.waiting_count(live.id)
+        live = next((one for one in self.store.vectors.generations() if one.live), None)
+        return self.store.pieces.count() if live is None else self.store.vectors.waiting_count(live.id)
 
     def _text(self, row: DocumentRow) -> str:
-        revision = self._store.documents.revision(row.id, row.revision)
+        revision = self.store.documents.revision(row.id, row.revision)
         if revision is None or revision.text is None:
             raise DamagedError("the newest text of the document is lost", hint=LOST_HINT)
         return revision.text

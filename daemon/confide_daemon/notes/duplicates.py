@@ -58,30 +58,18 @@ class _Embedded:
     fresh: dict[bytes, Vectors] = field(default_factory=dict)  # those of them that were computed now
 
 
+@dataclass(eq=False, slots=True)
 class Duplicates:
     """For one space, until `close`."""
 
-    def __init__(
-        self,
-        threads: StoreThreads,
-        providers: Sequence[Provider],
-        budget: Budget,
-        chunks: ChunkSettings,
-        wake: Callable[[], None],
-        warm: Callable[[Generation], None],
-        *,
-        similarity: float,
-    ) -> None:
-        """`wake` tells the indexer that there is something to do, `warm` that a generation is being searched; `similarity`: the least of a
-        duplicate."""
-        self.threads = threads
-        self.similarity = similarity
-        self._providers = providers
-        self._budget = budget
-        self._chunks = chunks
-        self._wake = wake
-        self._warm = warm
-        self._tasks: set[asyncio.Task[None]] = set()
+    threads: StoreThreads
+    _providers: Sequence[Provider]
+    _budget: Budget
+    _chunks: ChunkSettings
+    wake: Callable[[], None]  # tells the indexer that there are pieces without vectors
+    _warm: Callable[[Generation], None]  # tells that a generation is being searched
+    similarity: float  # the least of a duplicate
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def close(self) -> None:
         """Nobody waits for a model any more."""
@@ -115,10 +103,6 @@ class Duplicates:
             look.give_up("the embedding model is still busy with other notes")
         return look
 
-    def wake(self) -> None:
-        """There are pieces without vectors."""
-        self._wake()
-
     async def _follow(self, look: Look) -> None:
         """Embeds the note, then gives its pieces the vectors, once there are both."""
         try:
@@ -135,7 +119,7 @@ class Duplicates:
         finally:
             look.give_up("the note could not be embedded")
             look.is_kept.set()
-            self._wake()
+            self.wake()
 
     async def _embed(self, texts: Sequence[str]) -> _Embedded:
         hashes = [piece_hash(text) for text in texts]

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from confide_crypto.errors import ConfideError
@@ -28,15 +29,15 @@ MOST_READ = 2048
 STORED_AT_ONCE = 256
 
 
+@dataclass(eq=False, slots=True)
 class Filling:
     """Fills one generation with one model, a round at a time."""
 
-    def __init__(self, write: Write, budget: Budget, generation: Generation, provider: Provider) -> None:
-        self._write = write
-        self._budget = budget
-        self._generation = generation
-        self._provider = provider
-        self._after = 0  # pieces up to here were seen; new ones have higher ids
+    _write: Write
+    _budget: Budget
+    _generation: Generation
+    _provider: Provider
+    _after: int = 0  # pieces up to here were seen; new ones have higher ids
 
     async def round(self) -> bool:
         """As many calls as the model takes at once, and their vectors stored; False when no piece waits.

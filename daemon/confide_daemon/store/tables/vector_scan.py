@@ -46,21 +46,19 @@ SCAN_BYTES = 256 * 1024 * 1024
 SLICE = 4096
 
 
+@dataclass(eq=False, slots=True)
 class Codes:
     """The codes of some pieces, by rising id. Every change makes a new value; whoever holds an older one goes on with it undisturbed.
 
     Only the newest value may be changed: it shares its room with those before it.
     """
 
-    def __init__(
-        self, dimensions: int, words: Words, ids: Numbers, documents: Numbers, count: int, gone: Numbers
-    ) -> None:
-        self.dimensions = dimensions
-        self._words = words  # (words, room)
-        self._ids = ids
-        self._documents = documents
-        self._count = count
-        self._gone = gone  # rows whose pieces were removed
+    dimensions: int
+    _words: Words  # (words, room)
+    _ids: Numbers
+    _documents: Numbers
+    _count: int
+    _gone: Numbers  # rows whose pieces were removed
 
     @classmethod
     def empty(cls, dimensions: int) -> Codes:

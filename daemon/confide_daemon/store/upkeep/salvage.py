@@ -95,23 +95,17 @@ def _damaged(path: Path) -> list[Path]:
 
 
 def _copy(path: Path, key: bytes, new: Path) -> int:
-    source = connect(path, key, writer=False, damaged=True)
-    try:
-        target = connect(new, key, writer=True)
+    with contextlib.closing(connect(path, key, writer=False, damaged=True)) as source:
         try:
-            with storage_errors(DOING):
+            with contextlib.closing(connect(new, key, writer=True)) as target, storage_errors(DOING):
                 # Without a log: what a full disk kept from being folded out of it would stay behind, and nobody would be told.
                 target.execute("PRAGMA journal_mode = MEMORY").fetchall()
                 target.execute("PRAGMA synchronous = OFF")
                 target.execute("PRAGMA foreign_keys = OFF")
                 lost = _fill(source, target)
-        finally:
-            target.close()
-    except BaseException:
-        _remove(new)
-        raise
-    finally:
-        source.close()
+        except BaseException:
+            _remove(new)
+            raise
     sync(new)
     return lost
 
