@@ -251,8 +251,7 @@ class DaemonConfig:
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
     """The configuration in `path`, or the defaults where there is no such file.
 
-    Raises:
-        ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not ours.
+    Raises ConfigError where the file cannot be read, is not TOML, or holds a key or a value that is not ours.
     """
     try:
         text = path.read_text(encoding="utf-8")

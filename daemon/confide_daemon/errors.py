@@ -133,19 +133,13 @@ class QuotaError(EmbedderError):
 
 
 class BudgetError(QuotaError):
-    """The tokens that one space may have embedded in a month are used up.
-
-    Attributes:
-        provider, limit, month: whose, how many, and which month, such as 2026-11.
-    """
+    """The tokens that one space may have embedded in a month are used up; `month` is which, such as 2026-11."""
 
     def __init__(self, provider: str, limit: int, month: str) -> None:
         super().__init__(
             f"the budget of {limit:,} tokens with {provider} is used up for {month}",
             hint=f"it goes on next month, or with a larger monthly_tokens of {provider} in daemon.toml",
         )
-        self.provider = provider
-        self.limit = limit
         self.month = month
 
 
@@ -156,35 +150,21 @@ class VaultError(ConfideError):
 
 
 class ConfigError(ConfideError):
-    """The configuration cannot be used.
-
-    Attributes:
-        path: the file.
-        problem: what is wrong with it.
-    """
+    """The configuration cannot be used."""
 
     exit_code = EXIT_CONFIG
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"the configuration {path} {problem}", hint=hint)
-        self.path = path
-        self.problem = problem
 
 
 class DataFolderError(ConfideError):
-    """The data folder cannot be used.
-
-    Attributes:
-        path: the folder.
-        problem: what is wrong with it.
-    """
+    """The data folder cannot be used."""
 
     exit_code = EXIT_KEYS
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"the data folder {path} {problem}", hint=hint)
-        self.path = path
-        self.problem = problem
 
 
 class RotationError(ConfideError):
@@ -225,17 +205,12 @@ class JobError(ConfideError):
 
 
 class ListenError(ConfideError):
-    """The daemon cannot listen where it was told to.
-
-    Attributes:
-        address: host and port.
-    """
+    """The daemon cannot listen where it was told to."""
 
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, address: str, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"cannot listen on {address}: {problem}", hint=hint)
-        self.address = address
 
 
 class DescriptorsError(ConfideError):

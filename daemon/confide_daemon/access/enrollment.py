@@ -52,8 +52,7 @@ class Rights:
     def upon(self, grants: Grants, expires_at: float | None, *, now: float) -> tuple[Grants, float | None]:
         """Those grants, and that end of them, with what is said in place of what was.
 
-        Raises:
-            BadNameError: a scope, a source, a project or a time that is none.
+        Raises BadNameError: a scope, a source, a project or a time that is none.
         """
         if self.scope is not None:
             grants = replace(grants, scope=check_scope(self.scope))
@@ -88,10 +87,8 @@ def make_invite(
     """An invite for a machine that will be called `alias`, into a new space of that name or into an existing one.
 
     Where `needs_approval` is not said, a caller that may do everything does.
-
-    Raises:
-        BadNameError, InviteError: a name, a right or an address that cannot be.
-        TakenError: the name is taken, or there is no such space.
+    Raises BadNameError, InviteError: a name, a right or an address that cannot be; TakenError where the name is taken, or there is no
+    such space.
     """
     check_name(alias, "machine")
     grants, expires_at = rights.upon(Grants(alias), None, now=state.registry.clock())
@@ -129,9 +126,7 @@ def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], f
 def add_line(registry: Registry, line: str, *, name: str | None, space: str | None, rights: Rights) -> Caller:
     """Enroll the key of a line that `confide key show` printed.
 
-    Raises:
-        KeyTextError: it is no such line.
-        BadNameError, TakenError: the name, a right or the space cannot be.
+    Raises KeyTextError where it is no such line; BadNameError, TakenError where the name, a right or the space cannot be.
     """
     public_key, written = parse_public_key(line)
     alias = name or written
@@ -147,8 +142,7 @@ def add_line(registry: Registry, line: str, *, name: str | None, space: str | No
 def grant(registry: Registry, alias: str, rights: Rights) -> Caller:
     """Change a caller's rights; what is not said stays.
 
-    Raises:
-        BadNameError, TakenError: a right cannot be, or there is no such caller.
+    Raises BadNameError, TakenError where a right cannot be, or there is no such caller.
     """
     # Before the caller is looked for, and not inside the transaction: a mistyped right is told either way.
     rights.upon(Grants(alias), None, now=0.0)
@@ -230,8 +224,7 @@ def parse_sources(text: str) -> frozenset[str] | None:
 def public_url(state: State, config: DaemonConfig, given: str | None) -> str:
     """The address that a machine is told: as given, else as configured, else where the daemon listens.
 
-    Raises:
-        InviteError: it is no such address.
+    Raises InviteError where it is no such address.
     """
     if given or config.server.public_url:
         url = given or config.server.public_url

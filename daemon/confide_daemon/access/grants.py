@@ -34,6 +34,11 @@ class Grants:
         """Whether the scope allows writing, wherever the caller may be."""
         return self.scope != "read"
 
+    @property
+    def reaches_all(self) -> bool:
+        """Whether no project and no source is out of the caller's reach."""
+        return self.projects is None and self.sources is None
+
     def has_project(self, project: str) -> bool:
         """Whether the caller reaches the project."""
         return self.projects is None or project in self.projects
@@ -84,8 +89,7 @@ class Grants:
     def projects_among(self, wanted: Iterable[str] | None) -> frozenset[str] | None:
         """Those of the wanted projects that the caller reaches; None (wanted or answered) is all there are.
 
-        Raises:
-            GrantError: something is wanted, and none of it is reached.
+        Raises GrantError where something is wanted, and none of it is reached.
         """
         if wanted is None:
             return self.projects

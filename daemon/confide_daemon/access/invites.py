@@ -110,10 +110,8 @@ class Invites:
         """Remember an invite that a caller makes, into its own space and with at most its own rights, and no longer than it has them.
 
         It ends with the inviter's access, and with any change to its rights. An unused one of the inviter's for the same name is replaced.
-
-        Raises:
-            GrantError: the caller may not write, or has less than it would give.
-            TakenError: the name is taken, or the caller has `MAX_OPEN` invites waiting.
+        Raises GrantError where the caller may not write, or has less than it would give; TakenError where the name is taken, or the
+        caller has `MAX_OPEN` invites waiting.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()

@@ -57,8 +57,7 @@ class Registry:
     def open(cls, path: Path, key: bytes, *, clock: Callable[[], float] = time.time) -> Registry:
         """Open the file, making it and its tables where they are missing.
 
-        Raises:
-            StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
+        Raises StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
         """
         writer = connect(path, key, writer=True)
         try:
@@ -104,8 +103,7 @@ class Registry:
     ) -> Caller:
         """Enroll a key under the name in its grants; its space is made where it does not exist. A revoked key is enrolled anew.
 
-        Raises:
-            TakenError: the key is enrolled already, or the name is taken.
+        Raises TakenError where the key is enrolled already, or the name is taken.
         """
         with self.transaction() as database:
             known = caller_now(database, public_key)
@@ -185,8 +183,7 @@ class Registry:
     def name_successor(self, public_key: bytes, successor: bytes, *, session: str) -> None:
         """Note the key that may take this one's place, in place of one that was noted before.
 
-        Raises:
-            TakenError: it is, or was, a caller itself, or another's successor; or this caller is none any more.
+        Raises TakenError where it is, or was, a caller itself, or another's successor; or this caller is none any more.
         """
         with self.transaction() as database:
             caller = caller_now(database, public_key)
@@ -259,8 +256,7 @@ class Registry:
 def _migrate(database: apsw.Connection) -> None:
     """Bring the tables to this version; call it inside a transaction, so that a step and its number are written together.
 
-    Raises:
-        StorageError: a newer version has written the file.
+    Raises StorageError where a newer version has written the file.
     """
     present, steps = int(database.pragma("user_version")), migrations("confide_daemon.access")
     if present > len(steps):
@@ -295,10 +291,8 @@ class State:
 def create(folder: DataFolder) -> bool:
     """Make the folder, its keys and its registry where they are missing; True if the keys are new.
 
-    Raises:
-        DataFolderError: databases without the key that opens them.
-        KeyFileError: the folder or a key in it is open to others, of a foreign owner, or not writable.
-        StorageError: the registry cannot be made or opened.
+    Raises DataFolderError where there are databases without the key that opens them; KeyFileError where the folder or a key in it is open
+    to others, of a foreign owner, or not writable; StorageError where the registry cannot be made or opened.
     """
     for place in (folder.root, folder.spaces, folder.authorized):
         make_private_dir(place)
@@ -315,10 +309,8 @@ def create(folder: DataFolder) -> bool:
 def open_state(folder: DataFolder) -> State:
     """Open a folder that `create` has made.
 
-    Raises:
-        DataFolderError: it is not set up.
-        KeyFileError: the folder or a key is open to others, of a foreign owner, or damaged.
-        StorageError: the registry cannot be opened.
+    Raises DataFolderError where it is not set up; KeyFileError where the folder or a key is open to others, of a foreign owner, or
+    damaged; StorageError where the registry cannot be opened.
     """
     if not (folder.master.exists() or credential(MASTER)):
         _require_empty(folder)

@@ -58,8 +58,7 @@ class Figures:
 def read_questions(path: Path) -> list[Question]:
     """One question a line, each once; after a tab the path that should be found.
 
-    Raises:
-        QuestionsError: the file cannot be read, is no text, too large, or holds no question.
+    Raises QuestionsError where the file cannot be read, is no text, too large, or holds no question.
     """
     try:
         with path.open("rb") as file:

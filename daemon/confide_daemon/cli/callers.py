@@ -194,8 +194,7 @@ def revoke(here: Here, name: Name) -> Output:
 def confirm(caller: Caller) -> None:
     """Ask at the terminal whether the words are those that the machine shows; ends the command where they are not.
 
-    Raises:
-        ConfideError: the answer is no, or nobody can be asked.
+    Raises ConfideError where the answer is no, or nobody can be asked.
     """
     from confide_crypto.errors import ConfideError
     from confide_crypto.keys.identity import fingerprint_words

@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -77,16 +77,11 @@ class Here:
         """What is configured. Raises ConfigError."""
         return config.load(self.paths.config, must_exist=self.must_have_config)
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[State]:
+    def opened(self) -> contextlib.closing[State]:
         """The data folder's state, for a command beside the daemon. Raises as `open_state`."""
         from confide_daemon.access.registry import open_state
 
-        state = open_state(self.paths.data)
-        try:
-            yield state
-        finally:
-            state.close()
+        return contextlib.closing(open_state(self.paths.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +136,13 @@ def command(work: Callable[..., Output | None]) -> Callable[..., None]:
 def spaces_of(found: paths.Paths, space: str | None) -> dict[str, str]:
     """The ids of the spaces that hold something, by their names; of the one named, if one is.
 
-    Raises:
-        BadNameError: there is no such space.
+    Raises BadNameError where there is no such space.
     """
     from confide_daemon.access.registry import open_state
     from confide_daemon.errors import BadNameError
 
-    state = open_state(found.data)
-    try:
+    with contextlib.closing(open_state(found.data)) as state:
         known = state.registry.spaces()
-    finally:
-        state.close()
     if space is not None and space not in known:
         raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(known) or 'none'}")
     named = {name: space_id for name, space_id in known.items() if space in (None, name)}

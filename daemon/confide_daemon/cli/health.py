@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,28 +152,28 @@ def examine(
 def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
     """Reads all of a space's database through a connection of its own; the daemon that has it open goes on."""
     what = f"database of {name}"
-    state = open_state(found.data)
-    try:
-        facts_now = facts_of(state, is_served=answers(found.data.address))[name]
-        _, key = Custodian(space_id, found.data, state.master).opening_key()
-        wrong = inspect(found.data.space(space_id), key)
-    except LockedError:
-        # The daemon looks after it by itself while it is unlocked; nobody else has the key.
-        yield Check(what, detail=str(facts_now))
-        return
-    except WrongKeyError as error:
-        # Where no file says so, its machines have it.
-        is_theirs = facts_now.custody == "caller"
-        yield Check(what, detail=str(facts_now)) if is_theirs else Check(what, str(error), error.hint)
-        return
-    except DamagedError as error:
-        yield Check(what, str(error), "confided doctor --fix rebuilds it from what can be read; or restore a backup")
-        return
-    except ConfideError as error:
-        yield Check(what, str(error), error.hint)
-        return
-    finally:
-        state.close()
+    with closing(open_state(found.data)) as state:
+        try:
+            facts_now = facts_of(state, is_served=answers(found.data.address))[name]
+            _, key = Custodian(space_id, found.data, state.master).opening_key()
+            wrong = inspect(found.data.space(space_id), key)
+        except LockedError:
+            # The daemon looks after it by itself while it is unlocked; nobody else has the key.
+            yield Check(what, detail=str(facts_now))
+            return
+        except WrongKeyError as error:
+            # Where no file says so, its machines have it.
+            is_theirs = facts_now.custody == "caller"
+            yield Check(what, detail=str(facts_now)) if is_theirs else Check(what, str(error), error.hint)
+            return
+        except DamagedError as error:
+            yield Check(
+                what, str(error), "confided doctor --fix rebuilds it from what can be read; or restore a backup"
+            )
+            return
+        except ConfideError as error:
+            yield Check(what, str(error), error.hint)
+            return
     if wrong:
         lost = any(breach in LOSSES for breach in wrong)
         hint = LOST_HINT if lost else "the daemon puts it right by itself; confided doctor --fix does it now"
@@ -183,11 +184,8 @@ def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
 
 def _credentials(found: Paths, name: str, space_id: str) -> Iterator[Check]:
     """What a machine has last seen stored in clear: the daemon knows no rules. Nothing where nobody has looked."""
-    state = open_state(found.data)
-    try:
+    with closing(open_state(found.data)) as state:
         counted = UnsealedCounts(state.registry).of(space_id)
-    finally:
-        state.close()
     if counted is not None:
         problem = f"{counted.findings} stored in clear, seen {iso(counted.seen_at)}" if counted.findings else None
         yield Check(f"credentials of {name}", problem, UNSEALED_HINT if problem else None)
@@ -203,12 +201,9 @@ def _stranded(found: Paths, name: str, space_id: str) -> Iterator[Check]:
 def inspect(path: Path, key: bytes) -> Counter[str]:
     """Everything that is wrong with a space's database: how many of what. Reads only.
 
-    Raises:
-        StorageError: it cannot be opened.
-        DamagedError: nor read.
+    Raises StorageError where it cannot be opened; DamagedError where it cannot be read.
     """
-    store = Store.open(path, key, writer=False, now=0.0)
-    try:
+    with closing(Store.open(path, key, writer=False, now=0.0)) as store:
         wrong: Counter[str] = Counter()
         if store.schema_version() < migrations()[-1][0]:
             return wrong  # of an older version: it is upgraded when it is opened, and looked at then
@@ -219,8 +214,6 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
             if breach.healed_at is None and breach.what in LOSSES:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
         return wrong
-    finally:
-        store.close()
 
 
 def _models(found: Paths) -> Iterator[Check]:
@@ -352,9 +345,7 @@ def stranded(folder: DataFolder, space_id: str) -> int:
     """How many sealed records of a space are in a vault, where daemon.toml names none.
 
     Of a space whose key its machines keep, what the running daemon has seen when it was opened.
-
-    Raises:
-        ConfideError: the folder cannot be read.
+    Raises ConfideError where the folder cannot be read.
     """
     state = open_state(folder)
     try:

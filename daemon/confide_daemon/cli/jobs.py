@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,10 +39,7 @@ def work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]
     """Does a job in one space or all: here, or in the daemon that runs; what it came to by the spaces' names.
 
     Of all spaces, those that are locked are left out, and said to be.
-
-    Raises:
-        LockedError: the one that is named is locked.
-        ConfideError: what keeps it from being done.
+    Raises LockedError where the one that is named is locked; ConfideError: what keeps it from being done.
     """
     done = _work(here, kind, space)
     locked = [name for name, outcome in done.items() if outcome.get("locked")]
@@ -68,9 +66,11 @@ def _work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]
         if lock is None:
             return {name: _ask(found, kind, name, space_id, follow) for name, space_id in spaces.items()}
         try:
+            import asyncio
+
             from confide_daemon.server import process
 
-            return process.work(found.data, settings, kind, spaces, follow)
+            return asyncio.run(process.work(found.data, settings, kind, spaces, follow))
         finally:
             lock.release()
 
@@ -82,17 +82,14 @@ def _ask(
     from confide_daemon.access.jobs import Jobs
     from confide_daemon.access.registry import open_state
 
-    state = open_state(found.data)
-    jobs = Jobs(state.registry)
-    identity = jobs.ask(kind, space_id)
-    has_ended = False
-    try:
-        job = _wait(found, jobs, identity, lambda step, done, total: follow(name, step, done, total))
-        has_ended = True
-    finally:
-        if not has_ended:
+    with closing(open_state(found.data)) as state:
+        jobs = Jobs(state.registry)
+        identity = jobs.ask(kind, space_id)
+        try:
+            job = _wait(found, jobs, identity, lambda step, done, total: follow(name, step, done, total))
+        except BaseException:
             jobs.cancel(identity)
-        state.close()
+            raise
     if job.outcome.get("locked"):
         return job.outcome
     if job.state != "done":

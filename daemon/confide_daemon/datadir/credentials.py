@@ -53,8 +53,7 @@ class SecretKey:
     def read(self) -> str | None:
         """The key; None where there is none and none is needed.
 
-        Raises:
-            QuotaError: there is none, its file is loose or cannot be read, or it is not a key. Never shows it.
+        Raises QuotaError where there is none, its file is loose or cannot be read, or it is not a key. Never shows it.
         """
         found = self._from_file() or self._from_credential() or os.environ.get(self.variable, "")
         key = found.strip()
@@ -108,8 +107,7 @@ class MasterKey:
     def load(cls, path: Path) -> MasterKey:
         """The key that systemd hands to the service, or else the one in `path`.
 
-        Raises:
-            KeyFileError: missing, readable by others, of a foreign owner, or not 32 bytes long.
+        Raises KeyFileError: missing, readable by others, of a foreign owner, or not 32 bytes long.
         """
         handed = credential(MASTER)
         if handed is None:
@@ -130,9 +128,7 @@ class MasterKey:
     def create(cls, path: Path) -> MasterKey:
         """A new key, written to `path` with mode 0600; an existing file is never overwritten.
 
-        Raises:
-            FileExistsError: there is one.
-            KeyFileError: it cannot be written.
+        Raises FileExistsError where there is one; KeyFileError where it cannot be written.
         """
         key = secrets.token_bytes(KEY_BYTES)
         write_private_file(path, key)

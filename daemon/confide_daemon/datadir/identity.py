@@ -40,8 +40,7 @@ class Keys:
 def load(folder: DataFolder, *, now: float | None = None) -> Keys:
     """The keys in force at `now` (seconds since 1970; the clock's time if left out).
 
-    Raises:
-        KeyFileError: a file is open to others, of a foreign owner, or damaged.
+    Raises KeyFileError where a file is open to others, of a foreign owner, or damaged.
     """
     # The current key first: whoever sees the new one sees what was written before it too.
     current = Identity.load(folder.identity)
@@ -68,9 +67,7 @@ def load(folder: DataFolder, *, now: float | None = None) -> Keys:
 def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
     """Make a new identity, durably; the one before answers beside it for `keep_s` seconds.
 
-    Raises:
-        RotationError: a rotation is under way.
-        KeyFileError: a key cannot be read or written.
+    Raises RotationError where a rotation is under way; KeyFileError where a key cannot be read or written.
     """
     with _alone(folder):
         keys = load(folder)
@@ -93,9 +90,7 @@ def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
 def retire(folder: DataFolder) -> str | None:
     """End the old key now and delete its file; its text form, or None where the file was damaged.
 
-    Raises:
-        RotationError: there is none.
-        KeyFileError: a file cannot be deleted.
+    Raises RotationError where there is none; KeyFileError where a file cannot be deleted.
     """
     with _alone(folder):
         if not folder.rotation.exists():
@@ -134,8 +129,7 @@ class LiveKeys:
     def refresh(self) -> bool:
         """Take the files up as they are, and clear away a key whose time is over. Whether the keys have changed.
 
-        Raises:
-            KeyFileError: they cannot be used; the keys stay as they were, and stale.
+        Raises KeyFileError where they cannot be used; the keys stay as they were, and stale.
         """
         before = self._keys
         seen: Stamp | None = self._stamp()

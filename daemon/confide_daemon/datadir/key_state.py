@@ -50,9 +50,8 @@ class Custody:
     def read(cls, path: Path) -> Self | None:
         """What the file says, or None where there is none: the server's first generation, as before there were others.
 
-        Raises:
-            KeyFileError: others could have written it, or it cannot be read.
-            StorageError: it is damaged, or a newer version has written it.
+        Raises KeyFileError where others could have written it, or it cannot be read; StorageError where it is damaged, or a newer
+        version has written it.
         """
         if not path.exists():
             return None

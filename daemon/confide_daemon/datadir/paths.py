@@ -13,79 +13,54 @@ from pathlib import Path
 HOME_VARIABLE = "CONFIDE_HOME"
 
 
+class _Named:
+    """What has this name in a data folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: DataFolder, _kind: type[DataFolder]) -> Path:
+        return folder.root / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class DataFolder:
     """The daemon's data folder (mode 0700) and what lies in it."""
 
     root: Path
 
-    @property
-    def identity(self) -> Path:
-        """The seed of the daemon's own key; what callers pin is derived from it."""
-        return self.root / "identity.key"
-
-    @property
-    def previous(self) -> Path:
-        """The seed before that one, while a rotation is under way."""
-        return self.root / "identity.previous.key"
-
-    @property
-    def following(self) -> Path:
-        """The seed that is about to become the daemon's; there for a moment of a rotation only."""
-        return self.root / "identity.next.key"
-
-    @property
-    def rotation(self) -> Path:
-        """The statement that the current key follows the previous one, and until when both answer."""
-        return self.root / "rotation.json"
-
-    @property
-    def rotation_lock(self) -> Path:
-        """Held while one of these files is changed."""
-        return self.root / "rotation.lock"
-
-    @property
-    def master(self) -> Path:
-        """The key from which the keys of all databases are derived."""
-        return self.root / "master.key"
-
-    @property
-    def registry(self) -> Path:
-        """Callers, invites and spaces, encrypted."""
-        return self.root / "registry.db"
-
-    @property
-    def spaces(self) -> Path:
-        """One encrypted database a space."""
-        return self.root / "spaces"
-
-    def custody(self, space_id: str) -> Path:
-        """Who keeps the key of that database, as JSON; absent while it is the server's first one."""
-        return self.spaces / f"{space_id}.custody"
-
-    @property
-    def standing(self) -> Path:
-        """Which spaces of the process that serves are locked, as JSON; absent while none serves."""
-        return self.root / "daemon.spaces"
-
-    @property
-    def authorized(self) -> Path:
-        """Public key lines that are trusted because only the owner of this folder can put them there."""
-        return self.root / "authorized"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the one process that serves this folder."""
-        return self.root / "daemon.lock"
-
-    @property
-    def address(self) -> Path:
-        """Where that process can be reached, as JSON; absent while none serves."""
-        return self.root / "daemon.address"
+    identity = _Named("identity.key")
+    """The seed of the daemon's own key; what callers pin is derived from it."""
+    previous = _Named("identity.previous.key")
+    """The seed before that one, while a rotation is under way."""
+    following = _Named("identity.next.key")
+    """The seed that is about to become the daemon's; there for a moment of a rotation only."""
+    rotation = _Named("rotation.json")
+    """The statement that the current key follows the previous one, and until when both answer."""
+    rotation_lock = _Named("rotation.lock")
+    """Held while one of these files is changed."""
+    master = _Named("master.key")
+    """The key from which the keys of all databases are derived."""
+    registry = _Named("registry.db")
+    """Callers, invites and spaces, encrypted."""
+    spaces = _Named("spaces")
+    """One encrypted database a space."""
+    standing = _Named("daemon.spaces")
+    """Which spaces of the process that serves are locked, as JSON; absent while none serves."""
+    authorized = _Named("authorized")
+    """Public key lines that are trusted because only the owner of this folder can put them there."""
+    lock = _Named("daemon.lock")
+    """Held by the one process that serves this folder."""
+    address = _Named("daemon.address")
+    """Where that process can be reached, as JSON; absent while none serves."""
 
     def space(self, space_id: str) -> Path:
         """The database of one space."""
         return self.spaces / f"{space_id}.db"
+
+    def custody(self, space_id: str) -> Path:
+        """Who keeps the key of that database, as JSON; absent while it is the server's first one."""
+        return self.spaces / f"{space_id}.custody"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,7 @@ class SealedRecords:
     async def put(self, records: Sequence[Record]) -> int:
         """Store records; how many of them are new, or of a newer epoch than what was there. One that is there is replaced by no other.
 
-        Raises:
-            StorageError.
+        Raises StorageError.
         """
         rows = [(SealedRow(one.secret_id, one.kind, one.epoch, self._clock()), one.encode()) for one in records]
 
@@ -56,10 +55,8 @@ class SealedRecords:
     async def get(self, secret_id: bytes) -> Record:
         """The record of that name, 16 bytes.
 
-        Raises:
-            NotFoundError: there is none.
-            DamagedError: what is stored is none.
-            VaultError: it is in a vault that cannot be asked now.
+        Raises NotFoundError where there is none; DamagedError: what is stored is none; VaultError where it is in a vault that
+        cannot be asked now.
         """
         found = await self._stored(secret_id)
         if isinstance(found, SealedPlace):

@@ -119,8 +119,7 @@ class StoredTexts:
     async def erase(self) -> Erased:
         """Leaves nothing in the file of texts that are there no more. Writes wait while the file is written anew.
 
-        Raises:
-            StorageError: there is no room for it, or another process reads all the time; what was done is not undone.
+        Raises StorageError where there is no room for it, or another process reads all the time; what was done is not undone.
         """
         begin = True
         while await self._threads.maintain(_merging(begin)):

@@ -48,8 +48,7 @@ class Rosters:
     def current(self, space_id: str) -> Roster | None:
         """The roster of a space as it is now; None before it has one.
 
-        Raises:
-            StorageError: it cannot be read, or what is stored is no roster.
+        Raises StorageError where it cannot be read, or what is stored is no roster.
         """
         with self._lock:
             known = self._verified.get(space_id)
@@ -144,11 +143,6 @@ class Follower(Protocol):
         ...
 
 
-def _reaches_all(caller: Caller) -> bool:
-    grants = caller.grants
-    return grants.may_write and grants.projects is None and grants.sources is None
-
-
 class RosterDesk:
     """What all connections of a daemon share of rosters: the rosters themselves, who waits for them, and who is told when they change."""
 
@@ -171,11 +165,8 @@ class RosterDesk:
         The first device has the say on who opens what all others seal, and who brings the next key of the database on who opens that.
         """
         now = self._registry.clock()
-        owners = [
-            one
-            for one in self._registry.callers()
-            if one.space_id == caller.space_id and _reaches_all(one) and one.closed(now) is None
-        ]
+        mine = [one for one in self._registry.callers() if one.space_id == caller.space_id and one.closed(now) is None]
+        owners = [one for one in mine if one.grants.may_write and one.grants.reaches_all]
         return not owners or any(one.public_key == caller.public_key for one in owners)
 
     @contextmanager

@@ -104,8 +104,7 @@ def definitions(toolsets: Sequence[str]) -> tuple[Definition, ...]:
 def tools(toolsets: Sequence[str]) -> tuple[Tool, ...]:
     """The tools of these groups, in the order of the catalogue; `all` stands for every group.
 
-    Raises:
-        ToolsetError: there is no group of that name.
+    Raises ToolsetError where there is no group of that name.
     """
     for name in toolsets:
         if name != "all" and name not in TOOLSETS:
@@ -121,8 +120,7 @@ def groups(toolsets: Sequence[str]) -> tuple[str, ...]:
 def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
     """What `initialize`, `server/discover`, `tools/list`, `prompts/list` and `resources/templates/list` answer, as JSON on the wire.
 
-    Raises:
-        ToolsetError: there is no group of that name.
+    Raises ToolsetError where there is no group of that name.
     """
     return {
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},

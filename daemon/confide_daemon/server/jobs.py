@@ -36,9 +36,7 @@ async def carry_out(
 ) -> dict[str, Any]:
     """Does the work of a job in a space; what it came to. `since` and `is_cancelled` are as for `perform`.
 
-    Raises:
-        LockedError: its machines keep its key, and none has brought it.
-        ConfideError: what keeps it from being done.
+    Raises LockedError where its machines keep its key, and none has brought it; ConfideError: what keeps it from being done.
     """
     with spaces.used(space_id):
         if kind in ("to-caller", "to-server", "rekey"):

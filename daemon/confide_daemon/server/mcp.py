@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import mcp_types
@@ -40,29 +40,26 @@ MAX_BUFFERED = 1024
 Incoming = SessionMessage | Exception
 
 
-class Gate(Protocol):
-    """What lets a request through, and waits for it when the daemon stops."""
-
-    def refusal(self) -> RequestError | None:
-        """Why nothing more is taken now; None: it is."""
-        ...
-
-    async def tracked(self, work: Awaitable[Any]) -> Any:
-        """Runs something that a shutdown waits for."""
-        ...
-
-
 class AgentServer:
     """For one connection."""
 
     def __init__(
         self,
-        gate: Gate,
+        refusal: Callable[[], RequestError | None],
+        tracked: Callable[[Awaitable[Any]], Awaitable[Any]],
         surroundings: Callable[[Callable[..., Any]], ToolContext],
         toolsets: Callable[[], Sequence[str]],
     ) -> None:
-        """`surroundings`: of a call that reports its progress so; `toolsets`: what the agent is shown."""
-        self._gate = gate
+        """What it needs of its connection.
+
+        Args:
+            refusal: why nothing more is taken now; None: it is.
+            tracked: runs something that a shutdown waits for.
+            surroundings: of a call that reports its progress so.
+            toolsets: what the agent is shown.
+        """
+        self._refusal = refusal
+        self._tracked = tracked
         self._surroundings = surroundings
         self._toolsets = toolsets
         self._bus = InMemorySubscriptionBus()
@@ -113,7 +110,7 @@ class AgentServer:
 
     def changed(self, change: Change) -> None:
         """A document has a new revision; who has subscribed hears of it soon."""
-        context = self._surroundings(_nobody)
+        context = self._surroundings(nobody)
         if not context.grants.reaches(change.project, change.path):
             return
         uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
@@ -164,14 +161,14 @@ class AgentServer:
 
     async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         self._saw(context)
-        if (refusal := self._gate.refusal()) is not None:
+        if (refusal := self._refusal()) is not None:
             return tool_calls.refused(refusal)
         try:
             origin = Origin.of_meta(params.meta)
         except RequestError as error:
             return tool_calls.refused(error)
         surroundings = origin.within(self._surroundings(context.session.report_progress))
-        result = await self._gate.tracked(tool_calls.run(params.name, params.arguments, surroundings, self._toolsets()))
+        result = await self._tracked(tool_calls.run(params.name, params.arguments, surroundings, self._toolsets()))
         assert isinstance(result, mcp_types.CallToolResult)
         return result
 
@@ -249,12 +246,12 @@ class AgentServer:
 
         async def timed() -> Any:
             async with asyncio.timeout(tool_calls.CALL_DEADLINE_S):
-                return await work(self._surroundings(_nobody))
+                return await work(self._surroundings(nobody))
 
-        if (refusal := self._gate.refusal()) is not None:
+        if (refusal := self._refusal()) is not None:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=refusal.in_one_line)
         try:
-            return await self._gate.tracked(timed())
+            return await self._tracked(timed())
         except ConfideError as error:
             raise MCPError(code=tool_calls.protocol_code(error), message=error.in_one_line) from None
         except TimeoutError:
@@ -265,5 +262,5 @@ class AgentServer:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message="it failed inside the daemon") from None
 
 
-async def _nobody(_done: float, _total: float | None, _message: str) -> None:
+async def nobody(_done: float, _total: float | None, _message: str) -> None:
     """Who follows the progress of a call that no client waits for."""

@@ -8,6 +8,7 @@ import logging
 import resource
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -39,8 +40,7 @@ def run(
 ) -> None:
     """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
 
-    Raises:
-        ConfideError: what keeps the daemon from serving.
+    Raises ConfideError: what keeps the daemon from serving.
     """
     # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -52,28 +52,8 @@ def run(
     asyncio.run(_serve(folder, config, where, on_demand=on_demand))
 
 
-def work(
-    folder: DataFolder,
-    config: DaemonConfig,
-    kind: Kind,
-    spaces: dict[str, str],
-    follow: Callable[[str, str, int, int], None],
-) -> dict[str, dict[str, Any]]:
-    """Do a job in spaces while no daemon runs; what it came to in each.
-
-    Args:
-        spaces: their ids by their names.
-        follow: told of the space, the step, how much of that is done, and how much there is.
-
-    Raises:
-        ConfideError: a space cannot be opened or written.
-    """
-    return asyncio.run(_work(folder, config, kind, spaces, follow))
-
-
 async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_demand: bool) -> None:
-    state = open_state(folder)
-    try:
+    with closing(open_state(folder)) as state:
         room = make_room(config.server.max_sessions, spaces=len(state.registry.spaces()))
         config = replace(config, server=replace(config.server, max_sessions=room))
         spaces = _spaces(state, config, on_demand=on_demand)
@@ -81,32 +61,38 @@ async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
         await Daemon(state, config, spaces).run(where)
-    finally:
-        state.close()
 
 
-async def _work(
+async def work(
     folder: DataFolder,
     config: DaemonConfig,
     kind: Kind,
     names: dict[str, str],
     follow: Callable[[str, str, int, int], None],
 ) -> dict[str, dict[str, Any]]:
-    state = open_state(folder)
-    spaces = _spaces(state, config, on_demand=False)
+    """Do a job in spaces while no daemon runs; what it came to in each.
+
+    Args:
+        names: the spaces' ids by their names.
+        follow: told of the space, the step, how much of that is done, and how much there is.
+
+    Raises:
+        ConfideError: a space cannot be opened or written.
+    """
     done: dict[str, dict[str, Any]] = {}
-    try:
-        for name, space_id in names.items():
-            since = time.time()
-            try:
-                done[name] = await carry_out(
-                    spaces, space_id, kind, partial(follow, name), since=since, is_cancelled=lambda: False
-                )
-            except LockedError:
-                done[name] = {"locked": True}
-    finally:
-        await spaces.close()
-        state.close()
+    with closing(open_state(folder)) as state:
+        spaces = _spaces(state, config, on_demand=False)
+        try:
+            for name, space_id in names.items():
+                since = time.time()
+                try:
+                    done[name] = await carry_out(
+                        spaces, space_id, kind, partial(follow, name), since=since, is_cancelled=lambda: False
+                    )
+                except LockedError:
+                    done[name] = {"locked": True}
+        finally:
+            await spaces.close()
     return done
 
 

@@ -55,9 +55,8 @@ nothing answers the question.
 async def get(context: ToolContext, name: str, arguments: Mapping[str, str] | None) -> tuple[str, str]:
     """(description, text) of a prompt with its arguments.
 
-    Raises:
-        ToolError: there is no such prompt, or an argument is missing or too long.
-        GrantError: `recall` by a caller that reaches nothing.
+    Raises ToolError where there is no such prompt, or an argument is missing or too long; GrantError for `recall` by a caller that
+    reaches nothing.
     """
     prompt = next((one for one in PROMPTS if one["name"] == name), None)
     if prompt is None:

@@ -177,8 +177,7 @@ class Copies:
     async def scan(self, *, force: bool, timeout_s: float) -> dict[str, Any] | None:
         """Let the machine compare its files with the daemon's; None if it keeps none.
 
-        Raises:
-            RequestError, ConnectionLost, TimeoutError: it could not.
+        Raises RequestError, ConnectionLost, TimeoutError where it could not.
         """
         if not self.projects:
             return None

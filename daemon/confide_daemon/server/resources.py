@@ -71,9 +71,7 @@ def project_uri(project: str) -> str:
 async def listed(context: ToolContext, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
     """A page of the resources, as MCP has them, and the cursor of the next one: fixed ones first, then files by name.
 
-    Raises:
-        ToolError: the cursor is none of ours.
-        GrantError: the caller reaches nothing.
+    Raises ToolError where the cursor is none of ours; GrantError where the caller reaches nothing.
     """
     after = ("", "") if cursor is None else _place(cursor)
     fixed = [
@@ -95,9 +93,8 @@ async def listed(context: ToolContext, cursor: str | None) -> tuple[list[dict[st
 async def read(context: ToolContext, uri: str) -> tuple[str, dict[str, Any]]:
     """(markdown, `_meta`) of a resource.
 
-    Raises:
-        NotFoundError: there is none of that address, or none that the caller reaches.
-        GrantError: the caller reaches nothing.
+    Raises NotFoundError where there is none of that address, or none that the caller reaches; GrantError where the caller reaches
+    nothing.
     """
     if uri in (CORE, HIGH):
         return await _important(context, uri.removeprefix("memory://")), {}

@@ -111,8 +111,7 @@ class Daemon:
     async def run(self, listen: Listen, *, on_ready: Callable[[str], None] | None = None) -> None:
         """Serve; `on_ready` gets the address (`confide://host:port`) once connections are taken.
 
-        Raises:
-            ListenError: the address cannot be bound.
+        Raises ListenError where the address cannot be bound.
         """
         # First of all: whoever reads the address may stop the daemon that same moment.
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -152,12 +151,7 @@ class Daemon:
                 session.announce(change)
 
     async def name_successor(self, public_key: bytes, successor: bytes, session_id: str) -> None:
-        """Note the key that may take a caller's place (PROTOCOL.md 7.10).
-
-        Raises:
-            TakenError: it is known already.
-            StorageError: it cannot be written down.
-        """
+        """Note the key that may take a caller's place (PROTOCOL.md 7.10). Raises as `Registry.name_successor`."""
         await asyncio.to_thread(self._state.registry.name_successor, public_key, successor, session=session_id)
 
     async def _listen(self, listen: Listen) -> WebsocketServer:
@@ -273,7 +267,10 @@ class Daemon:
                     connection,
                     current,
                     space,
-                    self,
+                    desk=self.desk,
+                    spaces=self.spaces,
+                    publish=self.publish,
+                    name_successor=self.name_successor,
                     rate=rate,
                     min_score=self._config.search.min_score,
                     max_age_s=self._config.server.max_session_s,

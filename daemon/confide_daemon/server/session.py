@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import mcp_types
@@ -32,7 +32,7 @@ from confide_daemon.errors import GrantError, LockedError, ToolsetError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.catalogue import catalogue, fingerprint
 from confide_daemon.server.limits import Rate
-from confide_daemon.server.mcp import AgentServer, Incoming
+from confide_daemon.server.mcp import AgentServer, Incoming, nobody
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
 from confide_daemon.server.requests import Operation, answer, as_request_error
 from confide_daemon.server.requests.devices import RosterRequests
@@ -62,32 +62,6 @@ GOODBYE_S = 0.5
 _Result = TypeVar("_Result")
 
 
-class Host(Protocol):
-    """The daemon as a session sees it."""
-
-    @property
-    def desk(self) -> RosterDesk:
-        """The rosters of all spaces."""
-        ...
-
-    @property
-    def spaces(self) -> Spaces:
-        """Those that are open, and those that are locked."""
-        ...
-
-    def publish(self, space_id: str, change: Change, origin: Session) -> None:
-        """Let the other connections of the space have a new revision."""
-        ...
-
-    async def name_successor(self, public_key: bytes, successor: bytes, session_id: str) -> None:
-        """Note the key that may take a caller's place."""
-        ...
-
-
-async def _nobody(_done: float, _total: float | None, _message: str) -> None:
-    """Who follows the progress of a call that no client waits for."""
-
-
 class Session:
     """One authenticated connection, from its welcome to its close."""
 
@@ -96,17 +70,29 @@ class Session:
         connection: Connection,
         caller: Caller,
         space: Space | None,
-        host: Host,
         *,
+        desk: RosterDesk,
+        spaces: Spaces,
+        publish: Callable[[str, Change, Session], None],
+        name_successor: Callable[[bytes, bytes, str], Awaitable[None]],
         rate: Rate,
         min_score: float,
         max_age_s: float,
     ) -> None:
-        """`space`: None while it is locked; then all that needs it is refused, until a machine has brought its key."""
+        """What it needs of the daemon.
+
+        Args:
+            space: None while it is locked; then all that needs it is refused, until a machine has brought its key.
+            publish: lets the other connections of a space have a new revision.
+            name_successor: notes the key that may take a caller's place.
+        """
         self.connection = connection
         self.caller = caller
         self._space: Space | None = None
-        self._host = host
+        self._desk = desk
+        self._spaces = spaces
+        self._publish_beside = publish
+        self._name_successor = name_successor
         self._rate = rate
         self._min_score = min_score
         self._max_age_s = max_age_s
@@ -118,12 +104,15 @@ class Session:
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
-        self._rosters = RosterRequests(host.desk, host.spaces, self._caller_now, self._ask)
+        self._rosters = RosterRequests(desk, spaces, self._caller_now, self._ask)
         self._requests: dict[str, Operation] = {}
         if space is not None:
             self._use(space)
         self._agent = AgentServer(
-            self, lambda report: self._surroundings(self._project, report), lambda: self._toolsets
+            self._refusal,
+            self._tracked,
+            lambda report: self._surroundings(self._project, report),
+            lambda: self._toolsets,
         )
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
@@ -135,7 +124,7 @@ class Session:
         self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
         projects = ProjectRequests(space, lambda: self.grants, self._publish_here_too)
         transfer = TransferRequests(space, lambda: self.grants, self._publish_here_too)
-        sealed = SealedRequests(space, self._caller_now, self._rosters.epoch_for, self._host.desk.unsealed)
+        sealed = SealedRequests(space, self._caller_now, self._rosters.epoch_for, self._desk.unsealed)
         for family in (self._sync, projects, transfer, sealed):
             self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
@@ -187,7 +176,7 @@ class Session:
 
     async def _serve_space(self) -> None:
         if self._space is None:
-            space = await self._host.spaces.unlocked(self.caller.space_id)
+            space = await self._spaces.unlocked(self.caller.space_id)
             if self._space is None:
                 self._use(space)
             log.info("session %s: its space is unlocked", self.connection.session_id)
@@ -252,10 +241,10 @@ class Session:
         if op == "rotate":
             return await self._rotate(body)
         if op in self._rosters.operations:
-            answered = await self.tracked(answer(self._rosters.operations, op, body))
+            answered = await self._tracked(answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
                 # Whoever reads the answer may go on at once.
-                space = await self._host.spaces.get(self.caller.space_id)
+                space = await self._spaces.get(self.caller.space_id)
                 if self._space is None:
                     self._use(space)
             return answered
@@ -265,10 +254,10 @@ class Session:
         if op not in self._unattached:
             project = project_of(body)
             if op == "call":
-                return await self.tracked(call_again(body, self._surroundings, project))
+                return await self._tracked(call_again(body, self._surroundings, project))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
-        return await self.tracked(answer(self._requests, op, body))
+        return await self._tracked(answer(self._requests, op, body))
 
     def _require_unlocked(self) -> None:
         if self._space is None:
@@ -320,7 +309,7 @@ class Session:
         old_key, session_id = self.connection.peer_key, self.connection.session_id
         new_key = verify_rotation(body, old_key, session_id)
         try:
-            await self._host.name_successor(old_key, new_key, session_id)
+            await self._name_successor(old_key, new_key, session_id)
         except ConfideError as error:
             raise as_request_error(error) from error
         log.info("session %s: %s will have a new key", session_id, self.caller.alias)
@@ -334,7 +323,7 @@ class Session:
 
     # MCP
 
-    def refusal(self) -> RequestError | None:
+    def _refusal(self) -> RequestError | None:
         """Why no call of the agent's is taken now; None: it is."""
         if self._is_closing:
             return RequestError("internal", "the daemon is stopping; this call was not run", "try again in a moment")
@@ -345,7 +334,7 @@ class Session:
             return RequestError("internal", problem, "wait for one of them")
         return None
 
-    def _surroundings(self, project: str | None, report: Callable[..., Any] = _nobody) -> ToolContext:
+    def _surroundings(self, project: str | None, report: Callable[..., Any] = nobody) -> ToolContext:
         if self._space is None:
             raise LockedError
         return ToolContext(
@@ -365,7 +354,7 @@ class Session:
             sealing=self._rosters.facts,
         )
 
-    async def tracked(self, work: Awaitable[_Result]) -> _Result:
+    async def _tracked(self, work: Awaitable[_Result]) -> _Result:
         """Run something that a shutdown waits for."""
         task = asyncio.current_task()
         assert task is not None
@@ -377,7 +366,7 @@ class Session:
 
     def _publish(self, change: Change) -> None:
         self._agent.changed(change)
-        self._host.publish(self.caller.space_id, change, self)
+        self._publish_beside(self.caller.space_id, change, self)
 
     def _publish_here_too(self, change: Change) -> None:
         """For a revision that the caller's machine has not got, though it asked for it."""

@@ -130,9 +130,7 @@ class Custodian:
     def opening_key(self) -> tuple[KeyName, bytes]:
         """The key that opens the database, or that a new one is made with, and its name. Disk.
 
-        Raises:
-            LockedError: a machine has to bring it.
-            StorageError: the database cannot be looked at.
+        Raises LockedError where a machine has to bring it; StorageError where the database cannot be looked at.
         """
         with self._turn:
             names = self._custody.names

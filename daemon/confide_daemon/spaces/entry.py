@@ -106,8 +106,7 @@ class Entry:
     async def give_to(self, keeper: Keeper, follow: Follow) -> Custody:
         """Has the server or the machines keep the key from now on, as soon as that can be: how it is at the end of this.
 
-        Raises:
-            StorageError, KeyFileError: it could not be done or written down; the key that is there stays.
+        Raises StorageError, KeyFileError where it could not be done or written down; the key that is there stays.
         """
         async with self.unlocking, self._rekeying:
             await asyncio.to_thread(self.custodian.want, keeper)
@@ -118,8 +117,7 @@ class Entry:
     async def renew(self, follow: Follow) -> Custody:
         """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`.
 
-        Raises:
-            JobError: its machines keep the key.
+        Raises JobError where its machines keep the key.
         """
         if self.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"

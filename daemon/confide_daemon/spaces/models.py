@@ -76,8 +76,7 @@ def order(settings: EmbeddingConfig) -> tuple[str, ...]:
 def load(settings: EmbeddingConfig, name: str | None = None) -> Embedder:
     """The model of a provider, loaded; the wanted one where none is named. One on the network is not asked whether it answers.
 
-    Raises:
-        EmbedderError: it is missing or cannot be used.
+    Raises EmbedderError where it is missing or cannot be used.
     """
     # Imported late: it brings onnxruntime's and numpy's weight, and loading runs in a thread of its own.
     return providers.provider(name or settings.provider).open(settings)

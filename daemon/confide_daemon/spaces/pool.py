@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
@@ -74,9 +74,7 @@ class Spaces:
     async def get(self, space_id: str) -> Space:
         """The open space with this id.
 
-        Raises:
-            LockedError: its machines keep its key, and none has brought it.
-            StorageError: it cannot be opened.
+        Raises LockedError where its machines keep its key, and none has brought it; StorageError where it cannot be opened.
         """
         entry = self._entry(space_id)
         if entry.closing is not None:
@@ -92,8 +90,7 @@ class Spaces:
     def used(self, space_id: str) -> Iterator[None]:
         """Within this, somebody uses the space, or waits for it: a key that machines have brought is not forgotten.
 
-        Raises:
-            StorageError, KeyFileError: nobody can tell who keeps its key.
+        Raises StorageError, KeyFileError where nobody can tell who keeps its key.
         """
         entry = self._entry(space_id)
         entry.users += 1
@@ -333,11 +330,8 @@ class Spaces:
 
 def glance(path: Path, key: bytes) -> bool:
     """Whether a space that nobody has open looks sound. Raises StorageError."""
-    store = Store.open(path, key, writer=False, now=0.0)
-    try:
+    with closing(Store.open(path, key, writer=False, now=0.0)) as store:
         if store.schema_version() < migrations()[-1][0]:
             return True  # it is upgraded when it is opened, and looked at then
         is_settled = all(breach.healed_at for breach in store.breaches.listed(limit=BREACHES))
         return is_settled and not store.marks.find(OPEN) and not store.integrity.glance()
-    finally:
-        store.close()

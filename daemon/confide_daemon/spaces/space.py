@@ -182,12 +182,39 @@ class Space:
         Raises:
             StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
-        handles = [embedder] if isinstance(embedder, Model) else list(embedder)
 
         async def begin() -> Space:
-            return await cls._begin(
-                path, key, space_id, settings, handles, deleted_days=deleted_days, clock=clock, vault=vault
+            scan, damage, derivation = VectorScan(), Damage(), Derivation(settings.chunks)
+            store, crashed = await asyncio.to_thread(_open_marked, path, key, scan, damage)
+            threads = StoreThreads(
+                store, lambda: Store.open(path, store.key, writer=False, now=time.time(), scan=scan, damage=damage)
             )
+            space = cls(
+                space_id,
+                threads,
+                Writer(store, derivation.keep),
+                [embedder] if isinstance(embedder, Model) else list(embedder),
+                settings,
+                derivation,
+                deleted_days=deleted_days,
+                clock=clock,
+                scan=scan,
+                damage=damage,
+                crashed=crashed,
+                vault=vault,
+            )
+            try:
+                await space.projects.open()
+                await threads.read(space._budget.load)
+                await space.searcher.open()
+            except BaseException:
+                await threads.close()
+                raise
+            space._indexer.start()
+            space.history.start()
+            space.upkeep.start()
+            space.records.start()
+            return space
 
         try:
             return await begin()
@@ -197,51 +224,6 @@ class Space:
         log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
         space = await begin()
         await space.upkeep.salvaged(lost)
-        return space
-
-    @classmethod
-    async def _begin(
-        cls,
-        path: Path,
-        key: bytes,
-        space_id: str,
-        settings: IndexSettings,
-        embedders: Sequence[Model],
-        *,
-        deleted_days: int,
-        clock: Callable[[], float],
-        vault: Vault | None,
-    ) -> Space:
-        scan, damage, derivation = VectorScan(), Damage(), Derivation(settings.chunks)
-        store, crashed = await asyncio.to_thread(_open_marked, path, key, scan, damage)
-        threads = StoreThreads(
-            store, lambda: Store.open(path, store.key, writer=False, now=time.time(), scan=scan, damage=damage)
-        )
-        space = cls(
-            space_id,
-            threads,
-            Writer(store, derivation.keep),
-            embedders,
-            settings,
-            derivation,
-            deleted_days=deleted_days,
-            clock=clock,
-            scan=scan,
-            damage=damage,
-            crashed=crashed,
-            vault=vault,
-        )
-        try:
-            await space.projects.open()
-            await threads.read(space._budget.load)
-            await space.searcher.open()
-        except BaseException:
-            await threads.close()
-            raise
-        space._indexer.start()
-        space.history.start()
-        space.upkeep.start()
-        space.records.start()
         return space
 
     async def rekey(self, key: bytes, *, follow: Callable[[int, int], None] = lambda _done, _total: None) -> None:

@@ -201,9 +201,8 @@ class ToolContext:
     async def first(self, path: str, project: str | None, look: Callable[[str], Awaitable[T]]) -> tuple[str, T]:
         """What is found of a document in the named project, or else in this one, the global one and those linked, and in which.
 
-        Raises:
-            GrantError: the caller reaches none of them, or not the document's source.
-            NotFoundError: none of them has it; as the first that was looked in says it.
+        Raises GrantError where the caller reaches none of them, or not the document's source; NotFoundError where none of them has
+        it; as the first that was looked in says it.
         """
         self.grants.require_source(source_of(path))
         own = (self.project or GLOBAL_PROJECT, GLOBAL_PROJECT, *sorted(self.linked))
@@ -237,9 +236,7 @@ class ToolContext:
     async def flush(self, project: str, path: str) -> None:
         """Take in what a person has just written to a file that this call is about to change.
 
-        Raises:
-            GrantError: the caller may not write it.
-            ToolError: it is in a project that is not one of the connection.
+        Raises GrantError where the caller may not write it; ToolError where it is in a project that is not one of the connection.
         """
         self.grants.require_write(project, path)
         self.require_attached(project)

@@ -75,8 +75,7 @@ DEFINITION = Definition(
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Find the groups, and merge them if that is asked for.
 
-    Raises:
-        GrantError: the caller reads no memory, or is to merge and may not write.
+    Raises GrantError where the caller reads no memory, or is to merge and may not write.
     """
     context.grants.require_source("memory")
     is_merging = arguments["merge"]
@@ -120,9 +119,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 async def _merge(context: ToolContext, merger: Merger) -> str | None:
     """Merges one group; what is to be said of the file on the caller's machine.
 
-    Raises:
-        GrantError, ToolError: the caller may not write there.
-        ConflictError, NotFoundError, UnreadableError, TooLargeError, StorageError: as `Deduplication.merge`.
+    Raises GrantError, ToolError where the caller may not write there; ConflictError, NotFoundError, UnreadableError, TooLargeError,
+    StorageError as `Deduplication.merge`.
     """
     row = merger.newest
     if row.project != GLOBAL_PROJECT and row.project not in context.attached:

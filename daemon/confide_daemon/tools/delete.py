@@ -41,11 +41,8 @@ DEFINITION = Definition(
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Delete a document, then its file from the caller's disk, unless a person has just edited that.
 
-    Raises:
-        GrantError: the caller may not write it.
-        NotFoundError: there is no such document.
-        ToolError: it is no file of memory, or in a project that is not one of the connection.
-        InvalidPathError, StorageError, OperationError.
+    Raises GrantError where the caller may not write it; NotFoundError where there is no such document; ToolError where it is no file of
+    memory, or in a project that is not one of the connection; InvalidPathError, StorageError, OperationError.
     """
     projects = context.reachable()
     operation = context.operation_of(DEFINITION.name, arguments)

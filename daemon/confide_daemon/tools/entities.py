@@ -140,9 +140,8 @@ SUMMARY = Definition(
 async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Count what there is of a project.
 
-    Raises:
-        GrantError: the caller does not reach the project.
-        ToolError: it is to be created, and is not one of this connection.
+    Raises GrantError where the caller does not reach the project; ToolError where it is to be created, and is not one of this
+    connection.
     """
     grants = context.grants
     grants.require_source("memory")

@@ -80,9 +80,7 @@ DEFINITION = Definition(
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Read a note.
 
-    Raises:
-        GrantError: the caller reads no memory.
-        NotFoundError: there is no such note where the caller reaches.
+    Raises GrantError where the caller reads no memory; NotFoundError where there is no such note where the caller reaches.
     """
     grants = context.grants
     grants.require_source("memory")

@@ -49,11 +49,8 @@ DEFINITION = Definition(
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Write a relation into the note that states it, or into both.
 
-    Raises:
-        GrantError: the caller may not write there.
-        NotFoundError: one of the notes is not there.
-        ToolError: the relation makes no sense, or the note's front matter cannot be changed.
-        StorageError, OperationError.
+    Raises GrantError where the caller may not write there; NotFoundError where one of the notes is not there; ToolError where the
+    relation makes no sense, or the note's front matter cannot be changed; StorageError, OperationError.
     """
     kind, is_mutual = arguments["relation"], arguments["bidirectional"]
     if arguments["id"] == arguments["relatedId"]:

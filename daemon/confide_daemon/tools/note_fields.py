@@ -64,8 +64,7 @@ def is_note(arguments: dict[str, Any]) -> bool:
 def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | None]:
     """The project and the task that a note belongs to.
 
-    Raises:
-        ToolError: scope, task and project do not go together, or something is missing.
+    Raises ToolError where scope, task and project do not go together, or something is missing.
     """
     scope, task_id, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
     if scope == "task" and task_id is None:
@@ -86,8 +85,7 @@ def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | N
 def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) -> Draft:
     """The note that the parameters describe.
 
-    Raises:
-        ToolError: some of them do not go together, or one has a value that it cannot have.
+    Raises ToolError where some of them do not go together, or one has a value that it cannot have.
     """
     if "path" in arguments or "heading" in arguments or arguments["mode"] != "append":
         given = next(name for name in ("path", "heading", "mode") if name in arguments)

@@ -51,10 +51,8 @@ DEFINITION = Definition(
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Read a part of a document.
 
-    Raises:
-        GrantError: the caller does not reach it.
-        ToolError: `fromLine` is past the end.
-        NotFoundError: there is no such document or revision; its hint names the nearest.
+    Raises GrantError where the caller does not reach it; ToolError where `fromLine` is past the end; NotFoundError where there is no
+    such document or revision; its hint names the nearest.
     """
     path, revision = arguments["path"], arguments.get("revision")
     _, document = await context.first(
@@ -121,10 +119,8 @@ HISTORY = Definition(
 async def history(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """List revisions.
 
-    Raises:
-        GrantError: the caller does not reach the document.
-        NotFoundError: there is none, or it was deleted too long ago.
-        ToolError: neither or both of `id` and `path`.
+    Raises GrantError where the caller does not reach the document; NotFoundError where there is none, or it was deleted too long ago;
+    ToolError where neither or both of `id` and `path`.
     """
     grants = context.grants
     if bool(arguments.get("id")) == bool(arguments.get("path")):

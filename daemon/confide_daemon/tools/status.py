@@ -135,11 +135,10 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
 async def _sealing(context: ToolContext) -> dict[str, Any]:
     facts = await context.sealing()
     secrets = await context.space.records.count()
-    is_limited = context.grants.projects is not None or context.grants.sources is not None
     return {
         "devices": facts.devices,
         "epoch": facts.epoch,
-        "secrets": None if is_limited else secrets,
+        "secrets": secrets if context.grants.reaches_all else None,
         "custody": facts.custody,
     }
 
@@ -254,10 +253,6 @@ def _model_lines(told: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _megabytes(size: int | None) -> str:
-    return "" if size is None else f"{size / 1e6:.1f} MB, "
-
-
 def _note_lines(notes: dict[str, Any]) -> list[str]:
     if not notes["total"]:
         return []
@@ -277,13 +272,14 @@ def _sealing_lines(sealing: dict[str, Any]) -> list[str]:
 
 
 def _lines(told: dict[str, Any]) -> list[str]:
+    size = "" if told["dbSize"] is None else f"{told['dbSize'] / 1e6:.1f} MB, "
     return [
         f"{told['totalFiles']} files in {told['totalChunks']} pieces, projects: {', '.join(told['projects']) or 'none'}",
         *_note_lines(told["notes"]),
         f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
         *_model_lines(told),
         *_sealing_lines(told["sealing"]),
-        f"database: {_megabytes(told['dbSize'])}{told['atRest']}, health: {told['health']['state']}",
+        f"database: {size}{told['atRest']}, health: {told['health']['state']}",
         f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
         f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",
     ]

@@ -110,10 +110,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Write to the document, then bring the new revision to the caller's disk.
 
-    Raises:
-        GrantError: the caller may not write there.
-        ToolError: the project is not one of its connection, or the path is not one of memory.
-        InvalidPathError, InvalidTextError, TooLargeError, StorageError: from the space.
+    Raises GrantError where the caller may not write there; ToolError where the project is not one of its connection, or the path is not
+    one of memory; InvalidPathError, InvalidTextError, TooLargeError, StorageError: from the space.
     """
     context.grants.require_scope()
     project = _project(context, arguments.get("project"))

@@ -53,8 +53,7 @@ DEFINITION = Definition(
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Scan, rebuild if asked to, and wait for the vectors, reporting progress.
 
-    Raises:
-        GrantError: the caller does not reach the source, or asks for new vectors and may not write everywhere.
+    Raises GrantError where the caller does not reach the source, or asks for new vectors and may not write everywhere.
     """
     started = time.monotonic()
     warnings: list[str] = []

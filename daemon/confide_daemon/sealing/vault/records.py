@@ -225,7 +225,12 @@ class VaultRecords(SealedRecords):
                     ]
                 )
                 empty = [place for (place, _), out in zip(places, outcomes, strict=True) if out is None]
-                await self._threads.maintain(lambda store, empty=empty: _forget(store, empty))  # type: ignore[misc]
+
+                def forget(store: Store, empty: Sequence[SealedPlace] = empty) -> None:
+                    with store.writing():
+                        store.sealed_records.forget_strays(empty)
+
+                await self._threads.maintain(forget)
                 if (failure := _failure(outcomes)) is not None:
                     raise failure
 
@@ -245,11 +250,6 @@ def _left(store: Store, entries: Sequence[SealedEntry], found: Sequence[object])
     """How many records are still said to be where nothing was found."""
     missing = [entry for entry, one in zip(entries, found, strict=True) if one is None]
     return sum(store.sealed_records.find(entry.id) == entry.record for entry in missing)
-
-
-def _forget(store: Store, places: Sequence[SealedPlace]) -> None:
-    with store.writing():
-        store.sealed_records.forget_strays(places)
 
 
 async def _together(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | ConfideError]:

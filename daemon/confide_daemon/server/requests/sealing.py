@@ -95,8 +95,7 @@ class SealedRequests:
         grants = self._caller().grants
         # Who knows the name of a secret has it from a text, or has guessed the secret: a guess must not be confirmed to one who could
         # not read that text.
-        is_limited = grants.projects is not None or grants.sources is not None
-        if is_limited and not await self._space.documents.has_word(id.hex(), grants.projects, grants.sources):
+        if not (grants.reaches_all or await self._space.documents.has_word(id.hex(), grants.projects, grants.sources)):
             raise unknown()
         record = await self._space.records.get(id)
         now = self._caller().grants
@@ -194,8 +193,7 @@ class SealedRequests:
 def _records_in(given: Any) -> list[Record]:
     """The records of a request, whose forms are good.
 
-    Raises:
-        RequestError: there are too many, they are too large together, or one of them is none.
+    Raises RequestError where there are too many, they are too large together, or one of them is none.
     """
     if not isinstance(given, list):
         raise RequestError("invalid", "'records' must be a list")

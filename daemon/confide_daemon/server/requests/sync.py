@@ -104,8 +104,7 @@ class SyncRequests:
     def check_put(self, params: dict[str, Any]) -> None:
         """Refuse a `put` whose text is still to come, if it can be refused without it.
 
-        Raises:
-            RequestError: the caller may not write, or the parameters are not those of a put.
+        Raises RequestError where the caller may not write, or the parameters are not those of a put.
         """
         put = read("put", params, without=("text",))
         try:
@@ -158,8 +157,7 @@ class SyncRequests:
     def check_transcript(self, params: dict[str, Any]) -> None:
         """Refuse a `transcript` whose messages are still to come, if it can be refused without them.
 
-        Raises:
-            RequestError: the caller may not write, or the parameters are not those of a batch.
+        Raises RequestError where the caller may not write, or the parameters are not those of a batch.
         """
         project = project_of(params)
         transcripts.batch_of({**params, "messages": []}, transcripts.name_of(params, project))
