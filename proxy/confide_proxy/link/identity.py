@@ -3,6 +3,10 @@
 Whatever the form, `identity.key` names it and tells the public key; the seed itself comes from there, from the keyring, or from where
 `confide key unlock` has left it for a while, with the time when that ends, since `confide mcp` has no terminal to ask for a passphrase: a
 file in the user's runtime folder, which is memory and is emptied when they log out.
+
+The keyring is asked by the library `keyring`, in a thread that nobody waits on for long: one that is locked may open a dialog that nobody
+sees, and an entry that was written may turn out to lie in a plain file. So every call has a deadline, and backends that keep nothing, or
+keep it in the open, are refused.
 """
 
 from __future__ import annotations
@@ -10,11 +14,15 @@ from __future__ import annotations
 import enum
 import json
 import os
+import stat
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys import bech32m
@@ -25,13 +33,27 @@ from confide_crypto.keys.files import (
     remove_private_file,
     write_private_file,
 )
-from confide_crypto.keys.identity import KEY_LENGTH, SEALED_PREFIX, Identity, identity_line, is_pem
-from confide_proxy.errors import KeyChangeError, KeyLockedError
+from confide_crypto.keys.identity import (
+    KEY_LENGTH,
+    PUBLIC_KEY_WORD,
+    SEALED_PREFIX,
+    Identity,
+    format_public_key,
+    identity_line,
+    is_pem,
+)
+from confide_proxy.errors import KeyChangeError, KeyLockedError, KeyringError
 from confide_proxy.paths import runtime_folders
 
 if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
     from confide_crypto.keys.passphrase import SealedKey
 
+KEYRING_SERVICE: Final = "confide"
+KEYRING_DEADLINE_S: Final = 5.0
+"""Long enough for a keyring that has to be started; an agent's call waits for ten seconds at most."""
+_WAY_OUT: Final = "keep the key in a file (confide key move file) or under a passphrase (confide key move passphrase)"
 _KEYRING_PREFIX: Final = "confide-keyring-key-"
 _FOLDER: Final = "confide"
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
@@ -77,9 +99,7 @@ class Stored:
         if self.identity is not None:
             return self.identity
         if self.sealed is None:
-            from confide_proxy.link import os_keyring
-
-            return os_keyring.load(self.public_key)
+            return load_from_keyring(self.public_key)
         if passphrase is not None:
             return self.sealed.open(passphrase)
         found = find_unlocked(self.public_key)
@@ -94,9 +114,7 @@ class Stored:
             KeyringError: the keyring still has it.
         """
         if self.form is Form.KEYRING:
-            from confide_proxy.link import os_keyring
-
-            os_keyring.delete(self.public_key)
+            delete_from_keyring(self.public_key)
         if self.form is Form.PASSPHRASE:
             lock(self.public_key)
 
@@ -158,11 +176,9 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
         case Form.FILE:
             data = key.to_file()
         case Form.KEYRING:
-            from confide_proxy.link import os_keyring
-
-            os_keyring.save(key)
+            save_to_keyring(key)
             marker = bech32m.encode(_KEYRING_PREFIX, key.public_key).upper()
-            where = f"service {os_keyring.SERVICE}, entry {os_keyring.entry(key.public_key)}"
+            where = f"service {KEYRING_SERVICE}, entry {keyring_entry(key.public_key)}"
             data = f"# Confide identity, in this user's keyring: {where}\n{marker}\n".encode()
         case Form.PASSPHRASE:
             from confide_crypto.keys.passphrase import SealedKey
@@ -283,3 +299,120 @@ def _filesystem(path: Path) -> str:
         if fields.split()[2] == wanted:
             return rest.split()[0]
     return ""
+
+
+def keyring_entry(public_key: bytes) -> str:
+    """The name of this identity's entry: its public key as text."""
+    return format_public_key(public_key, "").removeprefix(f"{PUBLIC_KEY_WORD} ")
+
+
+def save_to_keyring(identity: Identity) -> None:
+    """Put a seed into the keyring, and see that it gives it back.
+
+    Raises:
+        KeyringError: it cannot be used, does not answer, or does not give back what it was given.
+    """
+    text = identity.to_line()
+    _ask(lambda backend: backend.set_password(KEYRING_SERVICE, keyring_entry(identity.public_key), text))
+    if load_from_keyring(identity.public_key) != identity:
+        raise KeyringError("the keyring does not give back what it was given", hint=_WAY_OUT)
+
+
+def load_from_keyring(public_key: bytes) -> Identity:
+    """The identity with this public key.
+
+    Raises:
+        KeyringError: the keyring cannot be used, does not answer, or does not have it.
+    """
+    name = keyring_entry(public_key)
+    text = _ask(lambda backend: backend.get_password(KEYRING_SERVICE, name))
+    missing = KeyringError(
+        f"the keyring has no entry {name} of the service {KEYRING_SERVICE}, where this machine's key should be",
+        hint="if the keyring is another one than it was, use that one again; else move identity.key away and join again",
+    )
+    if not isinstance(text, str):
+        raise missing
+    try:
+        identity = Identity.parse(Path(name), text.encode("ascii", "replace"))
+    except KeyFileError:
+        raise missing from None  # its text may quote nothing, but names a file that there is not
+    if identity.public_key != public_key:
+        raise missing
+    return identity
+
+
+def delete_from_keyring(public_key: bytes) -> None:
+    """Take a seed out of the keyring. Raises KeyringError as `load_from_keyring` does."""
+    _ask(lambda backend: backend.delete_password(KEYRING_SERVICE, keyring_entry(public_key)))
+
+
+_stuck: Future[Any] | None = None
+"""The call that hangs."""
+
+
+def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
+    global _stuck
+    late = KeyringError(
+        f"the keyring did not answer within {KEYRING_DEADLINE_S:.0f} s; it may be locked, and ask for its password where nobody sees it",
+        hint=f"unlock it (log in on the desktop), or {_WAY_OUT}",
+    )
+    # An agent's session tries again and again: one call that hangs is waited for, not joined by others.
+    if (before := _stuck) is not None:  # other sessions of this process wait for it too, and forget it
+        if not wait([before], KEYRING_DEADLINE_S).done:
+            raise late
+        if _stuck is before:
+            _stuck = None
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(ask(_backend()))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # A daemon thread, so that one that hangs holds up nobody's exit.
+    threading.Thread(target=work, name="keyring", daemon=True).start()
+    if not wait([answer], KEYRING_DEADLINE_S).done:
+        _stuck = answer
+        raise late
+    error = answer.exception()
+    if error is None or isinstance(error, ConfideError):
+        return answer.result()
+    # The library's errors come from any backend and may say anything: the class is enough, and quotes no secret.
+    raise KeyringError(f"the keyring cannot be used: {type(error).__name__}", hint=_WAY_OUT) from None
+
+
+def _backend() -> KeyringBackend:
+    try:
+        import keyring
+    except ImportError:
+        raise KeyringError(
+            "the library for the keyring is not installed", hint="pip install 'confide[keyring]'"
+        ) from None
+    _find_the_session_bus()
+    backend = keyring.get_keyring()
+    for each in getattr(backend, "backends", None) or [backend]:
+        _refuse_if_open(each)
+    return backend
+
+
+def _find_the_session_bus() -> None:
+    """An agent's client may start us without the variable that leads to the desktop's keyring; the bus has a usual place."""
+    for runtime in runtime_folders():
+        bus = runtime / "bus"
+        with suppress(OSError):  # none there, or another user's
+            status = bus.stat()
+            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            os.environ.setdefault("DBUS_SESSION_BUS_ADDRESS", f"unix:path={bus}")
+
+
+def _refuse_if_open(backend: KeyringBackend) -> None:
+    module, name = type(backend).__module__, type(backend).__name__
+    if module.startswith(("keyring.backends.fail", "keyring.backends.null", "keyring.backends.chainer")):
+        raise KeyringError("there is no keyring here, as on most machines without a desktop", hint=_WAY_OUT)
+    if module.startswith("keyrings.alt") or "plaintext" in name.lower():
+        raise KeyringError(
+            f"the keyring chosen here ({module}.{name}) keeps its entries in plain or home-made files, no safer than our own",
+            hint=_WAY_OUT,
+        )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_memory.tools.arguments import Parameters, check
@@ -24,11 +24,9 @@ from confide_proxy.offline.journal import Entry, Journal, is_empty, new_id
 from confide_proxy.offline.local_corpus import LocalMemory
 from confide_proxy.offline.outage import Trouble, told
 from confide_proxy.paths import Paths
+from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
-
-if TYPE_CHECKING:
-    from confide_proxy.sealing.tool_calls import SealedCalls
 
 ANSWER_DEADLINE_S: Final = 7.5
 """With the two seconds in which it is decided that the link is down, within the ten that a call has."""
@@ -87,8 +85,6 @@ class Offline:
 
     async def _recall(self, call: Said) -> None:
         """Have the keys, if something is to be shown as it will be sealed."""
-        from confide_proxy.sealing.tool_calls import Asked
-
         if is_empty(self.journal.folder):
             given = call.arguments if isinstance(call.arguments, dict) else {}
             await self._sealed.recall(Asked(call.tool["name"], given, self._project))
@@ -129,8 +125,6 @@ class Offline:
         return Answer("\n".join(lines))
 
     def _shown(self, entry: Entry) -> Mapping[str, Any]:
-        from confide_proxy.sealing.tool_calls import Asked
-
         return self._sealed.shown(Asked(entry.tool, entry.arguments, entry.project, entry.said))
 
     def _waiting(self, targets: frozenset[str]) -> list[Entry]:

@@ -24,28 +24,11 @@ from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, 
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.offline.journal import Entry, Journal, is_empty
 from confide_proxy.offline.outage import Trouble
+from confide_proxy.sealing.tool_calls import OF_FILES, Asked, SealedCalls
 
 if TYPE_CHECKING:
     from confide_memory.wire.document_body import Asks
-    from confide_proxy.sealing.tool_calls import SealedCalls
 
-NOTE_FIELDS: Final = frozenset(
-    {
-        "title",
-        "type",
-        "category",
-        "entity",
-        "tags",
-        "importance",
-        "keywords",
-        "source",
-        "status",
-        "metadata",
-        "sensitive",
-    }
-    | {"scope", "taskId", "relatedTo", "relation"}
-)
-"""The parameters of `memory_store` any of which makes a note."""
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
 """The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
@@ -69,7 +52,7 @@ def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
     if "content" in wish.arguments and "\0" in wish.arguments["content"]:
         raise ToolError("the text holds NUL characters, so it is not markdown")
     if wish.tool == "memory_store":
-        return _new_text(wish) if NOTE_FIELDS.isdisjoint(wish.arguments) else _new_note(wish, shown)
+        return _new_text(wish) if wish.arguments.keys() <= OF_FILES else _new_note(wish, shown)
     arguments = wish.arguments
     match wish.tool:
         case "memory_update":
@@ -97,7 +80,7 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
     structured: dict[str, Any] = {"queued": True, "onDisk": False, "warnings": [warning, *trouble.hints]}
     arguments = kept.arguments
     if kept.tool == "memory_store":
-        is_note = not NOTE_FIELDS.isdisjoint(arguments)
+        is_note = not arguments.keys() <= OF_FILES
         identity = names_of(shown, kept.said, kept.id)[0] if is_note else None
         stored = {
             "path": kept.path,
@@ -261,8 +244,6 @@ class Replay:
 
     async def _arguments(self, entry: Entry, link: Asks) -> Mapping[str, Any]:
         """What the entry says, as it may leave. Raises as `SealedCalls.arguments`, RequestError for what may not."""
-        from confide_proxy.sealing.tool_calls import Asked
-
         try:
             asked = Asked(entry.tool, entry.arguments, entry.project, entry.said)
             return await self._sealed.arguments(link, asked, is_lookup=False)

@@ -38,7 +38,7 @@ LOOKUPS: Final = frozenset(
     }
 )
 """Tools that keep nothing of what they are asked. Not taken from the catalogue alone, which is the daemon's to write."""
-_OF_FILES: Final = frozenset({CONTENT, "path", "mode", "heading", "project"})
+OF_FILES: Final = frozenset({CONTENT, "path", "mode", "heading", "project"})
 """Parameters of `memory_store`; any other makes a note of its own."""
 _NO: Final = frozenset({"invalid", "not_found", "denied"})
 """Answers that are about what was asked, or of a daemon that knows no sensitive notes. At any other one nobody has said that a text may
@@ -157,7 +157,7 @@ class SealedCalls:
             return given, ()
         whole = CONTENT if is_whole else None
         # Only where it becomes the whole of a file, what looks like front matter is.
-        has_head = given.keys() <= _OF_FILES and given.get("mode") == "replace" and given.get("heading") is None
+        has_head = given.keys() <= OF_FILES and given.get("mode") == "replace" and given.get("heading") is None
         sealer = self.sealing.sealer
         return sealed_arguments.seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
@@ -238,7 +238,7 @@ def _asked_about(called: Asked) -> dict[str, Any] | None:
     if called.tool == UPDATE:
         is_told = "sensitive" in given or not isinstance(given.get("id"), str)
         return None if is_told else {"project": called.project, "id": given["id"]}
-    if called.tool != STORE or not given.keys() <= _OF_FILES:
+    if called.tool != STORE or not given.keys() <= OF_FILES:
         return None
     project = given.get("project", called.project)
     path = given.get("path") or f"memory/{_day(called.said)}.md"

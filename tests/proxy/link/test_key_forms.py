@@ -25,7 +25,6 @@ from tests.support.programs.processes import CONFIDE, Machine
 
 from confide_crypto.keys.identity import Identity, parse_public_key, write_private_file
 from confide_proxy.link import identity as identities
-from confide_proxy.link import os_keyring
 
 
 @pytest.fixture
@@ -111,10 +110,10 @@ def test_a_keyring_that_does_not_answer_is_given_up_in_seconds(machine: Machine)
 def test_sessions_of_one_process_wait_together_for_a_keyring_that_was_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `confide watch` has them, a thread each: once it answers, all of them go on."""
     stuck: Future[None] = Future()
-    monkeypatch.setattr(os_keyring, "_stuck", stuck)
-    monkeypatch.setattr(os_keyring, "_backend", object)
+    monkeypatch.setattr(identities, "_stuck", stuck)
+    monkeypatch.setattr(identities, "_backend", object)
     with ThreadPoolExecutor(8) as sessions:
-        answers = [sessions.submit(os_keyring._ask, lambda _backend: "answer") for _ in range(8)]
+        answers = [sessions.submit(identities._ask, lambda _backend: "answer") for _ in range(8)]
         time.sleep(0.05)
         stuck.set_result(None)
         assert [answer.result() for answer in answers] == ["answer"] * 8

@@ -24,13 +24,12 @@ from confide_memory.tools.result import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp.catalogue import Catalogue
-from confide_proxy.offline import queued_writes
 from confide_proxy.offline.answers import Offline, Said
 from confide_proxy.offline.journal import Entry
 from confide_proxy.offline.outage import Trouble
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
-from confide_proxy.sealing.tool_calls import SealedCalls
+from confide_proxy.sealing.tool_calls import OF_FILES, SealedCalls
 from confide_proxy.sync.project import Project
 
 CATALOGUE = Catalogue(catalogue(["all"]))
@@ -223,4 +222,5 @@ def test_both_ends_name_a_note_alike(content: str, title: str, entity: str) -> N
 
 
 def test_both_ends_know_a_note_by_the_same_parameters() -> None:
-    assert set(note_fields.PROPERTIES) == queued_writes.NOTE_FIELDS
+    parameters = set(CATALOGUE.tools["memory_store"]["inputSchema"]["properties"])
+    assert set(note_fields.PROPERTIES) == parameters - OF_FILES
