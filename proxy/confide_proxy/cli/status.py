@@ -77,8 +77,11 @@ async def _status(here: Here, project: Project) -> dict[str, Any]:
         # Before the call: a daemon that goes away answers what was asked, and no more.
         unsealed = await secrets.unsealed(client)
         result = await client.call("memory_status", {})
-        pending = await client.pending_transcripts()
-        result |= {} if pending is None else {"pendingTranscriptBytes": pending}
+        if here.config.transcripts:
+            from confide_proxy.sync.transcripts.streamer import pending_bytes
+
+            pending = await asyncio.to_thread(pending_bytes, here.paths, here.config, client.space)
+            result["pendingTranscriptBytes"] = pending
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
         of_keyring = {**result.get("sealing", {}), **sealing(client.sealing.keyring)}
         return {**result, "sealing": of_keyring, "link": {**result["link"], **up(here.paths, client)}}

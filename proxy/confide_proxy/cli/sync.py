@@ -113,11 +113,22 @@ async def _compared(here: Here, project: Project, *, force: bool) -> dict[str, A
         async with here.client(project) as client:
             client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await send_queue(client, here)
-            sent = await client.send_transcripts(
-                force=force, progress=lambda done, total: bar.follow(done // 1024, total // 1024, "transcripts, KiB")
-            )
+            sent: dict[str, Any] = {}
+            if here.config.transcripts:
+                from confide_proxy.sync.transcripts.streamer import send_all
+
+                sent["transcripts"] = await send_all(
+                    here.paths,
+                    here.config,
+                    client.connection,
+                    client.space,
+                    client.sealing,
+                    force=force,
+                    progress=lambda done, total: bar.follow(done // 1024, total // 1024, "transcripts, KiB"),
+                )
             result = await client.call("memory_sync", {"force": force}, progress=bar.follow, is_long=True)
-            return result if sent is None else {**result, "transcripts": sent}
+            result |= sent  # in place: what such an answer lacks is said to be the daemon's fault
+            return result
 
 
 def watch(

@@ -153,8 +153,7 @@ async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEAD
     Raises:
         DaemonStartError: it ended at once, or did not come up in time; its log is named.
     """
-    address = read_address(data)
-    if address and await _answers(address):
+    if address := await _answering(data):
         return address
     log = data / "confided.log"
     make_private_dir(data)
@@ -163,8 +162,7 @@ async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEAD
     try:
         async with asyncio.timeout(deadline_s):
             while True:
-                address = read_address(data)
-                if address and await _answers(address):
+                if address := await _answering(data):
                     return address
                 # Gone without a word: another session's daemon holds the lock, so its address is about to appear.
                 if not _is_alive(pid) and (why := _complaint(log, told_before)):
@@ -220,12 +218,15 @@ def _complaint(log: Path, offset: int) -> str | None:
     return "; ".join(told) or ("it ended with an error" if any("Error" in line for line in lines) else None)
 
 
-async def _answers(address: Joined) -> bool:
+async def _answering(data: Path) -> Joined | None:
+    address = read_address(data)
+    if address is None:
+        return None
     host, port = address.url.split("://", 1)[1].split("/", 1)[0].rsplit(":", 1)
     try:
         async with asyncio.timeout(1.0):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, TimeoutError):
-        return False
+        return None
     writer.close()
-    return True
+    return address

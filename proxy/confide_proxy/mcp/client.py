@@ -95,31 +95,6 @@ class Client:
     ) -> None:
         await self._close()
 
-    async def send_transcripts(
-        self, *, force: bool = False, progress: Callable[[int, int], None] | None = None
-    ) -> dict[str, int] | None:
-        """Send what is new of the transcripts, and count it; None where none are configured.
-
-        Args:
-            force: ask the daemon about every session, whatever this machine remembers.
-            progress: told (bytes gone through, bytes in all).
-        """
-        if not self._config.transcripts:
-            return None
-        from confide_proxy.sync.transcripts.streamer import send_all
-
-        return await send_all(
-            self._paths, self._config, self.connection, self.space, self.sealing, force=force, progress=progress
-        )
-
-    async def pending_transcripts(self) -> int | None:
-        """How many bytes of transcripts have not been gone through; None where none are configured."""
-        if not self._config.transcripts:
-            return None
-        from confide_proxy.sync.transcripts.streamer import pending_bytes
-
-        return await asyncio.to_thread(pending_bytes, self._paths, self._config, self.space)
-
     async def call(
         self,
         tool: str,

@@ -21,7 +21,6 @@ from confide_memory.markdown import Heading, append_text, is_item, line_headings
 from confide_memory.note_names import is_note
 from confide_proxy.errors import FolderError, OfflineError
 from confide_proxy.offline.journal import Entry
-from confide_proxy.offline.local_notes import parted
 from confide_proxy.sync.folder import Content, Folder
 
 READ_BUDGET_S: Final = 6.0
@@ -41,6 +40,8 @@ STOP_WORDS: Final = frozenset(
     too under until up us very was we were what when where which while who whom whose why will with would you your yours
     s t d ll m re ve don""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
 )
+_FIELD = re.compile(r"(\w+):")
+_SEARCHED: Final = frozenset({"title", "tags", "keywords", "entity", "category", "type"})
 _COMPOUND = re.compile(r"\w+(?:[.:/@#+\-]+\w+)*")
 _WORD = re.compile(r"\w+")
 
@@ -257,7 +258,7 @@ class LocalIndex:
         self.remove(name)
         header = re.sub(r"[-_/.]+", " ", name[1].removesuffix(".md"))
         if is_note(name[1]):
-            words, text = parted(text)
+            words, text = _parted(text)
             header = f"{header} | {words}"
         self._db.execute("BEGIN")
         for piece in cut(text):
@@ -321,3 +322,21 @@ def _pieces(lines: list[str], first: int, end: int, heading: str) -> Iterator[Pi
     # One line may be a whole minified file: it is shown in slices.
     for offset in range(0, len(body), MAX_PIECE_CHARS * 2):
         yield Piece(first + 1, end, body[offset : offset + MAX_PIECE_CHARS * 2], heading)
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """What a note is found by beside its text, and its text with as many empty lines before it as its front matter has."""
+    lines = text.split("\n")
+    if lines[0].rstrip() != "---":
+        return "", text
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
+    if end is None:
+        return "", text
+    # By eye rather than with a YAML parser: every note is read so, at the first search.
+    words, is_searched = [], False
+    for line in lines[1:end]:
+        if field := _FIELD.match(line):
+            is_searched = field[1] in _SEARCHED
+        if is_searched:
+            words.append(line[field.end() :] if field else line)
+    return " ".join(words), "\n" * (end + 1) + "\n".join(lines[end + 1 :])

@@ -1,26 +1,35 @@
-"""`memory_search` and `memory_read` from the files on this machine, in the form that the daemon gives them."""
+"""`memory_search` and `memory_read` from the files on this machine, in the form that the daemon gives them.
+
+What notes say of themselves narrows and orders a search as far as it does without the daemon: it is read from the front matter of the files
+that match, when it is asked for. The daemon reads the same with more care.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.markdown import lines_of
+from confide_memory.note_names import MAX_TITLE, TASKS, is_note, task_of
 from confide_memory.timestamps import iso
 from confide_memory.tools.result import Answer
-from confide_proxy.errors import ToolError
+from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline.local_corpus import LocalMemory, Match, match_of
-from confide_proxy.offline.local_notes import NEUTRAL, LocalNotes, in_tasks, narrowed, newest_first
 from confide_proxy.offline.outage import Trouble
 
 MIN_SCORE: Final = 0.25
 """Where the agent gives none: the daemon's own default."""
 CHARS_PER_TOKEN: Final = 4
 HALF_LIFE_DAYS: Final = 30.0
+NEUTRAL: Final = 0.5
+FIELDS_BUDGET_S: Final = 2.0
+"""How long one search may read fields; notes beyond that pass no filter."""
 _SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 _DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
@@ -41,7 +50,7 @@ def search(
     warnings = [f"{trouble.sentence}: these are the files on this machine, found by keywords alone", *trouble.hints]
     wanted = _projects(memory, project, arguments, warnings)
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))
-    is_of_tasks, passes = in_tasks(arguments, project), narrowed(arguments)
+    is_of_tasks, passes = _in_tasks(arguments, project), _narrowed(arguments)
 
     def text_of(name: str, path: str) -> str | None:
         # The queue is looked through only for what is nowhere else.
@@ -72,7 +81,7 @@ def search(
             warnings.append(f"{unread} files could not be read, or not in time; ask again for the rest")
     matches.sort(key=_order(arguments["rank"], project, notes))
     chosen = _within(matches, arguments["maxResults"], arguments.get("maxTokens"))
-    places = newest_first([notes.fields(match.project, match.path) for match in chosen])
+    places = _newest_first([notes.fields(match.project, match.path) for match in chosen])
     chosen = [chosen[place] for place in places]
     hits = [_hit(match, notes) for match in chosen]
     if not may_tell_notes:
@@ -275,3 +284,149 @@ def _near(memory: LocalMemory, project: str, path: str) -> str | None:
 
     near = difflib.get_close_matches(path, memory.paths(project), n=5, cutoff=0.4)
     return f"there is: {', '.join(near)}" if near else None
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Of one note; `shown` is what a result tells of it."""
+
+    tags: frozenset[str] = frozenset()
+    type: str | None = None
+    category: str | None = None
+    entity: str | None = None
+    importance: float = NEUTRAL
+    supersedes: frozenset[str] = frozenset()
+    shown: Mapping[str, Any] | None = None
+
+
+class LocalNotes:
+    """For one search."""
+
+    def __init__(self, read: Callable[[str, str], str | None]) -> None:
+        """`read` gives the text of a file, by project and path; it may raise FolderError."""
+        self._read = read
+        self._known: dict[tuple[str, str], Fields | None] = {}
+        self._deadline = time.monotonic() + FIELDS_BUDGET_S
+        self.unread = 0
+
+    def fields(self, project: str, path: str) -> Fields | None:
+        """Of the note; None for what is no note, or cannot be read in time."""
+        if not is_note(path):
+            return None
+        name = (project, path)
+        if name not in self._known:
+            self._known[name] = self._fields(project, path)
+            self.unread += self._known[name] is None
+        return self._known[name]
+
+    def _fields(self, project: str, path: str) -> Fields | None:
+        if time.monotonic() > self._deadline:
+            return None
+        try:
+            text = self._read(project, path)
+        except FolderError:
+            return None
+        return None if text is None else _fields_of(text)
+
+
+def _newest_first(found: Sequence[Fields | None]) -> list[int]:
+    """The places of what was found, in order, but each note behind those among them that say they supersede it."""
+    ordered: dict[int, None] = {}
+
+    def put(place: int, behind: frozenset[int]) -> None:
+        note = found[place]
+        known = note.shown.get("id") if note and note.shown else None
+        for other, newer in enumerate(found):
+            # Notes that supersede each other in a circle stay as they are.
+            if newer and known in newer.supersedes and other not in ordered and other not in behind and other != place:
+                put(other, behind | {place})
+        ordered.setdefault(place)
+
+    for place in range(len(found)):
+        put(place, frozenset())
+    return list(ordered)
+
+
+def _narrowed(arguments: Mapping[str, Any]) -> Callable[[Fields], bool] | None:
+    """Whether a note passes what is asked of its fields; None where nothing is."""
+    tags = {_folded(tag) for tag in arguments.get("tags") or ()}
+    types = {_folded(word) for word in arguments.get("type") or ()}
+    words = {name: _folded(arguments[name]) for name in ("category", "entity") if arguments.get(name) is not None}
+    if not tags and not types and not words:
+        return None
+
+    def passes(note: Fields) -> bool:
+        return (
+            tags <= note.tags
+            and (not types or note.type in types)
+            and all(getattr(note, name) == word for name, word in words.items())
+        )
+
+    return passes
+
+
+def _in_tasks(arguments: Mapping[str, Any], project: str) -> Callable[[str, str], bool]:
+    """Whether a file is looked at, by project and path: notes of tasks are left out, but those of the task that is named.
+
+    Raises:
+        ToolError: scope and task do not go together.
+    """
+    scope, task, asked = arguments["scope"], arguments.get("taskId"), arguments.get("project")
+    if scope == "task" and task is None:
+        raise ToolError("scope 'task' needs 'taskId'", hint="the name of the task, such as release-42")
+    if task is not None and scope not in ("all", "task"):
+        raise ToolError(f"'taskId' goes with scope 'task', not with '{scope}'", hint="leave one of them out")
+    if task is None and (arguments.get("path") or "").removeprefix("./").startswith(TASKS.rstrip("/")):
+        return lambda _project, _path: True
+    of = None if asked == "*" else asked or project
+    return lambda name, path: (found := task_of(path)) is None or (found == task and of in (None, name))
+
+
+def _fields_of(text: str) -> Fields:
+    # Brings YAML, which a session that never gets here does without.
+    from confide_memory.front_matter import split_fields
+    from confide_memory.note import importance_of
+
+    fields, _, _ = split_fields(text)
+    tags = _words(fields.get("tags"))
+    importance = importance_of(fields.get("importance"))
+    shown: dict[str, Any] = {"tags": tags}
+    shown |= {name: value for name in ("id", "title") if (value := _word(fields.get(name)))}
+    said = {name: _folded(word) for name in ("type", "category", "entity") if (word := _word(fields.get(name)))}
+    return Fields(
+        tags=frozenset(map(_folded, tags)),
+        type=said.get("type"),
+        category=said.get("category"),
+        entity=said.get("entity"),
+        importance=NEUTRAL if importance is None else importance,
+        supersedes=_superseded(fields.get("relations")),
+        shown=shown,
+    )
+
+
+def _superseded(relations: Any) -> frozenset[str]:
+    """The ids of the notes that a note says it supersedes, in either of the two forms that people write."""
+    if isinstance(relations, Mapping):
+        others = relations.get("supersedes")
+        found = others if isinstance(others, list) else [others]
+    elif isinstance(relations, list):
+        entries = (one for one in relations if isinstance(one, Mapping) and one.get("relation") == "supersedes")
+        found = [one.get("id") for one in entries]
+    else:
+        found = []
+    return frozenset(one for one in found if isinstance(one, str))
+
+
+def _words(value: Any) -> list[str]:
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    return list(dict.fromkeys(word.lstrip("#") for item in items if (word := _word(item))))
+
+
+def _word(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    return " ".join(str(value).split())[:MAX_TITLE] or None
+
+
+def _folded(word: str) -> str:
+    return " ".join(word.casefold().split())
