@@ -18,8 +18,8 @@ from confide_crypto.sealing.record import Record
 from confide_proxy.errors import UnsealableError
 from confide_proxy.sync.transcripts.files import MAX_TEXT_CHARS
 from confide_proxy.sync.transcripts.streamer import send_all
+from confide_proxy.transfer import memory_import
 from confide_proxy.transfer.delivery import Outcome, deliver
-from confide_proxy.transfer.memory_import import Import
 from confide_proxy.transfer.plan import Plan, stores_at
 
 
@@ -172,9 +172,15 @@ async def test_a_memory_that_the_policy_blocks_is_refused_alone(ann: SealedMachi
 async def test_the_tool_tells_how_many_are_sealed(ann: SealedMachine, tmp_path: Path) -> None:
     store(ann.root)
     async with ann.running() as laptop:
-        tool = Import(ann.project, ann.config, laptop.connection, laptop.sealing)
-        given = {"paths": ["memories.json"], "confirm": True}
-        answer = await tool.answer(given, lambda _done, _total: None, lambda: True)
+        answer = await memory_import.answer(
+            {"paths": ["memories.json"], "confirm": True},
+            ann.project,
+            ann.config,
+            laptop.connection,
+            laptop.sealing,
+            progress=lambda _done, _total: None,
+            is_wanted=lambda: True,
+        )
         assert answer.structured is not None
         assert answer.structured["sealed"] == 4
         assert answer.structured["results"]["new"] == 5
