@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -201,9 +202,8 @@ def test_an_unlocked_key_ends_by_itself(machine: Machine) -> None:
 def test_an_unlocked_key_is_kept_in_memory_only(machine: Machine, tmp_path: Path) -> None:
     machine.run("key", "show")
     seal_key(machine)
-    on_disk = tmp_path / "runtime"
-    on_disk.mkdir(mode=0o700)
-    with runtime_folder() as runtime:
+    # Not below `tmp_path`, which is in memory where there is room.
+    with runtime_folder() as runtime, tempfile.TemporaryDirectory(dir="/var/tmp") as on_disk:
         loose = runtime / "loose"
         loose.mkdir()
         loose.chmod(0o755)
@@ -216,7 +216,7 @@ def test_an_unlocked_key_is_kept_in_memory_only(machine: Machine, tmp_path: Path
             told = machine.run("key", "unlock", stdin=f"{WORDS}\n", code=4)
             assert why in told
             assert "hint:" in told
-            assert not list(tmp_path.rglob("*.unlocked"))
+            assert not [*tmp_path.rglob("*.unlocked"), *Path(on_disk).rglob("*.unlocked")]
 
 
 def test_unlock_and_lock_say_where_there_is_nothing_to_do(machine: Machine) -> None:
