@@ -105,12 +105,11 @@ def run(
         reranker: looks at the best again.
         stemmed: `stem_line`, or what remembers the lines it has given.
     """
-    search = _Search(store, query, weights, now, timings, stemmed)
-    legs = search.legs(generation, vector)
-    ranked = search.ranked(legs)
+    search = _Search(store, query, weights, now, timings, stemmed, generation, vector, scale or CosineScale())
+    ranked = search.ranked()
     if reranker is not None:
         ranked = search.reranked(ranked, reranker)
-    return search.found(legs, ranked, scale or CosineScale(), generation, vector)
+    return search.found(ranked)
 
 
 class _Search:
@@ -124,8 +123,15 @@ class _Search:
         now: float,
         timings: dict[str, float],
         stemmed: Callable[[str], str],
+        generation: Generation | None,
+        vector: Vectors | None,
+        scale: CosineScale,
     ) -> None:
         self._store = store
+        self._generation = generation
+        self._vector = vector
+        self._scale = scale
+        self._legs = Legs({})
         self._stemmed = stemmed
         self._query = query
         self._weights = weights
@@ -145,9 +151,9 @@ class _Search:
 
     # ---------------------------------------------------------------- candidates
 
-    def legs(self, generation: Generation | None, vector: Vectors | None) -> Legs:
+    def legs(self) -> Legs:
         """The candidates of both legs, with the true cosine of each."""
-        store = self._store
+        store, generation, vector = self._store, self._generation, self._vector
         # A leg that answers alone has the work of two, and gains by it: a point of recall within 1,000 tokens.
         limit = self._weights.candidates * (1 if vector is not None else 2)
         keyword: dict[int, float] = {}
@@ -186,9 +192,10 @@ class _Search:
 
     # ---------------------------------------------------------------- ranks
 
-    def ranked(self, legs: Legs) -> list[int]:
+    def ranked(self) -> list[int]:
         """The candidates by relevance, best first."""
         weights = self._weights
+        legs = self._legs = self.legs()
         own = relevance(legs, weights)
         if legs.cosines is not None and len(own) > weights.compared:
             # What both legs together put last has no part in it; names that stand as they were asked for always do.
@@ -227,9 +234,7 @@ class _Search:
 
     # ---------------------------------------------------------------- scores
 
-    def closely(
-        self, legs: Legs, ranked: Sequence[int], scale: CosineScale, generation: Generation | None
-    ) -> Iterator[tuple[Candidate, HitRow]]:
+    def closely(self, ranked: Sequence[int]) -> Iterator[tuple[Candidate, HitRow]]:
         """The pieces that pass `min_score`, in the order asked for."""
         query = self._query
         if query.rank == "relevance":
@@ -238,12 +243,10 @@ class _Search:
             # What says the same again is no hit, and must not hide what stands behind it.
             while start < min(limit := query.max_results * CLOSELY + self._grouping.alike, len(ranked)):
                 end = min(start + step, limit)
-                yield from self._scored(legs, ranked[start:end], scale, generation)
+                yield from self._scored(ranked[start:end])
                 start = end
             return
-        chosen = list(
-            self._scored(legs, ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)], scale, generation)
-        )
+        chosen = list(self._scored(ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]))
 
         def order(candidate: Candidate) -> float:
             if query.rank == "importance":
@@ -265,21 +268,16 @@ class _Search:
         yield from sorted(chosen, key=lambda entry: (-order(entry[0]), -entry[0].score))
 
     def _scored(
-        self,
-        legs: Legs,
-        pieces: Sequence[int],
-        scale: CosineScale,
-        generation: Generation | None,
-        *,
-        least: float | None = None,
+        self, pieces: Sequence[int], *, least: float | None = None, cosines: Mapping[int, float] | None = None
     ) -> Iterator[tuple[Candidate, HitRow]]:
-        """Those of the pieces that score so much at least; None: as the query says."""
+        """Those of the pieces that score so much at least, None: as the query says; with these cosines, None: those of the legs."""
+        legs, scale, generation = self._legs, self._scale, self._generation
         least = self._query.min_score if least is None else least
         rows = self._store.pieces.hits(pieces)
         texts = self._store.pieces.texts_around(pieces, reach=REACH)
         self._clock.lap("fetch")
         stemmed = self._stemmed
-        cosines = legs.cosines
+        cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         best = scale.of(max(cosines.values(), default=0.0)) if cosines and is_measured else None
         today = self._today.isoformat()
@@ -307,18 +305,11 @@ class _Search:
 
     # ---------------------------------------------------------------- hits
 
-    def found(
-        self,
-        legs: Legs,
-        ranked: Sequence[int],
-        scale: CosineScale,
-        generation: Generation | None,
-        vector: Vectors | None,
-    ) -> Found:
+    def found(self, ranked: Sequence[int]) -> Found:
         query = self._query
         grouping = self._grouping
         rows: dict[int, HitRow] = {}
-        for candidate, row in self.closely(legs, ranked, scale, generation):
+        for candidate, row in self.closely(ranked):
             rows[row.id] = row
             if not grouping.take(candidate, row):
                 break
@@ -327,7 +318,7 @@ class _Search:
         if notes := [group.document for group in groups if is_note(rows[group.best.place.id].path)]:
             succession = Succession.of(self._store, notes, query.reach)
             if succession:
-                above = self._above(succession, notes, legs, scale, generation, vector)
+                above = self._above(succession, notes)
                 rows |= {row.id: row for _, row in above}
                 groups = [*groups, *(Group([candidate]) for candidate, _ in above)]
                 groups = [groups[place] for place in succession.arranged([group.document for group in groups])]
@@ -341,18 +332,10 @@ class _Search:
         explanation = None
         if query.explain:
             bests = [group.best.place.id for group in groups]
-            explanation = explained(self._question, self._days, legs, bests, self._factors)
+            explanation = explained(self._question, self._days, self._legs, bests, self._factors)
         return Found(hits, warnings, bool(self._question.match), explanation)
 
-    def _above(
-        self,
-        succession: Succession,
-        notes: Sequence[int],
-        legs: Legs,
-        scale: CosineScale,
-        generation: Generation | None,
-        vector: Vectors | None,
-    ) -> list[tuple[Candidate, HitRow]]:
+    def _above(self, succession: Succession, notes: Sequence[int]) -> list[tuple[Candidate, HitRow]]:
         """What supersedes notes that were found, and was not found by itself: a piece of each, whatever its score."""
         ahead = self._store.documents.permitted(succession.ahead_of(notes), filter_of(self._query))
         best: dict[int, int] = {}
@@ -366,11 +349,12 @@ class _Search:
         for place in self._store.pieces.places(fresh):
             self._places[place.id] = place
             self._factors[place.id] = Factors(relevance=0.0, votes=0.0, exact=0.0, dated=1.0, source=1.0)
-        if legs.cosines is not None and generation is not None and vector is not None:
-            legs = replace(legs, cosines={**legs.cosines, **self._store.vectors.cosines(generation.id, vector, fresh)})
+        cosines = self._legs.cosines
+        if cosines is not None and self._generation is not None and self._vector is not None:
+            cosines = {**cosines, **self._store.vectors.cosines(self._generation.id, self._vector, fresh)}
         for piece in pieces:
             self._factors[piece].is_pulled = True
-        return list(self._scored(legs, pieces, scale, generation, least=-1.0))
+        return list(self._scored(pieces, least=-1.0, cosines=cosines))
 
     def _within(self, groups: Sequence[Group], rows: Mapping[int, HitRow]) -> list[Group]:
         """As many of the groups as were asked for; the first is kept even if it alone is over the budget of tokens."""
