@@ -66,12 +66,3 @@ class Comparison:
     adopt: list[tuple[str, int]] = field(default_factory=list)
     pull: list[tuple[str, int, str]] = field(default_factory=list)
     drop: list[tuple[str, int]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class RebuildResult:
-    """What cutting every document again changed."""
-
-    chunks_added: int
-    chunks_updated: int
-    chunks_removed: int

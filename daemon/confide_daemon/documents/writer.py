@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from confide_daemon.documents.merge import Merge, merge_texts
-from confide_daemon.documents.results import Comparison, DeleteResult, PutResult, RebuildResult, RemoveResult
+from confide_daemon.documents.results import Comparison, DeleteResult, PutResult, RemoveResult
 from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
 from confide_daemon.store.rows import DocumentRow, OperationRow, PieceChanges
 from confide_daemon.store.store import Store
@@ -247,15 +247,14 @@ class Writer:
                 if row is not None and not row.deleted and row.revision == base and row.source != "sessions":
                     self._tombstone(row, author)
 
-    def recut(self, document: int) -> RebuildResult:
+    def recut(self, document: int) -> PieceChanges:
         """Cuts one document again, if it is there; pieces whose text stays the same keep their ids and vectors."""
         with self.store.writing_derived():
             row = next((one for one in self.store.documents.by_id([document]) if not one.deleted), None)
             revision = self.store.documents.revision(row.id, row.revision) if row is not None else None
             if row is None or revision is None or revision.text is None:
-                return RebuildResult(0, 0, 0)  # deleted meanwhile, or its text is lost, which the upkeep tells
-            changes = self._derive(self.store, row, revision.text, time.time())
-        return RebuildResult(changes.added, changes.kept, changes.removed)
+                return PieceChanges(0, 0, 0)  # deleted meanwhile, or its text is lost, which the upkeep tells
+            return self._derive(self.store, row, revision.text, time.time())
 
     def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
         now = time.time()

@@ -9,7 +9,7 @@ from typing import Literal
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Writer
 from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeError
-from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.edit import Draft
 from confide_daemon.store.store import Store
 from confide_memory import note_names
 from confide_memory.document_path import GLOBAL_PROJECT

@@ -14,8 +14,8 @@ from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation, Writer
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.notes.bulk_import import Intake, Taken
-from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Look
+from confide_daemon.notes.edit import Draft
 from confide_daemon.store.rows import DocumentRow, EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow, RelationRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.notes import folded

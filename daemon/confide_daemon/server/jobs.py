@@ -97,9 +97,9 @@ async def perform(
         is_cancelled=is_cancelled,
     )
     outcome |= {
-        "chunksAdded": changes.chunks_added,
-        "chunksUpdated": changes.chunks_updated,
-        "chunksRemoved": changes.chunks_removed,
+        "chunksAdded": changes.added,
+        "chunksUpdated": changes.kept,
+        "chunksRemoved": changes.removed,
     }
     deadline = time.monotonic() + VECTORS_S
     outcome["indexed"] = False

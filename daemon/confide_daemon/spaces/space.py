@@ -17,9 +17,6 @@ from pathlib import Path
 
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.projects import Projects
-from confide_daemon.documents.results import (
-    RebuildResult,
-)
 from confide_daemon.documents.service import Documents, Transcripts, Usage
 from confide_daemon.documents.writer import Writer
 from confide_daemon.embedding import Model
@@ -41,7 +38,7 @@ from confide_daemon.sealing.vault.vault import Vault
 from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Health, Upkeep, mark_closed
 from confide_daemon.store.database import Damage
-from confide_daemon.store.rows import SourceCount
+from confide_daemon.store.rows import PieceChanges, SourceCount
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.threads import StoreThreads
@@ -369,7 +366,7 @@ class Space:
         reembed: bool,
         progress: Callable[[int, int], None] | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
-    ) -> RebuildResult:
+    ) -> PieceChanges:
         """Cuts every document again; with `reembed` a new generation of vectors is built beside the live one as well.
 
         One transaction a document, so that others write meanwhile; cancelled, it ends between two.
@@ -380,15 +377,15 @@ class Space:
         added = kept = removed = 0
         for number, document in enumerate(documents):
             if is_cancelled():
-                return RebuildResult(added, kept, removed)
+                return PieceChanges(added, kept, removed)
             if progress is not None:
                 progress(number, len(documents))
             one = await self._threads.write(lambda _store: self._writer.recut(document))  # noqa: B023 - awaited here
-            added, kept, removed = added + one.chunks_added, kept + one.chunks_updated, removed + one.chunks_removed
+            added, kept, removed = added + one.added, kept + one.kept, removed + one.removed
         if reembed:
             self._indexer.renew()
         self._indexer.forgive()
-        return RebuildResult(added, kept, removed)
+        return PieceChanges(added, kept, removed)
 
     @property
     def is_at_rest(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.edit import Draft
 from confide_daemon.notes.service import now
 from confide_daemon.store.rows import EntityRow
 from confide_daemon.store.tables.note_listing import TOP

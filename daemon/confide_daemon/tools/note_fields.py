@@ -11,7 +11,7 @@ from typing import Any
 
 from confide_crypto.sealing import placeholder
 from confide_daemon.errors import ToolError
-from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.edit import Draft
 from confide_daemon.tools.context import ToolContext
 from confide_memory import front_matter, note_names
 from confide_memory.document_path import GLOBAL_PROJECT

@@ -13,8 +13,8 @@ from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import ToolError
 from confide_daemon.notes import suggestions
-from confide_daemon.notes.draft import Draft
 from confide_daemon.notes.duplicates import Looked
+from confide_daemon.notes.edit import Draft
 from confide_daemon.notes.similarity import Near
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools import note_fields

@@ -414,7 +414,7 @@ async def test_a_rebuild_with_new_vectors_keeps_answering(space: Space) -> None:
     assert await space.wait_indexed(timeout_s=30)
     before = (await space.status(None)).size_bytes
     result = await space.rebuild(reembed=True)
-    assert (result.chunks_added, result.chunks_updated, result.chunks_removed) == (0, 40, 0)
+    assert (result.added, result.kept, result.removed) == (0, 40, 0)
     done = asyncio.create_task(space.wait_indexed(timeout_s=30))
     while not done.done():
         assert (await space.searcher.search(SearchQuery("note pool", min_score=0.0))).mode == "hybrid"

@@ -13,7 +13,7 @@ from confide_crypto.limits import MAX_MESSAGE
 from confide_daemon.access.grants import Grants
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.bulk_import import Intake, Taken
-from confide_daemon.notes.draft import Draft
+from confide_daemon.notes.edit import Draft
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
