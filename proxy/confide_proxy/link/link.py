@@ -234,7 +234,7 @@ class Link:
             leg = _Leg(connection, serving, answers[0])
         finally:
             if leg is None:
-                await _end(connection, serving)
+                await end(connection, serving)
         return leg
 
     async def _hold(self, leg: _Leg) -> None:
@@ -258,7 +258,7 @@ class Link:
         finally:
             for task in retiring:
                 task.cancel()
-            await asyncio.gather(_end(leg.connection, leg.serving), *retiring, return_exceptions=True)
+            await asyncio.gather(end(leg.connection, leg.serving), *retiring, return_exceptions=True)
 
     async def _renewed(self, leg: _Leg) -> _Leg | None:
         """A fresh connection in place of `leg`'s, already the one that is used; None if none can be had now.
@@ -273,7 +273,7 @@ class Link:
             return None
         if fresh.attached.get("space") != leg.attached.get("space"):
             # What was confirmed here counts for nothing there, so all of it begins anew: files would be overwritten unmerged else.
-            await _end(fresh.connection, fresh.serving)
+            await end(fresh.connection, fresh.serving)
             raise ConnectionLost(truncated=False, problem="this machine has joined another space")
         # In one step, so that no request is ever between two connections.
         self._retiring[leg.connection.session_id] = leg.connection
@@ -294,7 +294,7 @@ class Link:
         except Exception as error:
             reason = self._reason(error)
         finally:
-            await _end(leg.connection, leg.serving)
+            await end(leg.connection, leg.serving)
             self._retiring.pop(session_id, None)
             self._callbacks.on_retired(session_id, reason)
 
@@ -416,7 +416,7 @@ async def attach(
     return await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
 
 
-async def _end(connection: Connection, serving: asyncio.Task[None]) -> None:
+async def end(connection: Connection, serving: asyncio.Task[None]) -> None:
     """Close a connection, and wait until nothing of it runs."""
     await connection.close()
     serving.cancel()

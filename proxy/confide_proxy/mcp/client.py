@@ -21,7 +21,7 @@ from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.link import attach, open_connection
+from confide_proxy.link.link import attach, end, open_connection
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.session import attach_body
 from confide_proxy.mcp.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
@@ -86,14 +86,14 @@ class Client:
             await self.sealing.open(connection, answers[0])
             await self.files.open(connection, self.space)
         except BaseException:
-            await self._close()
+            await end(connection, self._serving)
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
+        await end(self.connection, self._serving)
 
     async def call(
         self,
@@ -183,8 +183,3 @@ class Client:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(lost)
-
-    async def _close(self) -> None:
-        await self.connection.close()
-        self._serving.cancel()
-        await asyncio.gather(self._serving, return_exceptions=True)
