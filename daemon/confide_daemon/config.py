@@ -47,25 +47,16 @@ TOKEN_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """How the daemon is reached.
+    """How the daemon is reached."""
 
-    Attributes:
-        listen: host and port of the one socket.
-        public_url: what invites contain, where it differs from `listen` (a tunnel, a reverse proxy): `confides://memory.example.org:443/confide`.
-        idle_exit_s: a daemon started on demand ends after this many seconds without a connection.
-        max_sessions: connections of all callers together.
-        max_sessions_per_caller: connections that one key may hold at once.
-        max_session_s: a connection that is older is closed; machines move to a fresh one every hour.
-        keepalive_s: seconds of silence after which a session says that somebody is there; after 3.6 times as many it is given up.
-    """
-
-    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
+    listen: str = f"127.0.0.1:{DEFAULT_PORT}"  # host and port of the one socket
+    # what invites contain, where it differs from `listen` (a tunnel, a reverse proxy): `confides://memory.example.org:443/confide`
     public_url: str = ""
-    idle_exit_s: int = 900
-    max_sessions: int = 4096
-    max_sessions_per_caller: int = 8
-    max_session_s: int = 7200
-    keepalive_s: int = 25
+    idle_exit_s: int = 900  # a daemon started on demand ends after this many seconds without a connection
+    max_sessions: int = 4096  # connections of all callers together
+    max_sessions_per_caller: int = 8  # connections that one key may hold at once
+    max_session_s: int = 7200  # a connection that is older is closed; machines move to a fresh one every hour
+    keepalive_s: int = 25  # seconds of silence after which a session says that somebody is there; after 3.6 times as many it is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +93,9 @@ class SearchConfig:
 
 @dataclass(frozen=True, slots=True)
 class IndexConfig:
-    """How documents are cut.
+    """How documents are cut."""
 
-    Attributes:
-        chunks: tokens in a piece and tokens repeated from the piece before, as `48/0`, or by name: `small` (48/0), `original` (400/80).
-    """
-
+    # tokens in a piece and tokens repeated from the piece before, as `48/0`, or by name: `small` (48/0), `original` (400/80)
     chunks: str = "small"
 
 
@@ -156,27 +144,20 @@ class HistoryConfig:
 
 @dataclass(frozen=True, slots=True)
 class NotesConfig:
-    """What is told of a note that is stored.
+    """What is told of a note that is stored."""
 
-    Attributes:
-        duplicate_similarity: what it has in common with another one, at least, to be told of as its duplicate: a cosine, or the share of
-            equal words.
-    """
-
+    # what it has in common with another one, at least, to be told of as its duplicate: a cosine, or the share of equal words
     duplicate_similarity: float = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class AtRestConfig:
-    """Who keeps the keys of the databases.
+    """Who keeps the keys of the databases."""
 
-    Attributes:
-        custody: of spaces that are made from now on: `server`, `caller`, or `auto`: `SHARED_CUSTODY`, and `server` for a daemon that was
-            started on demand, whose machine is its only caller.
-        lock_after_s: a key that callers keep is forgotten so many seconds after the last connection of its space has ended.
-    """
-
+    # of spaces that are made from now on: `server`, `caller`, or `auto`: `SHARED_CUSTODY`, and `server` for a daemon that was started on
+    # demand, whose machine is its only caller
     custody: str = AUTO
+    # a key that callers keep is forgotten so many seconds after the last connection of its space has ended
     lock_after_s: int = 43_200
 
     def keeper(self, *, on_demand: bool) -> Keeper:
@@ -194,9 +175,8 @@ class VaultConfig:
     mount: str = "secret"  # where its KV v2 engine is
     prefix: str = "confide"  # of all paths in there; a record lies at `<prefix>/<space id>/<secret id>/<place>`
     auth: str = TOKEN  # `token` or `kubernetes`
-    token_file: str = (
-        ""  # of mode 0600, with the token alone; where it is "", `vault-token` in `$CREDENTIALS_DIRECTORY`
-    )
+    # of mode 0600, with the token alone; where it is "", `vault-token` in `$CREDENTIALS_DIRECTORY`
+    token_file: str = ""
     role: str = ""  # of the Kubernetes auth method
     jwt_file: str = SERVICE_ACCOUNT  # the service account's token, read at each login
     kubernetes_mount: str = KUBERNETES  # where that auth method is

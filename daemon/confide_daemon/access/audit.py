@@ -56,25 +56,17 @@ KEYS_PER_SPAN = 20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row.
+    """One row."""
 
-    Attributes:
-        at, last_at: seconds since the epoch; they differ where the row counts several refusals.
-        caller: the name it had then.
-        fingerprint: the six words of its key.
-        session: its id, as it stands in the daemon's log.
-        detail: what exactly, in our own words.
-        count: how many such events the row stands for.
-    """
-
+    # at, last_at: seconds since the epoch; they differ where the row counts several refusals
     at: float
     last_at: float
     event: str
-    caller: str | None
-    fingerprint: str | None
-    session: str | None
-    detail: str | None
-    count: int
+    caller: str | None  # the name it had then
+    fingerprint: str | None  # the six words of its key
+    session: str | None  # its id, as it stands in the daemon's log
+    detail: str | None  # what exactly, in our own words
+    count: int  # how many such events the row stands for
 
 
 def record(

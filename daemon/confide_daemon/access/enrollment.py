@@ -32,17 +32,13 @@ MAX_PROJECTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a command says about a caller's rights, as typed; None is not said.
-
-    Attributes:
-        projects, sources: names with commas between them, or `all`.
-        expires: a length of time from now, or `never`.
-    """
+    """What a command says about a caller's rights, as typed; None is not said."""
 
     scope: str | None = None
+    # projects, sources: names with commas between them, or `all`
     projects: str | None = None
     sources: str | None = None
-    expires: str | None = None
+    expires: str | None = None  # a length of time from now, or `never`
 
     @property
     def is_empty(self) -> bool:

@@ -236,31 +236,19 @@ def _check(name: str, look: Callable[[], object]) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class SpaceFacts:
-    """One space.
+    """One space."""
 
-    Attributes:
-        custody: who keeps its key; None while there is nothing that it could open.
-        wanted: who is to keep it from the next opportunity on, where that is somebody else.
-        number: the server's generation, or the epoch whose key the database has.
-        epoch: the newest of the roster, 0 where there is none.
-        devices: how many are on the roster, recovery codes included.
-        is_locked: whether a machine has to bring the key before it can be used.
-        is_changing: whether the key is being changed, or was when the daemon ended.
-        unsealed: credentials that a machine has last seen stored in clear; None where nobody has looked.
-        locks_at: when the key will be forgotten if nobody comes, seconds since 1970; None while somebody is connected, or nobody has it.
-        problem: why nobody can tell, where nobody can.
-    """
-
-    custody: Keeper | None
-    wanted: Keeper | None
-    number: int
-    epoch: int
-    devices: int
-    is_locked: bool
-    is_changing: bool
-    unsealed: int | None
+    custody: Keeper | None  # who keeps its key; None while there is nothing that it could open
+    wanted: Keeper | None  # who is to keep it from the next opportunity on, where that is somebody else
+    number: int  # the server's generation, or the epoch whose key the database has
+    epoch: int  # the newest of the roster, 0 where there is none
+    devices: int  # how many are on the roster, recovery codes included
+    is_locked: bool  # whether a machine has to bring the key before it can be used
+    is_changing: bool  # whether the key is being changed, or was when the daemon ended
+    unsealed: int | None  # credentials that a machine has last seen stored in clear; None where nobody has looked
+    # when the key will be forgotten if nobody comes, seconds since 1970; None while somebody is connected, or nobody has it
     locks_at: float | None
-    problem: str | None = None
+    problem: str | None = None  # why nobody can tell, where nobody can
 
     def to_json(self) -> dict[str, Any]:
         """As a script reads it."""

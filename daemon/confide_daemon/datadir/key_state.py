@@ -27,19 +27,13 @@ class KeyName:
 
 @dataclass(frozen=True, slots=True)
 class Custody:
-    """Who keeps the key of a space.
+    """Who keeps the key of a space."""
 
-    Attributes:
-        key: what its database is encrypted with.
-        following: while that is changed, what it will be encrypted with: until the change has ended, it is one of the two.
-        wanted: who is to keep it from the next opportunity on, where that is not who does.
-        generation: the highest of the server's that was ever used.
-    """
-
-    key: KeyName
+    key: KeyName  # what its database is encrypted with
+    # while that is changed, what it will be encrypted with: until the change has ended, it is one of the two
     following: KeyName | None = None
-    wanted: Keeper | None = None
-    generation: int = 0
+    wanted: Keeper | None = None  # who is to keep it from the next opportunity on, where that is not who does
+    generation: int = 0  # the highest of the server's that was ever used
 
     @property
     def names(self) -> tuple[KeyName, ...]:

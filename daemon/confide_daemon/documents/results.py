@@ -21,9 +21,8 @@ class PutResult:
     queued: int  # pieces of the space that wait for their vectors
     previous_hash: str | None = None  # of the document before; None: there was none
     lines_written: int = 0
-    repeated: bool = (
-        False  # it was done before, under the same id; the document is as it is now, its hash "" where it is gone
-    )
+    # it was done before, under the same id; the document is as it is now, its hash "" where it is gone
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

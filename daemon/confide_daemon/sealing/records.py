@@ -18,16 +18,11 @@ Follow = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """What came of moving records.
+    """What came of moving records."""
 
-    Attributes:
-        moved: how many were.
-        lost: how many could not be brought back, since the vault has them no more.
-        in_vault, in_database: how many are there now, the lost ones among those in the vault.
-    """
-
-    moved: int
-    lost: int
+    moved: int  # how many were
+    lost: int  # how many could not be brought back, since the vault has them no more
+    # in_vault, in_database: how many are there now, the lost ones among those in the vault
     in_vault: int
     in_database: int
 

@@ -38,13 +38,10 @@ from confide_daemon.tools.definition import Definition
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool: how it is described, and what carries it out.
-
-    Attributes:
-        call: gets arguments that were checked against the definition. Raises ConfideError.
-    """
+    """One tool: how it is described, and what carries it out."""
 
     definition: Definition
+    # gets arguments that were checked against the definition. Raises ConfideError.
     call: Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
 
 

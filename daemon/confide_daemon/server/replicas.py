@@ -96,22 +96,16 @@ class Copies:
         if project not in self.projects:
             return WrittenBack(False, result)
         newest = [result]
+        on_disk, warning = False, None
         try:
             async with asyncio.timeout(WRITE_BACK_DEADLINE_S), self._order:
                 on_disk = await self._bring(project, path, newest, before)
+            if not on_disk:
+                warning = "stored, but the file on this machine is being edited; it follows with the next sync"
         except (TimeoutError, ConnectionLost):
-            return WrittenBack(
-                False,
-                newest[-1],
-                "stored, but this machine has not confirmed its file yet; it follows with the next sync",
-            )
+            warning = "stored, but this machine has not confirmed its file yet; it follows with the next sync"
         except ConfideError as error:
-            return WrittenBack(
-                False, newest[-1], f"stored, but the file on this machine could not be written: {error.message}"
-            )
-        warning = (
-            None if on_disk else "stored, but the file on this machine is being edited; it follows with the next sync"
-        )
+            warning = f"stored, but the file on this machine could not be written: {error.message}"
         return WrittenBack(on_disk, newest[-1], warning)
 
     async def take_away(self, change: Change) -> WrittenBack:
@@ -153,25 +147,22 @@ class Copies:
         """
         if project not in self.projects:
             return
-        try:
-            await self._request("flush", {"project": project, "path": path}, WRITE_BACK_DEADLINE_S)
-        except (TimeoutError, ConnectionLost, RequestError) as error:
-            log.info("a machine did not send its file before a store: %s", type(error).__name__)
+        await self._asked("flush", {"project": project, "path": path}, "did not send its file before a store")
 
     async def backlog(self) -> dict[str, Any] | None:
         """What waits on the machine to be sent, as it counts it; None if it does not say."""
-        try:
-            return await self._request("backlog", {}, WRITE_BACK_DEADLINE_S) if self.projects else None
-        except (TimeoutError, ConnectionLost, RequestError) as error:
-            log.info("a machine did not count its backlog: %s", type(error).__name__)
-            return None
+        return await self._asked("backlog", {}, "did not count its backlog") if self.projects else None
 
     async def workplace(self, project: str) -> dict[str, Any] | None:
         """Where the agent works, as its machine says; None if it does not."""
+        return await self._asked("workplace", {"project": project}, "did not say where it works")
+
+    async def _asked(self, op: str, body: dict[str, Any], failing: str) -> dict[str, Any] | None:
+        """The machine's answer; None where it gives none in time."""
         try:
-            return await self._request("workplace", {"project": project}, WRITE_BACK_DEADLINE_S)
+            return await self._request(op, body, WRITE_BACK_DEADLINE_S)
         except (TimeoutError, ConnectionLost, RequestError) as error:
-            log.info("a machine did not say where it works: %s", type(error).__name__)
+            log.info("a machine %s: %s", failing, type(error).__name__)
             return None
 
     async def scan(self, *, force: bool, timeout_s: float) -> dict[str, Any] | None:

@@ -83,18 +83,14 @@ class WrittenBack:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What `memory_status` tells of the connection.
+    """What `memory_status` tells of the connection."""
 
-    Attributes:
-        machine, proxy_version: as the proxy said at its attach; "" if it said nothing.
-        last_sync: when the machine last compared its files (ISO 8601, UTC); None if it has not yet.
-    """
-
+    # machine, proxy_version: as the proxy said at its attach; "" if it said nothing
     machine: str
     proxy_version: str
     space: str
     scope: str
-    last_sync: str | None
+    last_sync: str | None  # when the machine last compared its files (ISO 8601, UTC); None if it has not yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +112,20 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """One tool call's surroundings.
-
-    Attributes:
-        rights: the caller's grants at the moment when it is asked.
-        project: the project of the connection; None if it attached none.
-        attached: all projects of the connection, the global one included if its folder is kept there.
-        min_score: where the agent gives none.
-        sealing: looks at the space's list of devices.
-        operation: the id under which the machine may ask again for the same change; None where it gave none.
-        said: when the call was made, by its machine's clock and in its time zone; None for now.
-        sent: project and path of a file that the machine has put already, if it had changed, before it made the call.
-    """
+    """One tool call's surroundings."""
 
     space: Space
     machine: Machine
-    rights: Callable[[], Grants]
-    project: str | None
-    attached: frozenset[str]
+    rights: Callable[[], Grants]  # the caller's grants at the moment when it is asked
+    project: str | None  # the project of the connection; None if it attached none
+    attached: frozenset[str]  # all projects of the connection, the global one included if its folder is kept there
     facts: ConnectionFacts
-    min_score: float
-    sealing: Callable[[], Awaitable[SealingFacts]]
+    min_score: float  # where the agent gives none
+    sealing: Callable[[], Awaitable[SealingFacts]]  # looks at the space's list of devices
+    # the id under which the machine may ask again for the same change; None where it gave none
     operation: str | None = None
-    said: datetime | None = None
+    said: datetime | None = None  # when the call was made, by its machine's clock and in its time zone; None for now
+    # project and path of a file that the machine has put already, if it had changed, before it made the call
     sent: tuple[Any, Any] | None = None
 
     @property

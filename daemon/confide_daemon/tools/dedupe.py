@@ -9,7 +9,7 @@ from confide_daemon.errors import ToolError
 from confide_daemon.notes.dedupe import Merger
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, PROJECT, TEXT, TEXTS, Definition, record
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.front_matter import UnreadableError
 from confide_memory.note import level_of
@@ -56,7 +56,7 @@ DEFINITION = Definition(
     properties={
         "threshold": {"type": "number", "minimum": 0.5, "maximum": 1, "default": 0.95},
         "merge": {"type": "boolean", "default": False},
-        "project": {"type": "string", "minLength": 1, "maxLength": 256, "description": "* = all"},
+        "project": {**PROJECT, "description": "* = all"},
     },
     output=record(
         {

@@ -18,28 +18,22 @@ Offline = Literal["queue", "local", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One tool of the catalogue.
-
-    Attributes:
-        properties: the JSON schemas of the parameters, by their names on the wire (camelCase).
-        output: the JSON schema of `structuredContent`.
-        offline: what the proxy does with a call while the daemon cannot be reached (tools design, last section).
-        shown_with: the parameters that are listed only beside the tools of another group, where they cost what they are worth; they are
-            taken all the same.
-        is_long: exempt from the ten seconds that every other call has.
-    """
+    """One tool of the catalogue."""
 
     name: str
     title: str
     description: str
-    properties: dict[str, dict[str, Any]]
-    output: dict[str, Any]
+    properties: dict[str, dict[str, Any]]  # the JSON schemas of the parameters, by their names on the wire (camelCase)
+    output: dict[str, Any]  # the JSON schema of `structuredContent`
     required: tuple[str, ...] = ()
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
+    # what the proxy does with a call while the daemon cannot be reached (tools design, last section)
     offline: Offline = "fail"
-    is_long: bool = False
+    is_long: bool = False  # exempt from the ten seconds that every other call has
+    # the parameters that are listed only beside the tools of another group, where they cost what they are worth; they are taken all the
+    # same
     shown_with: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -92,6 +86,9 @@ COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 NUMBER: dict[str, Any] = {"type": "number"}
 FLAG: dict[str, Any] = {"type": "boolean"}
 TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}
+COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": COUNT}
+PROJECT: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 256}
+PATH: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 512}
 
 # What a tool that changes something answers beside its own.
 OUTCOME: dict[str, Any] = {

@@ -14,7 +14,7 @@ from confide_daemon.notes.service import now
 from confide_daemon.store.rows import EntityRow
 from confide_daemon.store.tables.note_listing import TOP
 from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, COUNTS, FLAG, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.note import MAX_WORD, SCOPES
 from confide_memory.timestamps import iso
@@ -110,8 +110,6 @@ def wire(one: EntityRow) -> dict[str, Any]:
     }
 
 
-_COUNTS = {"type": "object", "additionalProperties": COUNT}
-
 SUMMARY = Definition(
     name="project_summary",
     title="Summarize a project",
@@ -127,8 +125,8 @@ SUMMARY = Definition(
             "created": FLAG,
             "files": COUNT,
             "notes": COUNT,
-            "byType": _COUNTS,
-            "byCategory": _COUNTS,
+            "byType": COUNTS,
+            "byCategory": COUNTS,
             "lastUpdate": MAYBE_TEXT,
             "entities": {"type": "array", "items": record(ENTITY)},
             "linked": TEXTS,

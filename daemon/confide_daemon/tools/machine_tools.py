@@ -9,9 +9,8 @@ from typing import Any
 
 from confide_daemon.errors import ToolError
 from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, COUNTS, FLAG, TEXT, TEXTS, Definition, record
 
-_COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": COUNT}
 _SKIPPED: dict[str, Any] = {"type": "array", "items": record({"origin": TEXT, "reason": TEXT})}
 
 IMPORT = Definition(
@@ -34,10 +33,10 @@ IMPORT = Definition(
                         "path": TEXT,
                         "system": TEXT,
                         "notes": COUNT,
-                        "projects": {**_COUNTS, "description": "Notes for each"},
-                        "categories": _COUNTS,
-                        "importance": _COUNTS,
-                        "tags": _COUNTS,
+                        "projects": {**COUNTS, "description": "Notes for each"},
+                        "categories": COUNTS,
+                        "importance": COUNTS,
+                        "tags": COUNTS,
                         "titles": {**TEXTS, "description": "Of the first few"},
                         "skippedCount": COUNT,
                         "skipped": _SKIPPED,

@@ -6,11 +6,9 @@ from typing import Any
 
 from confide_daemon.errors import ToolError
 from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, FLAG, PATH, PROJECT, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.note_fields import ID
 from confide_memory.timestamps import iso
-
-PATH = {"type": "string", "minLength": 1, "maxLength": 512}
 
 DEFINITION = Definition(
     name="memory_read",
@@ -18,12 +16,7 @@ DEFINITION = Definition(
     description="Read lines of a stored file. Use it after memory_search when the snippet is not enough.",
     properties={
         "path": {**PATH, "description": "As in a search result, e.g. MEMORY.md"},
-        "project": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 256,
-            "description": "Default this project, then global",
-        },
+        "project": {**PROJECT, "description": "Default this project, then global"},
         "fromLine": {"type": "integer", "minimum": 1, "default": 1},
         "lines": {"type": "integer", "minimum": 1, "maximum": 2000, "default": 50},
         "revision": {"type": "integer", "minimum": 1, "maximum": 2**53, "description": "An older revision"},

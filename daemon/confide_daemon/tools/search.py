@@ -9,7 +9,7 @@ from typing import Any
 from confide_daemon.errors import ToolError
 from confide_daemon.retrieval.search.engine import Hit, SearchQuery, SearchResult
 from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, PATH, PROJECT, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.get import RELATION
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_memory import documents
@@ -37,11 +37,9 @@ DEFINITION = Definition(
         "maxResults": {"type": "integer", "minimum": 1, "maximum": 50, "default": 8},
         "minScore": {"type": "number", "minimum": 0, "maximum": 1, "description": "Lower it to get weaker matches"},
         "sources": {"type": "array", "items": {"type": "string", "enum": SOURCES}},
-        "path": {"type": "string", "minLength": 1, "maxLength": 512, "description": "File, folder or glob"},
+        "path": {**PATH, "description": "File, folder or glob"},
         "project": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 256,
+            **PROJECT,
             "description": "Project name, * for all; default this one, those linked with it, and global",
         },
         "scope": {"type": "string", "enum": SCOPES, "default": "all"},

@@ -11,7 +11,7 @@ from confide_daemon.retrieval.indexing.serving import ProviderStatus
 from confide_daemon.spaces.space import Clash, SpaceStatus
 from confide_daemon.store.rows import NoteCounts
 from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.definition import COUNT, COUNTS, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.entities import named
 
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
@@ -35,8 +35,8 @@ DEFINITION = Definition(
             "notes": record(
                 {
                     "total": COUNT,
-                    "byType": {"type": "object", "additionalProperties": COUNT},
-                    "byCategory": {"type": "object", "additionalProperties": COUNT},
+                    "byType": COUNTS,
+                    "byCategory": COUNTS,
                     "withProblems": {
                         **COUNT,
                         "description": "Front matter that was not understood; memory_get says what",

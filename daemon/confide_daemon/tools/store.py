@@ -19,8 +19,7 @@ from confide_daemon.notes.similarity import Near
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools import note_fields
 from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
-from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, TEXT, TEXTS, Definition, record
-from confide_daemon.tools.read import PATH
+from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, PATH, PROJECT, TEXT, TEXTS, Definition, record
 from confide_memory import front_matter, note_names
 from confide_memory.document_path import GLOBAL_PROJECT, MEMORY_FOLDER, is_in_memory
 from confide_memory.documents import check_path
@@ -63,12 +62,7 @@ DEFINITION = Definition(
             "maxLength": 200,
             "description": "Section to append to or replace",
         },
-        "project": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 256,
-            "description": "'global' for all projects; default this one",
-        },
+        "project": {**PROJECT, "description": "'global' for all projects; default this one"},
         **note_fields.PROPERTIES,
     },
     required=("content",),
@@ -80,9 +74,9 @@ DEFINITION = Definition(
             "linesWritten": COUNT,
             "revision": COUNT,
             "indexed": FLAG,
-            "queued": {"type": "boolean", "description": "Kept on this machine until the daemon can be reached"},
+            "queued": {**FLAG, "description": "Kept on this machine until the daemon can be reached"},
             "queuedChunks": {**COUNT, "description": "Pieces that wait for their vectors"},
-            "onDisk": {"type": "boolean", "description": "The file on this machine holds it already"},
+            "onDisk": {**FLAG, "description": "The file on this machine holds it already"},
             "duplicates": {"type": "array", "items": DUPLICATE},
             "suggestions": {
                 "type": "object",
