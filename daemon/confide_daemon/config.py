@@ -101,8 +101,6 @@ class IndexConfig:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSettings:
-    """How documents are cut."""
-
     size: int = 48  # tokens at most; LoCoMo recall within 500 tokens: 48 80.8, 56 77.3, 64 75.2, 80 70.3, 100 67.7
     overlap: int = 0  # tokens repeated from the piece before, at most
 
@@ -216,8 +214,6 @@ def _vault_url_problem(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
-    """Everything a person can choose."""
-
     server: ServerConfig = field(default_factory=ServerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     index: IndexConfig = field(default_factory=IndexConfig)

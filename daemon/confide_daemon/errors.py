@@ -150,8 +150,6 @@ class VaultError(ConfideError):
 
 
 class ConfigError(ConfideError):
-    """The configuration cannot be used."""
-
     exit_code = EXIT_CONFIG
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
@@ -159,8 +157,6 @@ class ConfigError(ConfideError):
 
 
 class DataFolderError(ConfideError):
-    """The data folder cannot be used."""
-
     exit_code = EXIT_KEYS
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
@@ -226,8 +222,6 @@ class DescriptorsError(ConfideError):
 
 
 class AlreadyServedError(ConfideError):
-    """Another process serves this data folder."""
-
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, folder: Path) -> None:
@@ -237,8 +231,6 @@ class AlreadyServedError(ConfideError):
 
 
 class LinkError(ConfideError):
-    """Two projects that cannot be linked."""
-
     code = "invalid"
     exit_code = EXIT_INPUT
 

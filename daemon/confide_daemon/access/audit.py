@@ -137,7 +137,6 @@ class AuditLog:
         self._counting_until = 0.0
 
     def connected(self, alias: str, public_key: bytes, session: str) -> None:
-        """A session has begun."""
         self._add("connected", alias, public_key, session, None)
 
     def ended(self, alias: str, public_key: bytes, session: str, word: str) -> None:

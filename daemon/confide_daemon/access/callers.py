@@ -43,7 +43,6 @@ class Caller:
 
     @property
     def scope(self) -> Scope:
-        """The scope of its grants."""
         return self.grants.scope
 
     def closed(self, now: float) -> Closed | None:

@@ -42,7 +42,6 @@ class Rights:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is said."""
         return self == Rights()
 
     def upon(self, grants: Grants, expires_at: float | None, *, now: float) -> tuple[Grants, float | None]:

@@ -40,11 +40,9 @@ class Grants:
         return self.projects is None and self.sources is None
 
     def has_project(self, project: str) -> bool:
-        """Whether the caller reaches the project."""
         return self.projects is None or project in self.projects
 
     def has_source(self, source: str) -> bool:
-        """Whether the caller reaches the source."""
         return self.sources is None or source in self.sources
 
     def reaches(self, project: str, path: str) -> bool:

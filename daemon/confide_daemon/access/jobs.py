@@ -40,8 +40,6 @@ class Job:
 
 
 class Jobs:
-    """The jobs in the registry."""
-
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
@@ -53,7 +51,6 @@ class Jobs:
             return int(database.execute(sql, (kind, space_id, self._registry.clock())).fetchall()[0][0])  # type: ignore[arg-type]
 
     def get(self, identity: int) -> Job | None:
-        """The job as it is now."""
         return self._first("WHERE id = ?", identity)
 
     def next(self) -> Job | None:

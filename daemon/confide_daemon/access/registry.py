@@ -284,7 +284,6 @@ class State:
         return self.keys.current
 
     def close(self) -> None:
-        """Close what is open on disk."""
         self.registry.close()
 
 

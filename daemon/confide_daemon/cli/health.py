@@ -49,8 +49,6 @@ Follow = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
-
     name: str  # the same at every look
     problem: str | None = None  # what is wrong with it, and `hint` what to do; None where nothing is
     hint: str | None = None
@@ -58,7 +56,6 @@ class Check:
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing is wrong with it."""
         return self.problem is None
 
 
@@ -89,7 +86,6 @@ def answer(address_file: Path) -> str | None:
 
 
 def facts(state: State) -> dict[str, Any]:
-    """What `confided status` shows."""
     said = answer(state.folder.address)
     found = instance.read(state.folder.address) if said else None
     files = [path for path in state.folder.root.rglob("*") if path.is_file()]
@@ -251,7 +247,6 @@ class SpaceFacts:
     problem: str | None = None  # why nobody can tell, where nobody can
 
     def to_json(self) -> dict[str, Any]:
-        """As a script reads it."""
         return {
             "custody": self.custody,
             "wanted": self.wanted,

@@ -55,7 +55,6 @@ class DataFolder:
     """Where that process can be reached, as JSON; absent while none serves."""
 
     def space(self, space_id: str) -> Path:
-        """The database of one space."""
         return self.spaces / f"{space_id}.db"
 
     def custody(self, space_id: str) -> Path:

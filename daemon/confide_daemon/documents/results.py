@@ -36,8 +36,6 @@ class RemoveResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What a deletion came to."""
-
     revision: int
     deleted_at: float  # seconds since 1970
     previous_hash: str | None  # of the text that was deleted

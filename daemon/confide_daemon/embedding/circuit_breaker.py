@@ -40,8 +40,6 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerStatus:
-    """A breaker as status shows it."""
-
     state: BreakerState
     failures: int  # in a row, up to now
     retry_in_s: float  # until the next call is let through; 0 when it would be now

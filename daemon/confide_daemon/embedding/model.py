@@ -95,7 +95,6 @@ class Model:
 
     @property
     def label(self) -> str:
-        """What it is called to people."""
         return self.name or (self._embedder.id if self._embedder else "the embedding model")
 
     @property

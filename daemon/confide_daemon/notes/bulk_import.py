@@ -43,8 +43,6 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """How notes are taken in."""
-
     project: str
     author: str
     projects: (

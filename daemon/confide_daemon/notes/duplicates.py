@@ -167,8 +167,6 @@ class Duplicates:
 
 
 class Look:
-    """One note that is looked at."""
-
     def __init__(self, duplicates: Duplicates, texts: Sequence[str]) -> None:
         loop = asyncio.get_running_loop()
         self.texts = texts

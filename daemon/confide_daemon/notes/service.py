@@ -75,8 +75,6 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What storing a note came to."""
-
     row: NoteRow  # the note, new or not
     result: PutResult | None  # of the write; None where a note that says exactly the same was there already
 

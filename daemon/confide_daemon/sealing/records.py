@@ -63,7 +63,6 @@ class SealedRecords:
         return await self._threads.read(lambda store: store.sealed_records.listed(after, limit=limit, below=below))
 
     async def count(self) -> int:
-        """How many there are."""
         return await self._threads.read(lambda store: store.sealed_records.count())
 
     async def places(self) -> tuple[int, int]:

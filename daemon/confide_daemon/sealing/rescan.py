@@ -40,8 +40,6 @@ _FOLD_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some stored texts."""
-
     texts: list[StoredText]  # in the order of their changes; none where nothing follows
     total: int  # how many there are on all pages
     is_clean: bool  # nothing was put in the place of another text since the file was last cleaned
@@ -56,8 +54,6 @@ class Erased:
 
 
 class StoredTexts:
-    """Those of one space."""
-
     def __init__(
         self,
         threads: StoreThreads,

@@ -136,8 +136,6 @@ def _write_down(database: apsw.Connection, now: float, roster: Roster, entry: En
 
 
 class Follower(Protocol):
-    """One connection."""
-
     def tell(self) -> None:
         """Something about the roster of its space is new. Never waits."""
         ...

@@ -125,11 +125,9 @@ class Work:
 
     @property
     def is_busy(self) -> bool:
-        """Whether one is being worked on."""
         return self._task is not None and not self._task.done()
 
     def begin(self) -> None:
-        """The daemon starts."""
         # On a disk that cannot be written to it still serves what it has.
         with contextlib.suppress(ConfideError):
             self._jobs.end_all()
@@ -140,7 +138,6 @@ class Work:
             self._task = asyncio.create_task(self._run(), name="confide-jobs")
 
     async def close(self) -> None:
-        """End what is being worked on."""
         self._has_ended = True
         if self._task is not None:
             self._task.cancel()

@@ -41,8 +41,6 @@ Incoming = SessionMessage | Exception
 
 
 class AgentServer:
-    """For one connection."""
-
     def __init__(
         self,
         refusal: Callable[[], RequestError | None],
@@ -73,7 +71,6 @@ class AgentServer:
         self._news = asyncio.Event()
 
     async def run(self, server_in: Any, server_out: Any) -> None:
-        """Serves until the streams end."""
         described = catalogue(self._toolsets())
         info = described["serverInfo"]
         server: Server[Any] = Server(

@@ -56,7 +56,6 @@ class Change:
 
     @classmethod
     def of(cls, project: str, path: str, result: PutResult, before: str | None) -> Change:
-        """The change that a write made."""
         return cls(project, path, result.revision, result.hash, before, result.text)
 
 
@@ -191,7 +190,6 @@ class Copies:
         self._announced.set()
 
     async def run(self) -> None:
-        """Bring the announced revisions, until cancelled."""
         while True:
             await self._announced.wait()
             self._announced.clear()

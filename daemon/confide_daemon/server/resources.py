@@ -59,12 +59,10 @@ _PATH = re.compile(r"(.+?)/((?:MEMORY|memory)\.md|(?:memory|sessions)/.+)")
 
 
 def file_uri(project: str, path: str) -> str:
-    """The resource of a document."""
     return f"{FILE}{quote(project, safe='')}/{quote(path)}"
 
 
 def project_uri(project: str) -> str:
-    """The resource of a project."""
     return PROJECT + quote(project, safe="")
 
 

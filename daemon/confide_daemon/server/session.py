@@ -118,7 +118,6 @@ class Session:
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
 
     def _use(self, space: Space) -> None:
-        """From here on, everything is answered."""
         self._space = space
         self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
         self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)

@@ -85,13 +85,11 @@ class Entry:
 
     @property
     def space(self) -> Space | None:
-        """The space, if it is open."""
         task = self.opening
         is_open = task is not None and task.done() and not task.cancelled() and task.exception() is None
         return task.result() if is_open and task is not None else None
 
     def stop_timer(self) -> None:
-        """Its key is not forgotten."""
         if self.timer is not None:
             self.timer.cancel()
         self.timer = self.locks_at = None
@@ -191,7 +189,6 @@ class StandingFile:
             self._writing = asyncio.create_task(self._write())
 
     async def close(self) -> None:
-        """The daemon ends."""
         if self._writing is not None:
             await self._writing
         with contextlib.suppress(OSError):

@@ -97,7 +97,6 @@ class Upkeep:
         self.failure: StorageError | None = None
 
     def start(self) -> None:
-        """Begins looking."""
         loop = asyncio.get_running_loop()
 
         def met() -> None:

@@ -46,7 +46,6 @@ class Damage:
         self._listener = listener
 
     def note(self, part: str) -> None:
-        """Something could not be read."""
         with self._lock:
             if part in self._parts:
                 return
@@ -55,7 +54,6 @@ class Damage:
             self._listener()
 
     def clear(self) -> None:
-        """Everything can be read again."""
         with self._lock:
             self._parts = frozenset()
 

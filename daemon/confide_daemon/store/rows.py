@@ -47,8 +47,6 @@ class StoredText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RevisionEntry:
-    """One revision without its text."""
-
     number: int
     hash: str
     author: str

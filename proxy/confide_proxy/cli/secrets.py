@@ -182,7 +182,6 @@ async def unsealed(client: Client) -> dict[str, Any] | None:
 
 
 def unsealed_line(told: dict[str, Any]) -> str:
-    """The same for people."""
     count = told["findings"]
     if count is None:
         return "nobody has looked, and there are texts from before anything was sealed: confide secrets rescan"

@@ -219,7 +219,6 @@ class Watch:
         self._fallback = Fallback(paths, config, served[0], self.link, sealed)
 
     async def run(self) -> None:
-        """Stream until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self.link.run())

@@ -60,8 +60,6 @@ _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class Form(enum.StrEnum):
-    """How a key is kept."""
-
     FILE = "file"
     KEYRING = "keyring"
     PASSPHRASE = "passphrase"  # noqa: S105 - the name of a form

@@ -133,7 +133,6 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """Whether messages pass."""
         return self.state is LinkState.UP
 
     @property

@@ -137,7 +137,6 @@ class Fallback:
             self._forgetting = asyncio.get_running_loop().call_later(KEEP_S, self._forget)
 
     def on_down(self) -> None:
-        """The link is down."""
         if self._sending is not None:
             self._sending.cancel()
         if self._forgetting is not None:

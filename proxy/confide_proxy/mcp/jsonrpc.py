@@ -154,12 +154,10 @@ class Call:
 
     @property
     def key(self) -> str:
-        """The id as a key."""
         return key(self.identifier)
 
     @property
     def method(self) -> str:
-        """What is asked for."""
         return str(self.message["method"])
 
     @property
@@ -228,19 +226,16 @@ class Outgoing:
         self._is_filled: asyncio.Event | None = None
 
     def put(self, line: Line) -> None:
-        """Send this behind the others."""
         self._lines.append(line)
         if self._is_filled is not None:
             self._is_filled.set()
 
     def put_first(self, lines: list[Line]) -> None:
-        """Send these before all others."""
         self._lines.extendleft(reversed(lines))
         if self._is_filled is not None:
             self._is_filled.set()
 
     def clear(self) -> None:
-        """Send nothing of what is left."""
         self._lines.clear()
 
     async def run(self, link: Link, sealed: SealedCalls) -> AsyncIterator[tuple[Call, Exception]]:

@@ -73,7 +73,6 @@ class Session:
         self._group: asyncio.TaskGroup
 
     async def run(self) -> None:
-        """Serve until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self.link.run())

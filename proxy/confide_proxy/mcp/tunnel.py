@@ -203,7 +203,6 @@ class Tunnel:
             self._link.poke()
 
     async def on_message(self, data: bytes) -> None:
-        """One message of the daemon's."""
         message = json.loads(data)
         identifier = message.get("id")
         if isinstance(identifier, str) and identifier.startswith(REPLAY_ID):

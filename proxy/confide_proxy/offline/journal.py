@@ -117,7 +117,6 @@ class SealedLog:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
         try:
             return self.file.stat().st_size
         except FileNotFoundError:

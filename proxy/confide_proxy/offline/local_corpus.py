@@ -77,8 +77,6 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A piece that was found."""
-
     project: str
     path: str
     piece: Piece
@@ -89,8 +87,6 @@ class Match:
 
 @dataclass(slots=True)
 class _Known:
-    """A document in the index."""
-
     stamp: tuple[Any, ...]
     mtime: float
     is_waiting: bool
@@ -250,7 +246,6 @@ class LocalIndex:
         self._rows: dict[Name, list[int]] = {}
 
     def close(self) -> None:
-        """Give the memory back."""
         self._db.close()
 
     def put(self, name: Name, text: str) -> None:
@@ -270,7 +265,6 @@ class LocalIndex:
         self._db.execute("COMMIT")
 
     def remove(self, name: Name) -> None:
-        """Forget the document."""
         for row in self._rows.pop(name, ()):
             self._db.execute("DELETE FROM piece WHERE rowid = ?", (row,))
             del self._places[row]

@@ -72,8 +72,6 @@ def seal(
 
 
 class _Sealing:
-    """One value's."""
-
     def __init__(self, sealer: Sealer, source: str, *, has_head: bool, is_lookup: bool) -> None:
         self._sealer = sealer
         self._has_head = has_head

@@ -142,8 +142,6 @@ class Sealer:
 
 
 class _Making:
-    """One text's placeholders."""
-
     def __init__(
         self, keys: SpaceKeys | None, source: str, fingerprints: Callable[[], Fingerprints], *, may_redact: bool
     ) -> None:
@@ -155,7 +153,6 @@ class _Making:
         self._values: dict[str, str] = {}
 
     def put(self, action: str, kind: str, value: str) -> str:
-        """The placeholder for one value."""
         data = value.encode("utf-8", "surrogatepass")
         if action == "seal" and self._keys is not None and len(data) <= MAX_VALUE:
             placeholder = str(Placeholder(kind, self._keys.secret_id(kind, data)))
@@ -168,7 +165,6 @@ class _Making:
         return placeholder
 
     def sealed(self, parts: Iterator[str] | list[str]) -> Sealed:
-        """The whole of it."""
         text = "".join(parts)  # first: the placeholders are made as the parts are
         return Sealed(text, tuple(self._secrets), self._values) if self._values else Sealed(text)
 

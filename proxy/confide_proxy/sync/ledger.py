@@ -84,7 +84,6 @@ class Ledger:
             return dict(self._entries)
 
     def count(self) -> int:
-        """How many files are confirmed."""
         with self._own:
             self._catch_up()
             return len(self._entries)
@@ -102,7 +101,6 @@ class Ledger:
             return self._removed.get(path, 0)
 
     def set(self, path: str, state: Confirmed) -> None:
-        """Remember what both ends agreed on."""
         self._append(_line(path, state))
 
     def forget(self, path: str, revision: int = 0) -> None:

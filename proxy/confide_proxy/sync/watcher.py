@@ -171,7 +171,6 @@ class Watcher(events.FileSystemEventHandler):
         self._woken.set()
 
     def _inside(self, trees: set[str]) -> list[str]:
-        """The watched files below these folders."""
         return [found.path for tree in sorted(trees) for found in self._folder.walk(below=tree)]
 
     def _schedule_trees(self) -> None:

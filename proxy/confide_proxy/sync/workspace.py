@@ -65,7 +65,6 @@ class Files:
             )
 
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
-        """Compare every folder with the daemon."""
         report = SyncReport()
         for replica in list(self._replicas.values()):
             report.add(await replica.compare(force=force, progress=progress))

@@ -64,7 +64,6 @@ class Outcome:
         }
 
     def refuse(self, origin: str, why: str) -> None:
-        """One that was not taken."""
         self.states["refused"] += 1
         if len(self.refused) < MOST_NAMED:
             self.refused.append(Skipped(origin[:300], why))

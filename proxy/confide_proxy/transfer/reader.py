@@ -140,7 +140,6 @@ class Losses:
     named: list[Skipped] = field(default_factory=list)
 
     def add(self, origin: str, reason: str) -> None:
-        """One thing more that was skipped."""
         self.count += 1
         if len(self.named) < self.MOST_NAMED:
             self.named.append(Skipped(printable(origin[:200]), printable(reason)))

@@ -34,7 +34,6 @@ class Settings(RemoteSettings):
     max_tokens: int = 0
 
     def problem(self) -> tuple[str, str] | None:
-        """As `RemoteSettings.problem`."""
         if not 0 <= self.max_tokens <= 1_000_000:
             return "max_tokens", "it is at least 0 and at most 1,000,000"
         return RemoteSettings.problem(self)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def open(config: EmbeddingSettings) -> Embedder:  # noqa: ARG001 - it has no options
-    """Always the same."""
     return HashedEmbedder()
 
 

@@ -175,7 +175,6 @@ class Indexer:
         self.wake()
 
     def wake(self) -> None:
-        """There is something to do."""
         self.idle = False
         self._held_back = False
         self._wake.set()
@@ -212,7 +211,6 @@ class Indexer:
 
     @property
     def is_loading(self) -> bool:
-        """Whether a model may still come."""
         return any(provider.model.state == "loading" for provider in self._providers)
 
     def standings(self) -> list[Standing]:

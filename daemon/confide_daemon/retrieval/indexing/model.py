@@ -154,7 +154,6 @@ class Provider:
 
     @property
     def tokens_used(self) -> int:
-        """This month, by this space."""
         return self._budget.used(self.model.label)
 
     @property

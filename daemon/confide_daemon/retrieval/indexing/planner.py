@@ -48,7 +48,6 @@ class Standing:
 
     @property
     def can_embed(self) -> bool:
-        """Whether it may be asked now."""
         return self.name is not None and (self.condition is Condition.READY or self.is_due)
 
 

@@ -60,7 +60,6 @@ class Serving:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confide-ask")
 
     def close(self) -> None:
-        """Nobody asks any more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def look(self, store: Store) -> None:
@@ -155,8 +154,6 @@ class GenerationStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """A configured model."""
-
     name: str
     model: str | None
     state: str  # loading, ready, down, refused

@@ -37,7 +37,6 @@ class Days:
 
     @property
     def name(self) -> str:
-        """The days in ISO form."""
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 
     def latest(self, most: int) -> list[str]:

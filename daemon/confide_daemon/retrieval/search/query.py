@@ -111,8 +111,6 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for."""
-
     match: str  # the FTS5 query of the keyword leg, or "" when there is no word at all
     exact: str  # the FTS5 query of what is to be found as it stands (names and quoted phrases), or ""
     terms: tuple[Term, ...]  # what a right piece should hold

@@ -143,7 +143,6 @@ class Factors:
 
     @property
     def rank(self) -> float:
-        """What pieces are ordered by."""
         return (self.relevance + self.votes) * self.dated * self.source + self.exact
 
 

@@ -113,7 +113,6 @@ class Searcher:
             provider.model.forget_questions()
 
     async def search(self, query: SearchQuery) -> SearchResult:
-        """As `Space.search`."""
         if self._closing:
             raise StorageError("the space is closed")
         started = time.perf_counter()

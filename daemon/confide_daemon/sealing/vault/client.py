@@ -277,7 +277,6 @@ def _certificates(settings: VaultConfig) -> str | bool:
 
 
 def _read(path: Path, option: str, *, is_private: bool = False) -> str:
-    """The one word in a file."""
     try:
         if is_private:
             data = read_private_file(path)

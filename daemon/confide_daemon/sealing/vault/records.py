@@ -61,7 +61,6 @@ class VaultRecords(SealedRecords):
         self._sweeping = asyncio.create_task(self._sweep_always(), name="confide-strays")
 
     async def close(self) -> None:
-        """Ends that."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)

@@ -68,8 +68,6 @@ _FIELDS = frozenset(
 
 
 class TransferRequests:
-    """One connection's imports and exports."""
-
     def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
         """`grants` is asked at each step; `publish` tells the machines of the space, this one too, of a new document."""
         self._space = space

@@ -82,7 +82,6 @@ class DocumentTable(Table):
         return found
 
     def by_id(self, identities: Sequence[int]) -> list[DocumentRow]:
-        """Those of them that there are."""
         return [
             _document(row) for row in self._rows(f"{_DOCUMENT} WHERE d.id {AMONG}", (json.dumps(list(identities)),))
         ]

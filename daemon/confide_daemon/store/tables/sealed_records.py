@@ -79,7 +79,6 @@ class SealedRecordTable(Table):
         return [(SealedPlace(bytes(place)), bytes(identity)) for place, identity in found]
 
     def forget_strays(self, places: Sequence[SealedPlace]) -> None:
-        """They are empty."""
         for place in places:
             self._rows("DELETE FROM sealed_stray WHERE place = ?", (place.value,))
 

@@ -62,7 +62,6 @@ class Codes:
 
     @classmethod
     def empty(cls, dimensions: int) -> Codes:
-        """None yet."""
         words = np.empty(((dimensions + WORD_BITS - 1) // WORD_BITS, 0), dtype=np.uint64)
         none = np.empty(0, dtype=np.int64)
         return cls(dimensions, words, none, none, 0, none)

@@ -44,7 +44,6 @@ class VectorTables(Table):
     # ---------------------------------------------------------------- generations
 
     def generations(self) -> list[Generation]:
-        """All generations, the oldest first."""
         return self._database.remembered.get("generations", self._generations)
 
     def _generations(self) -> list[Generation]:

@@ -357,7 +357,6 @@ class BreachTable(Table):
         self._rows(sql, (_KEPT,))
 
     def settle(self, what: Sequence[str], *, now: float) -> None:
-        """These are healed."""
         sql = f"UPDATE breach SET healed_at = ? WHERE healed_at IS NULL AND what {AMONG}"
         self._rows(sql, (now, json.dumps(list(what))))
 

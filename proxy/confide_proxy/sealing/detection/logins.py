@@ -60,7 +60,6 @@ _RFC_EXAMPLE: Final = "open sesame"
 
 
 def find(text: str, lowered: str) -> Iterator[Finding]:
-    """Every such password."""
     for command, expression in _COMMANDS.items():
         for match in _behind(text, command, expression):
             user = match["user"] if "user" in match.re.groupindex else ""
@@ -77,7 +76,6 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
 
 
 def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -> Iterator[re.Match[str]]:
-    """The matches right behind a mark."""
     for at in places(text if lowered is None else lowered, mark):
         if match := compiled(expression, re.MULTILINE).match(text, at + len(mark)):
             yield match
@@ -93,7 +91,6 @@ def _plausible(matches: Iterator[re.Match[str]], how: str) -> Iterator[Finding]:
 
 
 def find_in_urls(text: str) -> Iterator[Finding]:
-    """Every password in an address."""
     for at in places(text, _URL_MARK):
         begin = at + len(_URL_MARK)
         # Most addresses have no "@" in reach: a search for it costs less than the expression.
@@ -161,7 +158,6 @@ def find_in_headers(text: str, lowered: str) -> Iterator[Finding]:
 
 
 def _at_words(text: str, mark: str) -> Iterator[int]:
-    """Where the mark begins a word."""
     return (at for at in places(text, mark) if at == 0 or not text[at - 1].isalnum())
 
 

@@ -50,7 +50,6 @@ def _session_of(path: Path) -> str | None:
 
 
 def _parse(line: bytes) -> Entry:
-    """As `Parser.parse`."""
     record = record_of(line)
     kind = record.get("type")
     where = Entry(

@@ -46,7 +46,6 @@ def _session_of(path: Path) -> str | None:
 
 
 def _parse(line: bytes) -> Entry:
-    """As `Parser.parse`."""
     record = record_of(line)
     kind, payload = record.get("type"), record.get("payload")
     if not isinstance(payload, dict) or (kind != "response_item" and kind not in _SILENT):

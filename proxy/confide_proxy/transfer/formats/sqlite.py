@@ -51,11 +51,9 @@ class SqliteReader(Reader):
     marks: Tables = field(default_factory=dict)
 
     def recognises(self, path: Path) -> bool:
-        """By the columns of its tables."""
         return has_tables(path, self.marks or self.tables)
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """See `Reader.read`."""
         with opened(path, self.tables) as database:
             yield from self.records(database, losses)
 

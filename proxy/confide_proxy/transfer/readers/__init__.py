@@ -18,6 +18,5 @@ if TYPE_CHECKING:
 
 @cache
 def readers() -> dict[str, Reader]:
-    """All readers by name, sorted."""
     modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
     return {reader.name: reader for reader in sorted((module.READER for module in modules), key=lambda one: one.name)}

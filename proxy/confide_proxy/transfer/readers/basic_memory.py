@@ -42,8 +42,6 @@ class _Link(NamedTuple):
 
 
 class BasicMemory(Reader):
-    """Notes as markdown files."""
-
     name = "basic-memory"
     title = "basic-memory"
 

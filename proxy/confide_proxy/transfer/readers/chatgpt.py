@@ -44,7 +44,6 @@ class ChatGpt(Reader):
     title = "ChatGPT (export of the account)"
 
     def recognises(self, path: Path) -> bool:
-        """By the first conversation."""
         try:
             with AccountExport(path) as export:
                 return export.has_conversations(b"mapping")

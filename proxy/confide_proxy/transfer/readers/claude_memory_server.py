@@ -52,7 +52,6 @@ class ClaudeMemoryServerReader(Reader):
     stores = (".claude-memory/data",)  # unless `DATA_DIR` said otherwise
 
     def recognises(self, path: Path) -> bool:
-        """By the tables of its databases."""
         database = path / "global.db" if is_folder(path) else path
         return has_tables(database, _TABLES | {"chunks": frozenset()})
 

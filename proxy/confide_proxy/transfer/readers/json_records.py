@@ -46,7 +46,6 @@ class JsonReader(Reader):
         return begins in ((b"{", b"[") if suffix in _ARRAYS else (b"{",))
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """See `Reader.read`."""
         is_lines = path.suffix.lower() in _LINES
         found = False
         place = name_of(path)

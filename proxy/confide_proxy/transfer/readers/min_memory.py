@@ -68,7 +68,6 @@ class MinMemoryReader(Reader):
         return start.lstrip().startswith(b"{") and b'"points"' in start and b'"payload"' in start
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """See `Reader.read`."""
         storage = _storage(path)
         if storage is None and is_folder(path):
             raise UnreadableError(path, f"has no Qdrant collection named {_COLLECTION}")

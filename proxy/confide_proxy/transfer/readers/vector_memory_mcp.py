@@ -50,13 +50,11 @@ class VectorMemoryReader(Reader):
     stores = (".local/share/vector-memory-mcp/memories.db",)
 
     def recognises(self, path: Path) -> bool:
-        """By the columns of its table."""
         if is_folder(path):
             return _has_columns(_table(path))
         return has_tables(path, {"memories": _MARKS})
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """See `Reader.read`."""
         if is_folder(path):
             yield from _records(lambda: _lance_rows(_table(path), self.title), losses)
             return
