@@ -16,8 +16,7 @@ from confide_crypto.channel.requests import (
     encode_result,
 )
 from confide_crypto.errors import DeniedError, HandshakeError, ProtocolViolation, RequestError
-from confide_crypto.handshake.caller_rotation import sign_rotation, verify_rotation
-from confide_crypto.handshake.daemon_rotation import Succession, successor_in
+from confide_crypto.handshake.rotation import Succession, sign_rotation, successor_in, verify_rotation
 from confide_crypto.keys.identity import Identity
 from confide_crypto.transport.open import _DAEMON_LABEL, _read_welcome
 from fuzz.supply import Supply

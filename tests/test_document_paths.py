@@ -16,7 +16,7 @@ from confide_crypto.errors import RequestError
 from confide_daemon.errors import InvalidPathError
 from confide_memory import document_path
 from confide_memory.documents import check_path, check_stored_path
-from confide_memory.wire.digest import text_hash
+from confide_memory.wire.documents import text_hash
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline.journal import Entry
 from confide_proxy.offline.queued_writes import placed

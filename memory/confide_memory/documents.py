@@ -11,7 +11,7 @@ from datetime import date
 
 from confide_memory import document_path
 from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeError
-from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_memory.wire.documents import MAX_TEXT_BYTES
 
 SOURCES = ("memory", "sessions")
 

@@ -16,8 +16,7 @@ import yaml
 
 from confide_memory import yaml_edit
 from confide_memory.errors import InvalidTextError
-from confide_memory.line_endings import MARK
-from confide_memory.markdown import front_matter_lines, split_keeping_ends
+from confide_memory.markdown import MARK, front_matter_lines, split_keeping_ends
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16

@@ -1,4 +1,4 @@
-"""Where the parts of a markdown text begin, and what a change of one section makes of the text.
+"""Where the parts of a markdown text begin, what a change of one section makes of the text, and how its lines end.
 
 Read by a real parser (markdown-it-py): headings, paragraphs, list items, fences, table rows; inline markup is left alone. A machine that
 answers for the daemon reads line by line instead (`line_headings`), which imports nothing and is enough there: the daemon's reading is the
@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from confide_memory.errors import NotFoundError
-from confide_memory.line_endings import MARK
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+
+MARK = "\ufeff"
+"""A byte order mark."""
 
 # Longer texts are read line by line for `#` headings and blank lines alone. Prose parses in 20 ms a megabyte, but a table of one-letter
 # cells in 9 s, and the writer of the space waits for it.
@@ -216,3 +218,63 @@ def _heading_line(heading: str) -> str:
 
 def _plain(title: str) -> str:
     return " ".join(title.strip().strip("#").split()).casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a text is written apart from its lines; None where it is too short to tell.
+
+    Editors change this without being asked. What compares or merges lines does so on the plain form, and puts the style back afterwards.
+    """
+
+    marked: bool | None  # begins with a byte order mark
+    crlf: bool | None  # most of its lines end in "\r\n"
+    ended: bool | None  # its last line has an end
+
+    def apply(self, plain: str) -> str:
+        """A plain text written in this style."""
+        text = plain
+        if self.ended is False:
+            text = text.removesuffix("\n")
+        if self.crlf:
+            text = text.replace("\n", "\r\n")
+        return MARK + text if self.marked and text else text
+
+
+def style_of(text: str) -> Style:
+    """The style of a text."""
+    body = text.removeprefix(MARK)
+    if not body:
+        return Style(None, None, None)
+    ends, windows = body.count("\n"), body.count("\r\n")
+    return Style(body != text, windows * 2 > ends if ends else None, body.endswith("\n"))
+
+
+def plain(text: str) -> str:
+    """The text without a mark, its lines ending in "\\n", the last one too."""
+    body = text.removeprefix(MARK).replace("\r\n", "\n")
+    return body + "\n" if body and not body.endswith("\n") else body
+
+
+def in_style_of(text: str | None, change: Callable[[str | None], str]) -> str:
+    """What `change` makes of a text, with the mark and the line ends that the text had; it gets the plain form where they are special."""
+    style = style_of(text or "")
+    if text is None or not (style.marked or style.crlf):
+        return change(text)
+    return replace(style, ended=None).apply(change(plain(text)).replace("\r\n", "\n"))
+
+
+def merged_style(base: str, ours: str, theirs: str) -> Style:
+    """The style of a merge: what one side changed counts, theirs (the person's) before ours."""
+    before, mine, incoming = style_of(base), style_of(ours), style_of(theirs)
+    return Style(
+        _merged(before.marked, mine.marked, incoming.marked),
+        _merged(before.crlf, mine.crlf, incoming.crlf),
+        _merged(before.ended, mine.ended, incoming.ended),
+    )
+
+
+def _merged(before: bool | None, ours: bool | None, theirs: bool | None) -> bool | None:
+    if theirs is None or theirs == before:
+        return ours if ours is not None else theirs
+    return theirs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from confide_memory.line_endings import MARK
+from confide_memory.markdown import MARK
 
 if TYPE_CHECKING:
     import yaml

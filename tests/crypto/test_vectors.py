@@ -18,11 +18,10 @@ from tests.support.crypto.snapshots import again, handshake
 from confide_crypto import errors
 from confide_crypto.channel.protocol import FrameType, KeepAlive
 from confide_crypto.channel.requests import decode_answer, decode_request
-from confide_crypto.handshake.caller_rotation import verify_rotation
-from confide_crypto.handshake.daemon_rotation import successor_in
 from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake, derive_psk, transcript
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.handshake.noise import KeyPair
+from confide_crypto.handshake.rotation import successor_in, verify_rotation
 from confide_crypto.keys.identity import (
     Identity,
     fingerprint_words,

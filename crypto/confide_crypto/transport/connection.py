@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterable, Coroutine
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import AsyncIterable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.channel.body import Body
 from confide_crypto.channel.protocol import MAX_PAYLOAD, Channel, FrameType
@@ -18,12 +19,17 @@ from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestErro
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
 from confide_crypto.transport.inbox import Inbox, OnMessage, OnRequest, OnStream
 from confide_crypto.transport.outbox import Outbox
-from confide_crypto.transport.suspend import wait_awake
 
 if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection as WebSocket
 
-    from confide_crypto.handshake.daemon_rotation import Succession
+    from confide_crypto.handshake.rotation import Succession
+LOOK_S: Final = 2.0
+"""How often the clock is looked at: so soon after waking the link begins to come back."""
+SLEPT_S: Final = 10.0
+"""A wait that takes so much longer was a sleep: more than a busy machine makes of it, less than the 30 s of a forgetful NAT."""
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Connection:
@@ -323,3 +329,32 @@ def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     """The one that explains the others: a bug or a broken rule before a lost connection."""
     leaves = [leaf for leaf in failures.exceptions if not isinstance(leaf, ConnectionLost)]
     return leaves[0] if leaves else failures.exceptions[0]
+
+
+def boot_clock() -> float:
+    """Seconds that go on while the machine sleeps, and that nobody sets.
+
+    `time.monotonic` stands still in a sleep, on Linux and on macOS. The wall clock against it would show the gap too, but also every time
+    that somebody sets the clock.
+    """
+    return time.clock_gettime(_CLOCK)
+
+
+async def wait_awake(seconds: float, *, clock: Callable[[], float] = boot_clock) -> float:
+    """Wait for `seconds`, or until it shows that this machine or process was asleep meanwhile (PROTOCOL.md 7.7).
+
+    A laptop that wakes still has its websocket, but whoever is in between has long forgotten it, and nothing says so: without this the
+    session would look alive until its idle limit. The same holds for a process that was stopped.
+
+    Returns:
+        For how many seconds it was; 0 if it was not.
+    """
+    left_s = seconds
+    while left_s > 0:
+        piece_s = min(LOOK_S, left_s)
+        left_s -= piece_s
+        began = clock()
+        await asyncio.sleep(piece_s)
+        if (late_s := clock() - began - piece_s) > SLEPT_S:
+            return late_s
+    return 0.0

@@ -23,9 +23,9 @@ from confide_crypto.errors import (
     UnreachableError,
     WrongDaemonKey,
 )
-from confide_crypto.handshake.daemon_rotation import Rotation, Succession, successor_in
 from confide_crypto.handshake.handshake import Caller, ClientHandshake, DaemonHandshake
 from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.rotation import Rotation, Succession, successor_in
 from confide_crypto.keys.identity import (
     KEY_LENGTH,
     SIGNATURE_LENGTH,

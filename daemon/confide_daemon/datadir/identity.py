@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.handshake.daemon_rotation import Rotation, Succession
+from confide_crypto.handshake.rotation import Rotation, Succession
 from confide_crypto.keys.files import remove_private_file
 from confide_crypto.keys.identity import Identity, format_daemon_key, read_private_file, write_private_file
 from confide_daemon.datadir.instance import DaemonLock

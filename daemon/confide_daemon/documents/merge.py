@@ -21,8 +21,7 @@ from typing import Any
 from confide_daemon.errors import InvalidTextError
 from confide_memory import front_matter
 from confide_memory.conflict import as_comments, marked
-from confide_memory.line_endings import merged_style, plain
-from confide_memory.markdown import front_matter_lines, is_item, split_keeping_ends
+from confide_memory.markdown import front_matter_lines, is_item, merged_style, plain, split_keeping_ends
 
 # The matcher's time grows with the square of the lines that differ, and worse where they repeat. More than this is no edit of a note but
 # another text, and is treated as changed throughout.

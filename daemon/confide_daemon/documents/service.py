@@ -19,7 +19,7 @@ from confide_daemon.documents.writer import Derive, Writer, compare_states, stat
 from confide_daemon.store.rows import DocumentRow, Filter
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.wire.digest import text_hash
+from confide_memory.wire.documents import text_hash
 
 T = TypeVar("T")
 P = ParamSpec("P")

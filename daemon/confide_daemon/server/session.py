@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from confide_crypto.channel.body import Body
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_crypto.handshake.caller_rotation import verify_rotation
+from confide_crypto.handshake.rotation import verify_rotation
 from confide_crypto.limits import MAX_MESSAGE
 from confide_crypto.transport.open import Connection
 from confide_daemon import __version__
@@ -45,7 +45,7 @@ from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
 from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.wire.document_body import MAX_TEXT_BYTES, receive_text, send_text
+from confide_memory.wire.documents import MAX_TEXT_BYTES, receive_text, send_text
 from confide_memory.wire.requests import project as project_of
 from confide_memory.wire.requests import read
 

@@ -18,7 +18,7 @@ from confide_daemon.store.rows import NoteRow
 from confide_memory.conflict import has_clash
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.documents import source_of
-from confide_memory.wire.digest import text_hash
+from confide_memory.wire.documents import text_hash
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
 from confide_crypto.sealing.roster import MAX_ENTRIES
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, MAX_EPOCHS
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
-from confide_memory.wire.digest import BUCKETS
+from confide_memory.wire.documents import BUCKETS
 from confide_memory.wire.fields import count_of, decoded, hex_of
 
 MAX_PROJECT_CHARS: Final = 256

@@ -42,7 +42,7 @@ from confide_proxy.link import daemon
 from confide_proxy.sync import project as projects
 
 if TYPE_CHECKING:
-    from confide_memory.wire.document_body import Asks
+    from confide_memory.wire.documents import Asks
     from confide_proxy.devices.connection import SpaceConnection
     from confide_proxy.devices.keyring import Keyring
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import RequestError, printable
-from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_memory.wire.documents import MAX_TEXT_BYTES
 from confide_memory.wire.fields import local_time, records
 from confide_proxy.cli.console import (
     Here,

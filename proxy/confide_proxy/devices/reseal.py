@@ -19,7 +19,7 @@ from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.document_body import Asks
+    from confide_memory.wire.documents import Asks
 
 DEADLINE_S: Final = 30.0
 PAGE: Final = 64

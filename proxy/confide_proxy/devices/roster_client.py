@@ -24,7 +24,7 @@ from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
-    from confide_memory.wire.document_body import Asks
+    from confide_memory.wire.documents import Asks
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_proxy.devices.connection import SpaceConnection
@@ -29,7 +29,7 @@ from confide_proxy.link.key_rotation import MachineKeys, exclusive
 if TYPE_CHECKING:
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.document_body import Asks
+    from confide_memory.wire.documents import Asks
     from confide_proxy.config import ProxyConfig
     from confide_proxy.paths import Paths
 

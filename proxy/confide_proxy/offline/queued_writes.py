@@ -27,7 +27,7 @@ from confide_proxy.offline.outage import Trouble
 from confide_proxy.sealing.tool_calls import OF_FILES, Asked, SealedCalls
 
 if TYPE_CHECKING:
-    from confide_memory.wire.document_body import Asks
+    from confide_memory.wire.documents import Asks
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0

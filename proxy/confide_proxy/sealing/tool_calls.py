@@ -19,7 +19,7 @@ from confide_proxy.sealing import arguments as sealed_arguments
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.document_body import Asks
+    from confide_memory.wire.documents import Asks
     from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.sealer import Secret
 

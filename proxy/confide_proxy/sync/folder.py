@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from confide_crypto.errors import printable
 from confide_memory import document_path
 from confide_memory.document_path import MEMORY_FILES, MEMORY_FOLDER, composed
-from confide_memory.wire.digest import text_hash
-from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_memory.wire.documents import MAX_TEXT_BYTES, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.sync.project import FILE, Narrowing
 from confide_proxy.sync.walk import descended, fixed_part, listed, tree

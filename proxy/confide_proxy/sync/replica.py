@@ -15,8 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from confide_memory.wire.digest import bucket_of, digests, text_hash
-from confide_memory.wire.document_body import Asks, send_text
+from confide_memory.wire.documents import Asks, bucket_of, digests, send_text, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.locks import path_locks

@@ -17,7 +17,7 @@ from confide_proxy.transfer.plan import Batch, Plan
 from confide_proxy.transfer.reader import Skipped
 
 if TYPE_CHECKING:
-    from confide_memory.wire.document_body import Asks
+    from confide_memory.wire.documents import Asks
     from confide_proxy.sealing.context import Sealing
 
 STATES = ("new", "known", "identical", "deleted", "refused")

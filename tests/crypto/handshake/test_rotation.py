@@ -8,7 +8,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from confide_crypto.errors import RequestError
-from confide_crypto.handshake.caller_rotation import sign_rotation, verify_rotation
+from confide_crypto.handshake.rotation import sign_rotation, verify_rotation
 from confide_crypto.keys.identity import Identity
 
 OLD, NEW, OTHER = (Identity(bytes([n]) * 32) for n in (1, 2, 3))

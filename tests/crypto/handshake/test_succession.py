@@ -13,9 +13,9 @@ from websockets.asyncio.client import connect as dial_websocket
 from websockets.exceptions import ConnectionClosed
 
 from confide_crypto.errors import DeniedError, HandshakeError, WrongDaemonKey
-from confide_crypto.handshake.daemon_rotation import Rotation, Succession
 from confide_crypto.handshake.handshake import ClientHandshake
 from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.rotation import Rotation, Succession
 from confide_crypto.keys.identity import Identity
 from confide_crypto.transport.open import connect, websocket_options
 
@@ -221,7 +221,7 @@ async def test_a_bad_statement_is_ignored_and_logged_without_its_bytes(
             connection = await connect(host.url, LAPTOP, OLD.static_key)
             assert connection.successor is None
             await connection.close()
-    said = [record.getMessage() for record in caplog.records if record.name.endswith("daemon_rotation")]
+    said = [record.getMessage() for record in caplog.records if record.name.endswith("handshake.rotation")]
     assert len(said) == 1
     assert "the pin stays" in said[0]
     assert not any(part[:12] in said[0] for part in (GOOD["static"], GOOD["key"], GOOD["old"], GOOD["new"]))

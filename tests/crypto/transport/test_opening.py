@@ -322,7 +322,7 @@ async def test_who_does_not_speak_is_shown_out(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_who_stops_after_message_1_is_shown_out() -> None:
-    async with hosting(Door(), echo, timeout_s=0.1) as host, dial_websocket(host.url, **websocket_options()) as ws:
+    async with hosting(Door(), echo, timeout_s=1.0) as host, dial_websocket(host.url, **websocket_options()) as ws:
         await ws.send(ClientHandshake(LAPTOP, HOST.static_key).write_message1())
         await ws.recv()
         with pytest.raises(ConnectionClosed):

@@ -10,9 +10,8 @@ from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_messag
 
 from confide_crypto.errors import ConnectionLost
 from confide_crypto.transport import connection as session
-from confide_crypto.transport import suspend
+from confide_crypto.transport.connection import SLEPT_S, boot_clock, wait_awake
 from confide_crypto.transport.open import Timers, connect
-from confide_crypto.transport.suspend import SLEPT_S, boot_clock, wait_awake
 
 
 class Jumping:
@@ -31,7 +30,7 @@ class Jumping:
 
 async def test_a_sleep_is_noticed_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lid was closed for an hour: the wait ends there and then, however long it was meant to be."""
-    monkeypatch.setattr(suspend, "LOOK_S", 0.01)
+    monkeypatch.setattr(session, "LOOK_S", 0.01)
     clock = Jumping(100.0, 100.01, 100.01, 3700.02)
     async with asyncio.timeout(20):
         assert await wait_awake(60.0, clock=clock) == pytest.approx(3600.0, abs=0.1)
@@ -40,7 +39,7 @@ async def test_a_sleep_is_noticed_at_the_next_look(monkeypatch: pytest.MonkeyPat
 
 async def test_a_busy_machine_is_not_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of delay are none, and the wait goes on to its end; nor is a clock that went backwards."""
-    monkeypatch.setattr(suspend, "LOOK_S", 0.01)
+    monkeypatch.setattr(session, "LOOK_S", 0.01)
     clock = Jumping(0.0, SLEPT_S, 20.0, 10.0)
     assert await wait_awake(0.03, clock=clock) == 0
     assert clock.looks == 6

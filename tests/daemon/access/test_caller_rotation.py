@@ -11,7 +11,7 @@ import pytest
 from tests.support.daemon.loopback import Machine, Serving, serving
 
 from confide_crypto.errors import DeniedError, RequestError
-from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity, format_public_key
 from confide_daemon.config import DaemonConfig, ServerConfig
 

@@ -21,7 +21,7 @@ import pytest
 from tests.support.daemon.loopback import Machine, Serving, serving
 
 from confide_crypto.errors import KeyFileError, WrongDaemonKey
-from confide_crypto.handshake.daemon_rotation import Succession
+from confide_crypto.handshake.rotation import Succession
 from confide_crypto.keys.identity import Identity, format_daemon_key
 from confide_crypto.transport.open import Connection, connect
 from confide_daemon.access import enrollment

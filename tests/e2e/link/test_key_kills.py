@@ -23,7 +23,7 @@ from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_d
 from tests.support.programs.wire import Wire
 
 from confide_crypto.errors import EXIT_DENIED
-from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_proxy.config import ProxyConfig
 from confide_proxy.devices import rotation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from confide_memory.wire.digest import BUCKETS, bucket_of, digests
+from confide_memory.wire.documents import BUCKETS, bucket_of, digests
 
 STATES = [(f"memory/{number}.md", f"{number:064x}", number) for number in range(1000)]
 

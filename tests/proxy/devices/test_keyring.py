@@ -16,7 +16,7 @@ from tests.support.sealing.devices import Device
 from tests.support.sealing.rosters import STRANGER
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_crypto.handshake.caller_rotation import sign_rotation
+from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.errors import SealingError

@@ -16,7 +16,7 @@ from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_crypto.handshake.daemon_rotation import Rotation, Succession
+from confide_crypto.handshake.rotation import Rotation, Succession
 from confide_crypto.keys.identity import Identity, format_daemon_key, parse_public_key
 from confide_crypto.transport.open import Connection, connect
 from confide_proxy.link.daemon import Joined, follow, load_pin, save_pin

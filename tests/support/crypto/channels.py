@@ -11,9 +11,9 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from confide_crypto.channel.protocol import Channel
 from confide_crypto.errors import ConfideError, DeniedError
-from confide_crypto.handshake.daemon_rotation import Rotation
 from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake
 from confide_crypto.handshake.invite import Invite
+from confide_crypto.handshake.rotation import Rotation
 from confide_crypto.keys.identity import Identity
 from confide_crypto.transport.open import Connection, Handshakes, Timers, accept, connect, websocket_options
 

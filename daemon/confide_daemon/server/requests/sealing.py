@@ -31,7 +31,7 @@ from confide_daemon.store.rows import StoredText
 from confide_memory.documents import SOURCES, check_text
 from confide_memory.sensitivity import is_sensitive
 from confide_memory.timestamps import iso
-from confide_memory.wire.document_body import MAX_TEXT_BYTES
+from confide_memory.wire.documents import MAX_TEXT_BYTES
 from confide_memory.wire.fields import decoded, encoded
 from confide_memory.wire.requests import HASH_CHARS
 from confide_memory.wire.requests import project as project_of

@@ -19,8 +19,8 @@ from confide_daemon.server.requests import Operation, as_request_error
 from confide_daemon.spaces.space import Space
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.documents import check_text
-from confide_memory.wire.digest import bucket_of, text_hash
-from confide_memory.wire.digest import digests as digests_of
+from confide_memory.wire.documents import bucket_of, text_hash
+from confide_memory.wire.documents import digests as digests_of
 from confide_memory.wire.requests import project as project_of
 from confide_memory.wire.requests import read
 

@@ -26,7 +26,7 @@ from confide_daemon.store.rows import (
 from confide_daemon.store.tables import filters
 from confide_memory.conflict import has_clash
 from confide_memory.documents import day_of, source_of
-from confide_memory.wire.digest import text_hash
+from confide_memory.wire.documents import text_hash
 
 OPERATIONS_KEPT_S = 90 * 86400.0
 """How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""

@@ -33,7 +33,7 @@ from confide_daemon.store.database import Table
 from confide_daemon.store.rows import StoredText
 from confide_memory.conflict import has_clash
 from confide_memory.documents import source_of
-from confide_memory.wire.digest import text_hash
+from confide_memory.wire.documents import text_hash
 
 # The migration since which credentials are sealed.
 SEALING: Final = 9

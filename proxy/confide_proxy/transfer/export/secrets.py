@@ -34,7 +34,7 @@ from confide_proxy.transfer.export.manifest import SECRETS
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.document_body import Asks
+    from confide_memory.wire.documents import Asks
     from confide_proxy.devices.keyring import Keyring
 
 MAX_BYTES: Final = 1024 * 1024 * 1024

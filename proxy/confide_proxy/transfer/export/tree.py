@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.sealing import placeholder as placeholders
 from confide_memory import document_path
-from confide_memory.wire.document_body import Asks
+from confide_memory.wire.documents import Asks
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.context import batches
 from confide_proxy.sealing.file_sealer import NAME_TELLS

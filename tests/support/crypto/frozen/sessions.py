@@ -9,8 +9,7 @@ from tests.support.crypto.frozen.fixed import CLIENT, DAEMON, DOWN_KEY, OTHER, U
 from tests.support.crypto.frozen.scripts import channel
 
 from confide_crypto.channel.protocol import FrameType
-from confide_crypto.handshake.caller_rotation import sign_rotation
-from confide_crypto.handshake.daemon_rotation import Succession
+from confide_crypto.handshake.rotation import Succession, sign_rotation
 
 _NUMBERS = (16382, 16383, 16384, 16385, 32767, 32768)
 SESSION_ID = bytes(range(48, 64)).hex()

@@ -1,7 +1,8 @@
-"""A daemon's new key: the statement that lets its clients' pins follow, and the old key while it still answers (PROTOCOL.md 7.11).
+"""New keys of both ends, each vouched for by the old one, and signed by the new one as well: nobody can enter another's key as their own.
 
-The old Ed25519 key vouches for the new keys, so a pin moves only where the daemon that is pinned wanted it to. The new key signs
-too: nobody can name another's key as its own successor.
+A caller's is said in the request `rotate` (PROTOCOL.md 7.10). Both signatures name the session: one that is recorded is of no use in
+another. A daemon's is a statement in its welcome, by which its clients' pins follow, so that a pin moves only where the daemon that is
+pinned wanted it to; the old key answers for a while longer (7.11).
 """
 
 from __future__ import annotations
@@ -11,17 +12,74 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
 
 log = logging.getLogger(__name__)
 
-_LABEL: Final = b"confide/daemon-rotation/1"
+_OLD_LABEL: Final = b"confide/rotate-old/1"
+_NEW_LABEL: Final = b"confide/rotate-new/1"
+_DAEMON_LABEL: Final = b"confide/daemon-rotation/1"
+_SESSION_ID_LENGTH: Final = 16
 _LATEST: Final = 2**64 - 1
+
+
+def sign_rotation(old: Identity, new: Identity, session_id: str) -> dict[str, str]:
+    """The body of the request `rotate`, without its `op`: `key` (the new public key), `old` and `new` (the signatures), in hex.
+
+    Args:
+        old: who the session belongs to.
+        new: who this caller will be.
+        session_id: `Connection.session_id`, 32 hex digits.
+    """
+    session = bytes.fromhex(session_id)
+    return {
+        "key": new.public_key.hex(),
+        "old": old.sign(_OLD_LABEL, session + new.public_key).hex(),
+        "new": new.sign(_NEW_LABEL, session + old.public_key).hex(),
+    }
+
+
+def verify_rotation(body: dict[str, Any], old_key: bytes, session_id: str) -> bytes:
+    """The new Ed25519 public key, 32 bytes, if both keys have signed that it follows `old_key`, in this session.
+
+    Raises:
+        RequestError: `invalid`: the body has another form, or a signature is not good. It does not say which.
+    """
+    session = bytes.fromhex(session_id)
+    if len(session) != _SESSION_ID_LENGTH:
+        raise ValueError("a session id has 16 bytes")
+    key, by_old, by_new = (
+        _bytes_of(body, "key", KEY_LENGTH),
+        _bytes_of(body, "old", SIGNATURE_LENGTH),
+        _bytes_of(body, "new", SIGNATURE_LENGTH),
+    )
+    if (
+        key == old_key
+        or not verify(old_key, _OLD_LABEL, session + key, by_old)
+        or not verify(key, _NEW_LABEL, session + old_key, by_new)
+    ):
+        raise _invalid()
+    return key
+
+
+def _bytes_of(body: dict[str, Any], name: str, length: int) -> bytes:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise _invalid()
+    try:
+        return from_hex(value, length)
+    except ValueError:
+        raise _invalid() from None
+
+
+def _invalid() -> RequestError:
+    return RequestError("invalid", "the new key is not vouched for by both keys, in this session")
 
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """The statement: these keys follow those, and those end at `until`. Made by `make` or `parse`; believed only once `verify` says so.
+    """These keys follow those, and those end at `until`. Made by `make` or `parse`; believed only once `verify` says so.
 
     Attributes:
         old_static: the X25519 static key that clients have pinned, 32 bytes.
@@ -45,7 +103,7 @@ class Succession:
     def make(cls, old: Identity, new: Identity, until: int) -> Self:
         """The statement that `new` follows `old`, which ends at `until` (seconds since 1970)."""
         signed = _signed(old.static_key, new.static_key, new.public_key, until)
-        by_old, by_new = old.sign(_LABEL, signed), new.sign(_LABEL, signed)
+        by_old, by_new = old.sign(_DAEMON_LABEL, signed), new.sign(_DAEMON_LABEL, signed)
         return cls(old.static_key, old.public_key, new.static_key, new.public_key, until, by_old, by_new)
 
     @classmethod
@@ -79,8 +137,8 @@ class Succession:
         if lengths != [KEY_LENGTH] * 3 or not 0 <= self.until <= _LATEST:
             return False
         signed = _signed(self.old_static, self.new_static, self.new_key, self.until)
-        by_old = verify(self.old_key, _LABEL, signed, self.by_old)
-        return verify(self.new_key, _LABEL, signed, self.by_new) and by_old
+        by_old = verify(self.old_key, _DAEMON_LABEL, signed, self.by_old)
+        return verify(self.new_key, _DAEMON_LABEL, signed, self.by_new) and by_old
 
 
 @dataclass(frozen=True, slots=True)
