@@ -23,7 +23,7 @@ from confide_daemon.datadir.paths import DataFolder, Paths
 from confide_daemon.errors import DamagedError, LockedError, StorageError, WrongKeyError
 from confide_daemon.sealing.rescan import UnsealedCounts
 from confide_daemon.sealing.rosters import Rosters
-from confide_daemon.sealing.vault.vault import try_out
+from confide_daemon.sealing.vault import try_out
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.entry import read_standings
 from confide_daemon.store.connection import migrations

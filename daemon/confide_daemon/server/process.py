@@ -18,7 +18,7 @@ from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
-from confide_daemon.sealing.vault.vault import Vault
+from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.jobs import carry_out
 from confide_daemon.server.limits import MAX_STRANGERS
 from confide_daemon.server.server import Daemon, Listen

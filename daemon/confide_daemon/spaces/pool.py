@@ -16,7 +16,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.errors import LockedError, StorageError, WrongKeyError
 from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.rosters import Rosters
-from confide_daemon.sealing.vault.vault import Vault
+from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
 from confide_daemon.spaces.maintenance import OPEN

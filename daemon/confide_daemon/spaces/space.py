@@ -33,8 +33,8 @@ from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.records import SealedRecords
 from confide_daemon.sealing.rescan import StoredTexts
-from confide_daemon.sealing.vault.records import VaultRecords
-from confide_daemon.sealing.vault.vault import Vault
+from confide_daemon.sealing.vault import Vault
+from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Health, Upkeep, mark_closed
 from confide_daemon.store.database import Damage

@@ -24,7 +24,7 @@ from tests.support.daemon.openbao import MOUNT, Kubernetes, OpenBao, openbao, se
 
 from confide_daemon.config import VaultConfig
 from confide_daemon.errors import VaultError
-from confide_daemon.sealing.vault.vault import PIECE, Vault, place_for
+from confide_daemon.sealing.vault import PIECE, Vault, place_for
 
 SPACE = "space-1"
 ID = bytes(range(16))
@@ -455,8 +455,8 @@ async def test_an_engine_of_the_first_version_is_not_taken_for_the_second(bao: O
 
 async def test_without_the_extra_it_says_which(settings: VaultConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hvac", None)
-    monkeypatch.delitem(sys.modules, "confide_daemon.sealing.vault.client", raising=False)
-    monkeypatch.delitem(sys.modules, "confide_daemon.sealing.vault.client", raising=False)
+    monkeypatch.delitem(sys.modules, "confide_daemon.sealing.vault_client", raising=False)
+    monkeypatch.delitem(sys.modules, "confide_daemon.sealing.vault_client", raising=False)
     with pytest.raises(VaultError) as caught:
         Vault.open(settings)
     assert "confide[daemon,vault]" in (caught.value.hint or "")

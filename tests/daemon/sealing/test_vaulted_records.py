@@ -34,12 +34,12 @@ from confide_daemon.embedding import Model
 from confide_daemon.errors import VaultError
 from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.records import MoveResult
-from confide_daemon.sealing.vault.records import (
+from confide_daemon.sealing.vault import Vault
+from confide_daemon.sealing.vault_records import (
     REPLACED_AFTER_S,
     STRAY_AFTER_S,
     VaultRecords,
 )
-from confide_daemon.sealing.vault.vault import Vault
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.upkeep import integrity, salvage
 from confide_proxy.errors import LATER

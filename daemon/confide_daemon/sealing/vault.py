@@ -22,7 +22,7 @@ from confide_daemon.config import VaultConfig
 from confide_daemon.errors import VaultError
 
 if TYPE_CHECKING:
-    from confide_daemon.sealing.vault.client import VaultClient
+    from confide_daemon.sealing.vault_client import VaultClient
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Vault:
     def open(cls, settings: VaultConfig) -> Vault:
         """Connects to nothing yet. Raises VaultError where the library for it is not installed."""
         try:
-            from confide_daemon.sealing.vault.client import VaultClient
+            from confide_daemon.sealing.vault_client import VaultClient
         except ImportError:
             raise VaultError(
                 "a vault is configured, and hvac, which talks to it, is not installed",

@@ -23,7 +23,7 @@ from confide_crypto.sealing.errors import RecordError
 from confide_crypto.sealing.record import Record
 from confide_daemon.errors import VaultError
 from confide_daemon.sealing.records import Follow, MoveResult, SealedRecords, parsed
-from confide_daemon.sealing.vault.vault import KEPT_DAYS, THREADS, LostError, Vault, changed, place_for
+from confide_daemon.sealing.vault import KEPT_DAYS, THREADS, LostError, Vault, changed, place_for
 from confide_daemon.store.rows import SealedEntry, SealedPlace, SealedRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads

@@ -1,1 +1,0 @@
-"""Sealed records in a HashiCorp Vault or an OpenBao."""
