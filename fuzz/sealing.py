@@ -10,15 +10,14 @@ from typing import Final
 
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, device, encoded, shared
 
-from confide_crypto.errors import InviteError
+from confide_crypto.errors import InviteError, PairingError, RecoveryCodeError, RosterError, SealingError, WrapError
 from confide_crypto.sealing import placeholder
-from confide_crypto.sealing.errors import PairingError, RecoveryCodeError, RosterError, SealingError, WrapError
-from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import DeviceInvite, Pair, parse_invite
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card
+from confide_crypto.sealing.space_keys import WrapKey
 from fuzz.supply import Supply
 
 _KNOWN, _KEYS = shared()

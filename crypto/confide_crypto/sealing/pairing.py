@@ -12,11 +12,11 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from confide_crypto.errors import PairingError
 from confide_crypto.handshake.invite import INVITE_ID_LENGTH, Invite
 from confide_crypto.keys import bech32m
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.encoding import Cursor, labelled, u32
-from confide_crypto.sealing.errors import PairingError
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, Card
 from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH

@@ -9,8 +9,8 @@ import secrets
 from dataclasses import dataclass
 from typing import Final, Self
 
+from confide_crypto.errors import RecordError, WrongKeyError
 from confide_crypto.sealing.encoding import Cursor, labelled, u32
-from confide_crypto.sealing.errors import RecordError, WrongKeyError
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH, SpaceKeys
 
 _VERSION: Final = 1

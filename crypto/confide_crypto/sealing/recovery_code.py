@@ -12,9 +12,9 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from confide_crypto.errors import RecoveryCodeError
 from confide_crypto.keys import bech32m
 from confide_crypto.keys.identity import KEY_LENGTH, Identity
-from confide_crypto.sealing.errors import RecoveryCodeError
 
 CODE_LENGTH: Final = 20
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

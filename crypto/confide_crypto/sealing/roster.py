@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
+from confide_crypto import errors
 from confide_crypto.keys import bech32m
 from confide_crypto.keys.identity import Identity, fingerprint_words
-from confide_crypto.sealing import errors
 from confide_crypto.sealing.encoding import Cursor, u32
-from confide_crypto.sealing.key_wrap import WrapKey, check_wrap_key, seal_wrap
 from confide_crypto.sealing.roster_entry import (
     HASH_LENGTH,
     MAX_DEVICES,
@@ -27,7 +26,14 @@ from confide_crypto.sealing.roster_entry import (
     Entry,
     Wrap,
 )
-from confide_crypto.sealing.space_keys import FIRST_EPOCH, SPACE_ID_LENGTH, SpaceKeys
+from confide_crypto.sealing.space_keys import (
+    FIRST_EPOCH,
+    SPACE_ID_LENGTH,
+    SpaceKeys,
+    WrapKey,
+    check_wrap_key,
+    seal_wrap,
+)
 
 MAX_ENTRIES: Final = 256
 MAX_ROSTER_BYTES: Final = 8 * 1024 * 1024

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, Self
 
+from confide_crypto.errors import MalformedEntryError, OversizedRosterError
 from confide_crypto.keys.identity import KEY_LENGTH, MAX_NAME, SIGNATURE_LENGTH, Identity, verify
 from confide_crypto.sealing.encoding import Cursor, u32
-from confide_crypto.sealing.errors import MalformedEntryError, OversizedRosterError
-from confide_crypto.sealing.key_wrap import WRAP_KEY_LENGTH, WRAP_LENGTH, WrapKey
-from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH
+from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH, WRAP_KEY_LENGTH, WRAP_LENGTH, WrapKey
 
 _VERSION: Final = 1
 _ENTRY_LABEL: Final = b"confide/roster-entry/1"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from confide_crypto.sealing.errors import RecordError
+from confide_crypto.errors import RecordError
 from confide_crypto.sealing.record import Record
 from confide_daemon.errors import DamagedError, NotFoundError, VaultError
 from confide_daemon.store.rows import SealedPlace, SealedRow

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import apsw
 
-from confide_crypto.sealing.errors import ReplayedEntryError, RosterError
+from confide_crypto.errors import ReplayedEntryError, RosterError
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Change, Entry
 from confide_daemon.access.audit import record

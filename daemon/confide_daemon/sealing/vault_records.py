@@ -18,8 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from confide_crypto.errors import ConfideError
-from confide_crypto.sealing.errors import RecordError
+from confide_crypto.errors import ConfideError, RecordError
 from confide_crypto.sealing.record import Record
 from confide_daemon.errors import VaultError
 from confide_daemon.sealing.records import Follow, MoveResult, SealedRecords, parsed

@@ -13,11 +13,10 @@ import typer
 
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, printable
 from confide_crypto.keys.identity import fingerprint_words
-from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_proxy.cli.console import AsJson, Here, Output, command, confirmed, print_json, remark, say
 from confide_proxy.cli.devices import Yes, ask, connected, facts, find, remover, require_keys
 from confide_proxy.errors import DeviceError, UnshownError

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, PairingError, RosterError
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
-from confide_crypto.sealing.errors import PairingError, RosterError
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.pairing import Invitation, Invitations

@@ -246,7 +246,7 @@ class Keyring:
 
     def _take(self, roster: Roster, identity: Identity) -> None:
         """Believe a roster, and open its keys if this machine is on it."""
-        from confide_crypto.sealing.key_wrap import WrapKey
+        from confide_crypto.sealing.space_keys import WrapKey
 
         known = self.roster
         if known is not None and known.head == roster.head and self.keys and self._opened_by == identity.public_key:

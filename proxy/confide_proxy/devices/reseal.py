@@ -10,9 +10,8 @@ from base64 import b64decode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.keys.files import read_private_file, write_private_file
-from confide_crypto.sealing.errors import SealingError
 from confide_crypto.sealing.record import Record
 from confide_memory.wire.fields import encoded
 from confide_proxy.errors import UnfitAnswerError

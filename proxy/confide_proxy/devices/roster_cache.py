@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confide_crypto.errors import KeyFileError
+from confide_crypto.errors import KeyFileError, RosterError, SealingError
 from confide_crypto.keys.files import (
     cannot,
     make_private_dir,
@@ -29,7 +29,6 @@ from confide_crypto.keys.files import (
     write_private_file,
 )
 from confide_crypto.sealing.encoding import Cursor, u32
-from confide_crypto.sealing.errors import RosterError, SealingError
 from confide_crypto.sealing.roster import MAX_ENTRIES, MAX_ROSTER_BYTES, Pin, Roster
 from confide_proxy.locks import lock_file, taken
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import RequestError, WithheldRosterError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import KEY_LENGTH, MAX_NAME
-from confide_crypto.sealing.errors import WithheldRosterError
 from confide_crypto.sealing.pairing import REQUEST_LENGTH
 from confide_crypto.sealing.roster import MAX_ENTRIES, Pin, Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, MAX_ENTRY_BYTES, Card, Entry

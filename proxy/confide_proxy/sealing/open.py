@@ -6,8 +6,7 @@ import asyncio
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_crypto.sealing.errors import RecordError, UnknownEpochError
+from confide_crypto.errors import ConfideError, ConnectionLost, RecordError, RequestError, UnknownEpochError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH

@@ -18,14 +18,13 @@ from tests.support.sealing.rosters import (
     founded,
 )
 
-from confide_crypto.errors import InviteError
+from confide_crypto.errors import ForkedRosterError, InviteError, PairingError, WithheldRosterError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.bech32m import decode, encode
-from confide_crypto.sealing.errors import ForkedRosterError, PairingError, WithheldRosterError
-from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH, DeviceInvite, Pair, parse_invite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
+from confide_crypto.sealing.space_keys import WrapKey
 
 PAIR = Pair(bytes(range(16)), bytes(range(100, 116)))
 CARD = Card.of(DESKTOP)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 from tests.support.sealing.rosters import KEYS, SPACE, flipped
 
-from confide_crypto.errors import EXIT_KEYS
-from confide_crypto.sealing.errors import RecordError, UnknownEpochError, WrongKeyError
+from confide_crypto.errors import EXIT_KEYS, RecordError, UnknownEpochError, WrongKeyError
 from confide_crypto.sealing.placeholder import Placeholder, find
 from confide_crypto.sealing.placeholder import replace as put_back
 from confide_crypto.sealing.record import MAX_RECORD, MAX_VALUE, Record, is_kind

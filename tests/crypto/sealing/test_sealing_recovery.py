@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_crypto.errors import EXIT_INPUT
-from confide_crypto.sealing.errors import RecoveryCodeError
+from confide_crypto.errors import EXIT_INPUT, RecoveryCodeError
 from confide_crypto.sealing.recovery_code import RecoveryCode
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

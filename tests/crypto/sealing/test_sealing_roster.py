@@ -28,11 +28,10 @@ from tests.support.sealing.rosters import (
     shared,
 )
 
+from confide_crypto import errors
 from confide_crypto.keys.bech32m import encode
 from confide_crypto.keys.identity import Identity, fingerprint_words
-from confide_crypto.sealing import errors
 from confide_crypto.sealing import roster as rosters
-from confide_crypto.sealing.key_wrap import WrapKey, seal_wrap
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
@@ -46,7 +45,7 @@ from confide_crypto.sealing.roster_entry import (
     Entry,
     Wrap,
 )
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey, seal_wrap
 
 WRAPPED = {identity: WrapKey(identity) for identity in (LAPTOP, DESKTOP, PHONE, STRANGER)}
 SHARED, SHARED_KEYS = shared()

@@ -10,14 +10,13 @@ from tests.support.crypto import freeze
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import Pair, parse_invite
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 
 Case = dict[str, Any]
 

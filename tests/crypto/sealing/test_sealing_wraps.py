@@ -13,9 +13,9 @@ from cryptography.hazmat.bindings._rust import openssl
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, SPACE, flipped
 
-from confide_crypto.sealing import key_wrap
-from confide_crypto.sealing.errors import WrapError
-from confide_crypto.sealing.key_wrap import (
+from confide_crypto.errors import WrapError
+from confide_crypto.sealing import space_keys
+from confide_crypto.sealing.space_keys import (
     WRAP_KEY_LENGTH,
     WRAP_LENGTH,
     WrapKey,
@@ -47,7 +47,7 @@ def test_our_suite_opens_the_ietfs_known_answer() -> None:
     assert public.hex() == case["pkRm"]
     first = case["encryptions"][0]
     info, aad, sealed = (bytes.fromhex(text) for text in (case["info"], first["aad"], case["enc"] + first["ct"]))
-    opened = openssl.hpke._decrypt_with_aad(key_wrap._suite(), sealed, private, info=info, aad=aad)
+    opened = openssl.hpke._decrypt_with_aad(space_keys._suite(), sealed, private, info=info, aad=aad)
     assert opened.hex() == first["pt"]
 
 

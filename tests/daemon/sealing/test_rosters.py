@@ -25,8 +25,8 @@ from tests.support.sealing.rosters import (
     shared,
 )
 
+from confide_crypto import errors
 from confide_crypto.errors import ConfideError
-from confide_crypto.sealing import errors
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
 from confide_daemon.access.grants import Grants

@@ -13,17 +13,15 @@ import pytest
 from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, serving
 from tests.support.sealing.rosters import device, resigned
 
-from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.errors import ConfideError, RequestError, WrongKeyError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.errors import WrongKeyError
-from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import DeviceInvite, parse_invite
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_crypto.transport.open import Connection
 from confide_daemon.server.requests import devices
 from confide_daemon.server.requests import sealing as record_requests

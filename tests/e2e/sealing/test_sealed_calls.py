@@ -19,8 +19,7 @@ from tests.support.programs.mcp_session import ERAS, Era, session
 from tests.support.programs.processes import NO_MODEL, Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
-from confide_crypto.sealing.key_wrap import WrapKey
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_daemon.errors import WrongKeyError
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.link.identity import stored

@@ -20,8 +20,7 @@ from tests.support.network.relay import RecordingRelay
 from tests.support.programs.processes import Daemon, Machine, wait_until
 from tests.support.programs.wire import Wire
 
-from confide_crypto.sealing.key_wrap import WrapKey
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_daemon.store.connection import connect
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.link.identity import stored

@@ -15,16 +15,14 @@ from tests.support.daemon.loopback import Serving, serving
 from tests.support.sealing.devices import Device
 from tests.support.sealing.rosters import STRANGER
 
-from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError, SealingError
 from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing import roster_entry
-from confide_crypto.sealing.errors import SealingError
-from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Entry
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_crypto.transport.open import Connection
 from confide_daemon.access.jobs import Jobs
 from confide_proxy.cli import status

@@ -17,10 +17,9 @@ from tests.support.programs.wire import Wire
 from tests.support.sealing.devices import Device
 
 from confide_crypto.sealing import roster_entry
-from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_proxy.cli.devices import listed, remover
 from confide_proxy.devices.keyring import Keyring
 

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from tests.support.sealing.secret_corpus import positives
 
-from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.errors import ConnectionLost, RecordError, RequestError
 from confide_crypto.sealing import placeholder
-from confide_crypto.sealing.errors import RecordError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SpaceKeys

@@ -10,18 +10,20 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_crypto.handshake.invite import INVITE_ID_LENGTH
-from confide_crypto.sealing.errors import (
+from confide_crypto.errors import (
+    ConfideError,
+    ConnectionLost,
     ForeignEntryError,
     ForkedRosterError,
     MissingEntryError,
+    RequestError,
     RosterError,
     WrapError,
 )
-from confide_crypto.sealing.key_wrap import check_wrap_key
+from confide_crypto.handshake.invite import INVITE_ID_LENGTH
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Change, Entry
+from confide_crypto.sealing.space_keys import check_wrap_key
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.enrollment import check_name
 from confide_daemon.access.grants import Scope

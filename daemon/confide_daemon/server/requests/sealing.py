@@ -18,8 +18,7 @@ import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from confide_crypto.errors import RequestError
-from confide_crypto.sealing.errors import RecordError
+from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_daemon.access.callers import Caller
 from confide_daemon.errors import GrantError, NotFoundError

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from confide_crypto.sealing.errors import RecordError
+from confide_crypto.errors import RecordError
 from confide_crypto.sealing.record import Record
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.store.database import AMONG, Rows, Table

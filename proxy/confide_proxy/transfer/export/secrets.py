@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing import placeholder
-from confide_crypto.sealing.errors import SealingError
-from confide_crypto.sealing.key_wrap import WrapKey
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.space_keys import WrapKey
 from confide_memory.wire.fields import encoded
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import ExportError, UnfitAnswerError, UnsealableError

@@ -27,14 +27,13 @@ from tests.support.sealing.rosters import (
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.bech32m import encode
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.key_wrap import WrapKey, seal_wrap
 from confide_crypto.sealing.pairing import DeviceInvite, Pair
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey, seal_wrap
 
 _TWO = SpaceKeys(SPACE, (KEYS.epochs[0], bytes(range(128, 160))))
 _NONCE = bytes(range(24))
