@@ -28,7 +28,7 @@ from confide_daemon.server.catalogue import Tool, tools
 from confide_daemon.server.requests import as_request_error
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_memory.tools.arguments import check
-from confide_memory.tools.meta import CODE, OPERATION, SAID, SENT
+from confide_memory.tools.call import CODE, OPERATION, SAID, SENT
 
 log = logging.getLogger(__name__)
 

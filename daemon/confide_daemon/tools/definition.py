@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from confide_memory.tools.arguments import Parameters
-from confide_memory.tools.meta import ALSO_TAKES, LONG_JOB, OFFLINE
+from confide_memory.tools.call import ALSO_TAKES, LONG_JOB, OFFLINE
 
 Offline = Literal["queue", "local", "fail"]
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 from confide_crypto.errors import printable
 from confide_memory.document_path import composed
 from confide_memory.errors import ToolError
-from confide_memory.tools.meta import ALSO_TAKES
+from confide_memory.tools.call import ALSO_TAKES
 
 MAX_OBJECT_BYTES = 16 * 1024
 MAX_ITEMS = 64

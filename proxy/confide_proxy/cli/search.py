@@ -16,7 +16,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from confide_crypto.errors import ConfideError, RequestError, printable
-from confide_memory.tools import meta as meta_keys
+from confide_memory.tools import call as call_keys
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -159,7 +159,7 @@ async def call(
     is_queued = catalogue.offline(tool) == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     asked = Said(catalogue.tools[tool], arguments, new_id() if is_queued else None, said if is_queued else None)
-    meta = {meta_keys.OPERATION: asked.operation, meta_keys.SAID: said} if asked.operation else None
+    meta = {call_keys.OPERATION: asked.operation, call_keys.SAID: said} if asked.operation else None
     began = time.time()
     try:
         async with AsyncExitStack() as stack:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from confide_memory.tools import meta
+from confide_memory.tools import call as call_keys
 
 PACKAGED = Path(__file__).with_name("catalogue.json")
 
@@ -69,11 +69,11 @@ class Catalogue:
 
     def offline(self, tool: str) -> str:
         """What is done with a call of this tool while the daemon cannot be reached: "queue", "local" or "fail"."""
-        return str(self.tools.get(tool, {}).get("_meta", {}).get(meta.OFFLINE, "fail"))
+        return str(self.tools.get(tool, {}).get("_meta", {}).get(call_keys.OFFLINE, "fail"))
 
     def is_long_job(self, tool: str) -> bool:
         """Whether a call of this tool is exempt from the ten seconds that every other call has."""
-        return bool(self.tools.get(tool, {}).get("_meta", {}).get(meta.LONG_JOB))
+        return bool(self.tools.get(tool, {}).get("_meta", {}).get(call_keys.LONG_JOB))
 
     def answer(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """The result for one of `LOCAL_METHODS`, or None if the method is not served in the caller's protocol era."""

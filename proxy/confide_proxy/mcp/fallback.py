@@ -15,12 +15,12 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_memory.tools.result import Answer
     from confide_proxy.link.link import Link
     from confide_proxy.mcp.jsonrpc import Call
     from confide_proxy.offline.answers import Offline
@@ -79,7 +79,6 @@ class Fallback:
         Args:
             tool: as the catalogue lists it.
         """
-        from confide_memory.tools.result import Answer
         from confide_proxy.offline.answers import Said
         from confide_proxy.offline.outage import Trouble
 
@@ -144,8 +143,6 @@ class Fallback:
             self._forgetting = None
 
     async def _import(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> Answer | None:
-        from confide_memory.tools.result import Answer
-
         token = call.meta.get("progressToken")
 
         def progress(done: int, total: int) -> None:
@@ -173,8 +170,6 @@ class Fallback:
         return answer
 
     async def _secret(self, call: Call) -> Answer:
-        from confide_memory.tools.result import Answer
-
         try:
             tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.open")
             answer: Answer = await tool.answer(call.params.get("arguments"), self._sealed.sealing.keyring, self._link)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
-from confide_memory.tools import meta as meta_keys
+from confide_memory.tools import call as call_keys
 from confide_proxy.errors import ToolError
 from confide_proxy.mcp.catalogue import VERSION_KEY
 
@@ -103,8 +103,8 @@ def with_operation(message: dict[str, Any]) -> dict[str, Any]:
     given = params.get("_meta")
     meta = {
         **(given if isinstance(given, dict) else {}),
-        meta_keys.OPERATION: secrets.token_hex(16),
-        meta_keys.SAID: said,
+        call_keys.OPERATION: secrets.token_hex(16),
+        call_keys.SAID: said,
     }
     return {**message, "params": {**params, "_meta": meta}}
 
@@ -175,13 +175,13 @@ class Call:
     @property
     def operation(self) -> str | None:
         """The id by which it is made once."""
-        operation: str | None = self.meta.get(meta_keys.OPERATION)
+        operation: str | None = self.meta.get(call_keys.OPERATION)
         return operation
 
     @property
     def said(self) -> str | None:
         """When it was made, ISO 8601 with the time zone."""
-        said: str | None = self.meta.get(meta_keys.SAID)
+        said: str | None = self.meta.get(call_keys.SAID)
         return said
 
     @property

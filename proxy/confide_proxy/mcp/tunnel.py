@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_memory.tools.call import Answer
 from confide_proxy.errors import LATER, KeyLockedError
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import jsonrpc
@@ -39,7 +40,6 @@ from confide_proxy.mcp.jsonrpc import (
 if TYPE_CHECKING:
     import asyncio
 
-    from confide_memory.tools.result import Answer
     from confide_proxy.link.link import Link
     from confide_proxy.mcp.fallback import Fallback
     from confide_proxy.sealing.tool_calls import SealedCalls
@@ -415,8 +415,6 @@ class Tunnel:
     def _give_up(self, call: Call, why: str) -> None:
         self._settle(call.key)
         if call.tool is not None:
-            from confide_memory.tools.result import Answer  # most sessions never give up on anything
-
             # A tool error rather than a protocol error, so that the model reads it and can tell its user.
             self._answer(call.identifier, Answer(why).as_result(is_modern=call.is_modern))
         else:

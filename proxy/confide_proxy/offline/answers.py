@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_memory.tools.arguments import Parameters, check
-from confide_memory.tools.meta import OFFLINE
-from confide_memory.tools.result import Answer
+from confide_memory.tools.call import OFFLINE, Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
 from confide_proxy.offline import local_tools, queued_writes

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.document_path import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, is_memory, problem
 from confide_memory.note_names import TASK_ID, names_of
-from confide_memory.tools.result import Answer
+from confide_memory.tools.call import Answer
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.offline.journal import Entry, Journal, is_empty

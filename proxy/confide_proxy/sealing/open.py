@@ -11,7 +11,7 @@ from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
 from confide_memory.tools.arguments import Parameters, check
-from confide_memory.tools.result import Answer
+from confide_memory.tools.call import Answer
 from confide_proxy.errors import NoSecretError, UnfitAnswerError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_memory.tools.meta import SENT
+from confide_memory.tools.call import SENT
 from confide_proxy.errors import LATER
 from confide_proxy.sealing import arguments as sealed_arguments
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_memory.tools.arguments import Parameters, check
-from confide_memory.tools.result import Answer
+from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.project import Project

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from confide_crypto.errors import DeniedError, RequestError, UnreachableError
-from confide_memory.tools.result import Answer
+from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import DaemonMissingError, KeyLockedError, NotJoinedError
 from confide_proxy.link.key_rotation import MachineKeys

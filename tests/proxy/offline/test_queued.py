@@ -20,7 +20,7 @@ from confide_daemon.notes.edit import Draft
 from confide_daemon.server.catalogue import catalogue
 from confide_daemon.tools import note_fields
 from confide_memory import note_names
-from confide_memory.tools.result import Answer
+from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp.catalogue import Catalogue

@@ -24,7 +24,7 @@ from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.server.catalogue import catalogue
 from confide_daemon.tools import machine_tools
-from confide_memory.tools.result import Answer
+from confide_memory.tools.call import Answer
 from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, UnsealableError
 from confide_proxy.mcp.catalogue import PACKAGED, Catalogue

@@ -1,8 +1,9 @@
-"""What the two ends tell each other about a tool call in MCP's `_meta`, where no model reads it (PROTOCOL.md 7.12)."""
+"""What the two ends say of a tool call: in MCP's `_meta`, where no model reads it (PROTOCOL.md 7.12), and as its answer."""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 OFFLINE: Final = "confide/offline"
 """Of a tool: what the machine does with a call while the daemon cannot be reached."""
@@ -18,3 +19,20 @@ SENT: Final = "confide/sent"
 """Of a call: `{"project", "path"}` of a file that its machine has just put if it had changed, so that the daemon need not ask for that."""
 CODE: Final = "confide/code"
 """Of a result that is an error: the code that a request would have got (PROTOCOL.md 7.2), for a command's exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call is answered with; `structured` is None for an error."""
+
+    text: str
+    structured: dict[str, Any] | None = None
+
+    def as_result(self, *, is_modern: bool) -> dict[str, Any]:
+        """The result of `tools/call`, in the era of the 2026-07-28 protocol or before."""
+        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}]}
+        if self.structured is None:
+            result["isError"] = True
+        else:
+            result["structuredContent"] = self.structured
+        return {**result, "resultType": "complete"} if is_modern else result
