@@ -65,7 +65,6 @@ class MadeInvite:
     """An invite that waits to be used."""
 
     invite: Invite  # holds the secret; only `to_string` shows it
-    url: str  # the address in it, without the secret
     entry: OpenInvite  # what the registry keeps of it
 
 
@@ -98,7 +97,7 @@ def make_invite(
         caller_expires_at=expires_at,
         needs_approval=grants.scope == "admin" if needs_approval is None else needs_approval,
     )
-    return MadeInvite(invite, url, entry)
+    return MadeInvite(invite, entry)
 
 
 def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], float] = time.time) -> UsedInvite | None:
@@ -175,7 +174,7 @@ def take_back(registry: Registry, alias: str) -> OpenInvite:
             hint = f"{alias} has joined already; to shut it out: confided revoke {alias}"
         else:
             hint = _meant(alias, waiting, "open invites are for")
-        raise TakenError(f"there is no open invite for '{_shown(alias)}'", hint=hint)
+        raise TakenError(f"there is no open invite for '{printable(alias[:MAX_NAME_CHARS])}'", hint=hint)
     return gone
 
 
@@ -187,7 +186,7 @@ def check_scope(text: str) -> Scope:
             return scope
     near = nearest(wanted, SCOPES)
     hint = f"did you mean {near}?" if near else f"the scopes are {', '.join(SCOPES)}"
-    raise BadNameError(f"'{_shown(text)}' is not a scope", hint=hint)
+    raise BadNameError(f"'{printable(text[:MAX_NAME_CHARS])}' is not a scope", hint=hint)
 
 
 def parse_projects(text: str) -> frozenset[str] | None:
@@ -197,7 +196,7 @@ def parse_projects(text: str) -> frozenset[str] | None:
     names = [name.strip() for name in text.split(",")]
     if not all(name and len(name) <= MAX_PROJECT_CHARS and name.isprintable() for name in names) or "*" in names:
         hint = f"projects stand with commas between them, as in app,global; for every one: {EVERYTHING}"
-        raise BadNameError(f"'{_shown(text)}' names no projects", hint=hint)
+        raise BadNameError(f"'{printable(text[:MAX_NAME_CHARS])}' names no projects", hint=hint)
     if len(names) > MAX_PROJECTS:
         raise BadNameError(f"these are {len(names)} projects", hint=f"name at most {MAX_PROJECTS}, or {EVERYTHING}")
     return frozenset(names)
@@ -212,7 +211,7 @@ def parse_sources(text: str) -> frozenset[str] | None:
         if name not in SOURCES:
             near = nearest(name, SOURCES)
             hint = f"did you mean {near}?" if near else f"the sources are {', '.join(SOURCES)}; for both: {EVERYTHING}"
-            raise BadNameError(f"'{_shown(name)}' is not a source", hint=hint)
+            raise BadNameError(f"'{printable(name[:MAX_NAME_CHARS])}' is not a source", hint=hint)
     return frozenset(names)
 
 
@@ -257,16 +256,12 @@ def _known(registry: Registry, alias: str, caller: Caller | None) -> Caller:
     hint = _meant(alias, [known.alias for known in registry.callers()], "machines are")
     if any(entry.alias == alias for entry in Invites(registry).open_ones()):
         hint = f"{alias} has an invite and has not joined yet; to take it back: confided invite rm {alias}"
-    raise TakenError(f"there is no machine named '{_shown(alias)}'", hint=hint)
+    raise TakenError(f"there is no machine named '{printable(alias[:MAX_NAME_CHARS])}'", hint=hint)
 
 
 def _meant(name: str, known: list[str], what: str) -> str:
     near = nearest(name, known)
     return f"did you mean {near}?" if near else f"the {what}: {', '.join(known) or 'none'}"
-
-
-def _shown(text: str) -> str:
-    return printable(text[:48])
 
 
 MAX_NAME_CHARS = 48

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from confide_daemon.cli.console import Here, Output, command, say
+from confide_daemon.cli.console import Here, Output, clock, command, say
 from confide_daemon.datadir.paths import DataFolder
 
 UPTAKE_DEADLINE_S = 5.0
@@ -29,7 +29,7 @@ def key_show(here: Here) -> Output:
     def tell() -> None:
         typer.echo(key)
         if old:
-            say(f"old key, answers until {rotation.clock(old.until)}: {format_daemon_key(old.old.static_key)}")
+            say(f"old key, answers until {clock(old.until)}: {format_daemon_key(old.old.static_key)}")
 
     previous = {"key": format_daemon_key(old.old.static_key), "until": old.until} if old else None
     return Output({"key": key, "previous": previous}, tell)
@@ -56,7 +56,7 @@ def key_rotate(
     if is_taken_up is not None:
         taken_up = "the running daemon answers to both", "note: the running daemon has not taken them up; restart it"
         notes.insert(0, taken_up[0] if is_taken_up else taken_up[1])
-    lines = [f"new key: {new}", f"old key: {old}  (answers until {rotation.clock(until)})"]
+    lines = [f"new key: {new}", f"old key: {old}  (answers until {clock(until)})"]
     return Output({"key": new, "previous": {"key": old, "until": until}}, lines, notes)
 
 
