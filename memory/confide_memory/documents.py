@@ -1,4 +1,4 @@
-"""What a document is: its name and its text. Pure functions; it knows no database.
+"""What a document is: its name, its text and its days. Pure functions; it knows no database.
 
 A document is a markdown file named by (project, path). Lines end in "\\n" and are counted from 1; other characters that some tools take for
 line ends (form feed, U+2028) are not, so that line numbers agree with editors and with `memory_read`.
@@ -7,7 +7,7 @@ line ends (form feed, U+2028) are not, so that line numbers agree with editors a
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 
 from confide_memory import document_path
 from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeError
@@ -76,3 +76,17 @@ def day_of(path: str) -> str | None:
 def is_log(path: str) -> bool:
     """Whether the document is a daily log, where both sides of a clash are kept."""
     return re.search(r"(^|/)\d{4}-\d{2}-\d{2}[^/]*\.md$", path) is not None
+
+
+def iso(moment: float) -> str:
+    """A moment, in seconds since 1970, as both ends write it in files and messages: ISO 8601, UTC, whole seconds."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def parsed(text: str) -> datetime | None:
+    """The moment that an ISO 8601 text names, in UTC, which is taken where it names no zone; None where it names none."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None

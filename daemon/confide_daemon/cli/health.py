@@ -29,7 +29,7 @@ from confide_daemon.spaces.entry import read_standings
 from confide_daemon.store.connection import migrations
 from confide_daemon.store.store import Store
 from confide_daemon.store.upkeep.integrity import LOSSES
-from confide_memory.timestamps import iso
+from confide_memory.documents import iso
 
 HEALTH_DEADLINE_S = 2.0
 MAX_ANSWER = 4096

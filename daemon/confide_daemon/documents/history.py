@@ -20,9 +20,8 @@ from confide_daemon.store.rows import RevisionEntry
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter
-from confide_memory.documents import source_of
+from confide_memory.documents import iso, source_of
 from confide_memory.markdown import headings
-from confide_memory.timestamps import iso
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from confide_daemon.errors import ToolError
 from confide_memory import front_matter, note_names
+from confide_memory.documents import iso
 from confide_memory.front_matter import UnreadableError
 from confide_memory.markdown import MARK, style_of
 from confide_memory.note import MAX_RELATIONS, Relation
-from confide_memory.timestamps import iso
 
 
 @dataclass(frozen=True, slots=True)

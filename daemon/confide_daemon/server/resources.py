@@ -20,9 +20,8 @@ from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.store.rows import DocumentRow, NoteRow
 from confide_daemon.tools.context import ToolContext
 from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import source_of
+from confide_memory.documents import iso, source_of
 from confide_memory.note import level_of
-from confide_memory.timestamps import iso
 
 CORE: Final = "memory://core"
 HIGH: Final = "memory://high"

@@ -11,9 +11,9 @@ from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, PROJECT, TEXT, TEXTS, Definition, record
 from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import iso
 from confide_memory.front_matter import UnreadableError
 from confide_memory.note import level_of
-from confide_memory.timestamps import iso
 
 # Groups and notes of a group in one answer; `total` and the merging count all.
 MOST_LISTED = 50

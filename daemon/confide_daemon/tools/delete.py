@@ -9,8 +9,7 @@ from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, OUTCOME, TEXT, Definition, record
 from confide_daemon.tools.note_fields import ID
 from confide_memory.document_path import GLOBAL_PROJECT, is_in_memory
-from confide_memory.documents import check_stored_path
-from confide_memory.timestamps import iso
+from confide_memory.documents import check_stored_path, iso
 
 PATH: dict[str, Any] = {"type": "string", "maxLength": 512}
 PROJECT: dict[str, Any] = {"type": "string", "maxLength": 256}

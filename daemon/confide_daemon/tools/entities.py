@@ -16,8 +16,8 @@ from confide_daemon.store.tables.note_listing import TOP
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, COUNTS, FLAG, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import iso
 from confide_memory.note import MAX_WORD, SCOPES
-from confide_memory.timestamps import iso
 
 MOST = 500
 

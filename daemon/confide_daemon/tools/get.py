@@ -9,8 +9,8 @@ from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.note_fields import ID
+from confide_memory.documents import iso
 from confide_memory.note import level_of
-from confide_memory.timestamps import iso
 
 # Shown of a note that many others are part of; a note states fewer itself.
 MOST_RELATIONS = 100

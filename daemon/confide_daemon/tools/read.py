@@ -8,7 +8,7 @@ from confide_daemon.errors import ToolError
 from confide_daemon.tools.context import ToolContext, ToolResult
 from confide_daemon.tools.definition import COUNT, FLAG, PATH, PROJECT, TEXT, TEXTS, Definition, record
 from confide_daemon.tools.note_fields import ID
-from confide_memory.timestamps import iso
+from confide_memory.documents import iso
 
 DEFINITION = Definition(
     name="memory_read",

@@ -13,9 +13,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from confide_memory.documents import parsed
 from confide_memory.note import IMPORTANCE, MAX_METADATA_BYTES, MAX_RELATIONS, MAX_TAGS, MAX_WORD, SCOPES
 from confide_memory.note_names import ID, MAX_TITLE, TASK_ID
-from confide_memory.timestamps import parsed
 from confide_proxy.transfer.reader import Record, kind_of, slug
 
 _NAMES: dict[str, tuple[str, ...]] = {

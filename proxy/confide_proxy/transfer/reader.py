@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import printable
+from confide_memory.documents import parsed
 from confide_memory.note_names import SLUG_CHARACTERS
-from confide_memory.timestamps import parsed
 
 _SAME = {
     "supports": "supports",

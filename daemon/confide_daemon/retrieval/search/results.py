@@ -17,7 +17,7 @@ from confide_daemon.retrieval.search.ranking import Legs
 from confide_daemon.retrieval.search.scoring import Evidence
 from confide_daemon.retrieval.search.superseded import Relative, Succession
 from confide_daemon.store.rows import HitRow, NoteRow, Place, Supersession
-from confide_memory.timestamps import iso
+from confide_memory.documents import iso
 
 # Two pieces say the same when they share so much of their words and all of their numbers: "budget 5,000" and "budget 6,000" differ.
 ALIKE = 0.9

@@ -32,7 +32,7 @@ from confide_daemon.sealing.rosters import RosterDesk, Waiting
 from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.tools.context import SealingFacts
-from confide_memory.timestamps import iso
+from confide_memory.documents import iso
 from confide_memory.wire.fields import encoded, encoded_or_none
 from confide_memory.wire.requests import sized
 

@@ -14,8 +14,7 @@ from confide_daemon.documents.projects import MAX_LISTED
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
-from confide_memory.documents import check_stored_path
-from confide_memory.timestamps import iso
+from confide_memory.documents import check_stored_path, iso
 
 
 class ProjectRequests:

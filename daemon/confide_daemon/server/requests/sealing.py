@@ -27,9 +27,8 @@ from confide_daemon.sealing.rescan import Unsealed, UnsealedCounts
 from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
-from confide_memory.documents import SOURCES, check_text
+from confide_memory.documents import SOURCES, check_text, iso
 from confide_memory.sensitivity import is_sensitive
-from confide_memory.timestamps import iso
 from confide_memory.wire.documents import MAX_TEXT_BYTES
 from confide_memory.wire.fields import decoded, encoded
 from confide_memory.wire.requests import HASH_CHARS

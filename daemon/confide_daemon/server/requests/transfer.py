@@ -20,7 +20,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import DocumentRow
 from confide_daemon.tools.note_fields import importance, one_line
 from confide_memory import note, note_names
-from confide_memory.documents import check_path, check_text
+from confide_memory.documents import check_path, check_text, iso
 from confide_memory.note import (
     MAX_KEYWORDS,
     MAX_METADATA_BYTES,
@@ -31,7 +31,6 @@ from confide_memory.note import (
     Relation,
     moment_of,
 )
-from confide_memory.timestamps import iso
 
 MAX_CHARACTERS = 4 * 1024 * 1024
 """Of the texts of one request; one alone may be as long as a document."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_memory.timestamps import iso
+from confide_memory.documents import iso
 from confide_proxy.errors import BlockedError
 from confide_proxy.sync.transcripts.parsers import Parser, UnknownLineError, branch_name
 from confide_proxy.sync.walk import descended, listed

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from confide_memory.timestamps import parsed
+from confide_memory.documents import parsed
 
 Role = Literal["user", "assistant"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confide_memory import front_matter
-from confide_memory.timestamps import iso
+from confide_memory.documents import iso
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.fields import record_of
 from confide_proxy.transfer.files import files_below, head, is_folder, name_of, placed, read_text
