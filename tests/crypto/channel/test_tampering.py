@@ -128,16 +128,6 @@ def test_no_handshake_message_passes_for_another() -> None:
     assert tally == Tally(attempts=3 * 2 + 1 + 4 + 4, accepted=0)
 
 
-def test_a_message_3_is_taken_once() -> None:
-    """Repeated to the same daemon it is refused, and the handshake that had succeeded is of no more use."""
-    theirs = again(FIXED.daemon_before3)
-    theirs.read_message3(FIXED.message3)
-    with pytest.raises(HandshakeError):
-        theirs.read_message3(FIXED.message3)
-    with pytest.raises(HandshakeError):
-        theirs.finish()
-
-
 def test_a_replayed_message_1_and_an_old_message_3_open_nothing() -> None:
     """The whole recording of a session played to the same daemon again: its own part of the handshake is new."""
     tally = Tally()

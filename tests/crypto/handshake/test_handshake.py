@@ -62,6 +62,19 @@ def test_both_sides_know_each_other_and_share_a_session(has_invite: bool) -> Non
     assert client.receiving.decrypt(daemon.sending.encrypt(b"down")) == b"down"
 
 
+def test_a_message_3_is_taken_once() -> None:
+    """Repeated to the same daemon it is refused, and the handshake that had succeeded is of no more use."""
+    ours, message1 = started()
+    theirs = responder_from(message1)
+    ours.read_message2(theirs.write_message2())
+    message3 = ours.write_message3()
+    theirs.read_message3(message3)
+    with pytest.raises(HandshakeError):
+        theirs.read_message3(message3)
+    with pytest.raises(HandshakeError):
+        theirs.finish()
+
+
 def test_two_sessions_share_nothing() -> None:
     (one, _), (two, _) = shake_hands(), shake_hands()
     assert one.finish().session_id != two.finish().session_id
