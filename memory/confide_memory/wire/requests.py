@@ -1,26 +1,31 @@
 """What a machine's requests carry (PROTOCOL.md 9): the fields of each, with their form, bounds and defaults, in one table.
 
 `read` gives them to whoever answers, under the names that Python would write (`dryRun` is `dry_run`). What depends on the caller, on
-another field, or on what is stored is checked by whoever answers.
+another field, or on what is stored is checked by whoever answers. Bytes are hex where people may compare them, base64 for everything
+longer (9.7). What a request lacks is told to who sent it, in a `RequestError`; an answer that lacks something is the daemon's mistake, an
+`UnfitAnswerError`, and its texts are made printable.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import keyword
 import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeGuard
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import RequestError, printable
 from confide_crypto.handshake.invite import INVITE_ID_LENGTH
 from confide_crypto.keys.identity import KEY_LENGTH
 from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
 from confide_crypto.sealing.roster import MAX_ENTRIES
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, MAX_EPOCHS
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+from confide_memory.errors import UnfitAnswerError
 from confide_memory.wire.documents import BUCKETS
-from confide_memory.wire.fields import count_of, decoded, hex_of
 
 MAX_PROJECT_CHARS: Final = 256
 MAX_LABEL_CHARS: Final = 128
@@ -40,6 +45,7 @@ LONGEST_TTL_S: Final = 30 * 86_400
 PSK_LENGTH: Final = 32
 DATABASE_KEY_LENGTH: Final = 32
 _MAX_REVISION: Final = 2**63 - 1
+_HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
 
 Kind = Callable[[Mapping[str, Any], str], Any]
 """Reads a field of a body by its name. Raises RequestError where it is not of its form."""
@@ -130,7 +136,14 @@ def number(most: int) -> Kind:
 
 def count(most: int, *, least: int = 0) -> Kind:
     """A number within bounds."""
-    return lambda body, name: count_of(body, name, least=least, most=most)
+
+    def count_of(body: Mapping[str, Any], name: str) -> int:
+        value = body.get(name)
+        if not _is_number(value) or not least <= value <= most:
+            raise RequestError("invalid", f"'{name}' must be a number from {least} to {most}")
+        return value
+
+    return count_of
 
 
 def place(body: Mapping[str, Any], name: str) -> int:
@@ -143,12 +156,38 @@ def place(body: Mapping[str, Any], name: str) -> int:
 
 def hexed(size: int) -> Kind:
     """So many bytes, in lower-case hex."""
-    return lambda body, name: hex_of(body, name, size)
+
+    def hexed_of(body: Mapping[str, Any], name: str) -> bytes:
+        value = body.get(name)
+        if not isinstance(value, str) or len(value) != 2 * size or not _HEX.fullmatch(value):
+            raise RequestError("invalid", f"'{name}' must be {2 * size} lower-case hex digits")
+        return bytes.fromhex(value)
+
+    return hexed_of
 
 
 def data(most: int) -> Kind:
     """At most so many bytes, in base64."""
     return lambda body, name: decoded(body.get(name), name, most)
+
+
+def decoded(value: object, name: str, most: int) -> bytes:
+    """The bytes of a base64 text, at most so many.
+
+    Raises:
+        RequestError: it is none, or longer.
+    """
+    if not isinstance(value, str):
+        raise RequestError("invalid", f"'{name}' must be base64")
+    if len(value) > 4 * (-(-most // 3)):
+        raise RequestError("too_large", f"'{name}' is too large", f"the limit is {most:,} bytes")
+    try:
+        data = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise RequestError("invalid", f"'{name}' must be base64") from None
+    if len(data) > most:
+        raise RequestError("too_large", f"'{name}' is too large", f"the limit is {most:,} bytes")
+    return data
 
 
 def sized(size: int) -> Kind:
@@ -245,7 +284,7 @@ def _changes(body: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _secret_id(body: Mapping[str, Any], name: str) -> bytes:
-    return b"" if body.get(name) == "" else hex_of(body, name, SECRET_ID_LENGTH)
+    return b"" if body.get(name) == "" else hexed(SECRET_ID_LENGTH)(body, name)
 
 
 def _keys(body: Mapping[str, Any], name: str) -> dict[int, bytes]:
@@ -331,3 +370,60 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "erase": {},
     "unsealed": {"findings": optional(later(place))},
 }
+
+
+# ---------------------------------------------------------------- of an answer
+
+
+def encoded(data: bytes) -> str:
+    """Bytes as base64."""
+    return base64.b64encode(data).decode()
+
+
+def encoded_or_none(data: bytes | None) -> str | None:
+    """The same of what may be missing."""
+    return None if data is None else encoded(data)
+
+
+def records(answer: Mapping[str, Any], key: str, **kinds: type) -> list[dict[str, Any]]:
+    """The list of records at `key`, each with values of these kinds and nothing else; texts are made printable.
+
+    Raises:
+        UnfitAnswerError: it is not that.
+    """
+    found = answer.get(key)
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise UnfitAnswerError
+    return [{name: value(item, name, kind) for name, kind in kinds.items()} for item in found]
+
+
+def value(answer: Mapping[str, Any], key: str, kind: type) -> Any:
+    """One value of this kind; a text is made printable.
+
+    Raises:
+        UnfitAnswerError: it is not there, or of another kind.
+    """
+    found = answer.get(key)
+    if type(found) is not kind:
+        raise UnfitAnswerError
+    return printable(found) if isinstance(found, str) else found
+
+
+def names(answer: Mapping[str, Any], key: str) -> list[str]:
+    """The list of texts at `key`.
+
+    Raises:
+        UnfitAnswerError: it is not that.
+    """
+    found = answer.get(key)
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise UnfitAnswerError
+    return [printable(item) for item in found]
+
+
+def local_time(text: str) -> str:
+    """A time of the daemon's (ISO 8601), for people here."""
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        raise UnfitAnswerError from None

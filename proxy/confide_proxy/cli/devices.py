@@ -20,7 +20,7 @@ from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Device
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.wire.fields import records
+from confide_memory.wire.requests import records
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,

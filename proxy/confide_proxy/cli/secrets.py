@@ -12,7 +12,7 @@ import typer
 
 from confide_crypto.errors import RequestError, printable
 from confide_memory.wire.documents import MAX_TEXT_BYTES
-from confide_memory.wire.fields import local_time, records
+from confide_memory.wire.requests import local_time, records
 from confide_proxy.cli.console import (
     Here,
     Output,

@@ -15,7 +15,7 @@ import typer
 
 from confide_crypto.errors import RequestError
 from confide_memory.document_path import GLOBAL_PROJECT, composed
-from confide_memory.wire.fields import records
+from confide_memory.wire.requests import records
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,

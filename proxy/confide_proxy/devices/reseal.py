@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.sealing.record import Record
-from confide_memory.wire.fields import encoded
+from confide_memory.wire.requests import encoded
 from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:

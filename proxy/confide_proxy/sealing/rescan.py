@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confide_crypto.errors import RequestError, printable
 from confide_memory.sensitivity import is_sensitive
 from confide_memory.wire.documents import MAX_TEXT_BYTES
-from confide_memory.wire.fields import value
+from confide_memory.wire.requests import value
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import batches
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError, printable
-from confide_memory.wire.fields import records
+from confide_memory.wire.requests import records
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.transfer.plan import Batch, Plan
 from confide_proxy.transfer.reader import Skipped

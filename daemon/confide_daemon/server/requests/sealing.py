@@ -30,8 +30,7 @@ from confide_daemon.store.rows import StoredText
 from confide_memory.documents import SOURCES, check_text, iso
 from confide_memory.sensitivity import is_sensitive
 from confide_memory.wire.documents import MAX_TEXT_BYTES
-from confide_memory.wire.fields import decoded, encoded
-from confide_memory.wire.requests import HASH_CHARS
+from confide_memory.wire.requests import HASH_CHARS, decoded, encoded
 from confide_memory.wire.requests import project as project_of
 from confide_memory.wire.requests import text as text_of
 
