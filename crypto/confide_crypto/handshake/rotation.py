@@ -49,32 +49,18 @@ def verify_rotation(body: dict[str, Any], old_key: bytes, session_id: str) -> by
     session = bytes.fromhex(session_id)
     if len(session) != _SESSION_ID_LENGTH:
         raise ValueError("a session id has 16 bytes")
-    key, by_old, by_new = (
-        _bytes_of(body, "key", KEY_LENGTH),
-        _bytes_of(body, "old", SIGNATURE_LENGTH),
-        _bytes_of(body, "new", SIGNATURE_LENGTH),
-    )
+    try:
+        key = from_hex(body["key"], KEY_LENGTH)
+        by_old, by_new = (from_hex(body[name], SIGNATURE_LENGTH) for name in ("old", "new"))
+    except (KeyError, TypeError, ValueError):  # missing, no text, or no such hex
+        key = by_old = by_new = b""
     if (
         key == old_key
         or not verify(old_key, _OLD_LABEL, session + key, by_old)
         or not verify(key, _NEW_LABEL, session + old_key, by_new)
     ):
-        raise _invalid()
+        raise RequestError("invalid", "the new key is not vouched for by both keys, in this session")
     return key
-
-
-def _bytes_of(body: dict[str, Any], name: str, length: int) -> bytes:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise _invalid()
-    try:
-        return from_hex(value, length)
-    except ValueError:
-        raise _invalid() from None
-
-
-def _invalid() -> RequestError:
-    return RequestError("invalid", "the new key is not vouched for by both keys, in this session")
 
 
 @dataclass(frozen=True, slots=True)
