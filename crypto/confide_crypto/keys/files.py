@@ -5,10 +5,12 @@ ssh's rule: a secret that others could have read or replaced is not used, howeve
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +27,9 @@ def make_private_dir(path: Path) -> None:
     Raises:
         KeyFileError: it belongs to somebody else, others can enter it, or it cannot be made.
     """
-    try:
+    with _able(path, "be made"):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.stat()
-    except OSError as error:
-        raise cannot(path, "be made", error) from error
     _check_dir(path, status)
 
 
@@ -39,10 +39,8 @@ def check_private_file(path: Path) -> None:
     Raises:
         KeyFileError: it is a link or no plain file, belongs to somebody else, or its mode has group or other bits.
     """
-    try:
+    with _able(path, "be read"):
         status = path.lstat()
-    except OSError as error:
-        raise cannot(path, "be read", error) from error
     _check_file(path, status)
 
 
@@ -53,13 +51,11 @@ def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> byte
         KeyFileError: it does not pass, or it cannot be read.
     """
     check_private_file(path)
-    try:
+    with _able(path, "be read"):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             _check_file(path, os.fstat(descriptor))
             data = file.read(most_bytes + 1)
-    except OSError as error:
-        raise cannot(path, "be read", error) from error
     if len(data) > most_bytes:
         raise KeyFileError(path, "is far too large for what it should hold")
     return data
@@ -100,10 +96,8 @@ def check_private_dir(path: Path) -> None:
     Raises:
         KeyFileError: it is no folder, belongs to somebody else, or its mode has group or other bits.
     """
-    try:
+    with _able(path, "be read"):
         status = path.stat()
-    except OSError as error:
-        raise cannot(path, "be read", error) from error
     _check_dir(path, status)
 
 
@@ -113,11 +107,9 @@ def rename_private_file(path: Path, target: Path) -> None:
     Raises:
         KeyFileError: it cannot be done.
     """
-    try:
+    with _able(path, "be renamed"):
         path.replace(target)
         sync_folder(target.parent)
-    except OSError as error:
-        raise cannot(path, "be renamed", error) from error
 
 
 def remove_private_file(path: Path) -> None:
@@ -126,13 +118,9 @@ def remove_private_file(path: Path) -> None:
     Raises:
         KeyFileError: it cannot be deleted.
     """
-    try:
+    with _able(path, "be deleted"), contextlib.suppress(FileNotFoundError):
         path.unlink()
         sync_folder(path.parent)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise cannot(path, "be deleted", error) from error
 
 
 def _check_dir(path: Path, status: os.stat_result) -> None:
@@ -165,6 +153,14 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _able(path: Path, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot(path, verb, error) from error
 
 
 def cannot(path: Path, verb: str, error: OSError) -> KeyFileError:

@@ -15,27 +15,7 @@ from typing import Final
 
 from confide_crypto.errors import KeyFileError, KeyTextError
 from confide_crypto.keys import bech32m
-from confide_crypto.keys.files import (
-    check_private_file,
-    make_private_dir,
-    read_private_file,
-    write_private_file,
-)
-
-__all__ = [
-    "Identity",
-    "check_private_file",
-    "fingerprint_words",
-    "format_daemon_key",
-    "format_public_key",
-    "from_hex",
-    "make_private_dir",
-    "parse_daemon_key",
-    "parse_public_key",
-    "read_private_file",
-    "verify",
-    "write_private_file",
-]
+from confide_crypto.keys.files import read_private_file, write_private_file
 
 KEY_LENGTH: Final = 32
 SIGNATURE_LENGTH: Final = 64

@@ -20,7 +20,8 @@ from typing import Any
 
 import apsw
 
-from confide_crypto.keys.identity import Identity, make_private_dir
+from confide_crypto.keys.files import make_private_dir
+from confide_crypto.keys.identity import Identity
 from confide_daemon.access.audit import Entry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,

@@ -131,7 +131,7 @@ def serve(
 
 def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
     """The data folder's lock; None where another daemon that was started on demand serves already."""
-    from confide_crypto.keys.identity import make_private_dir
+    from confide_crypto.keys.files import make_private_dir
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, DataFolderError
 

@@ -71,7 +71,7 @@ def key_retire(here: Here) -> Output:
 
 
 def _folder(here: Here) -> DataFolder:
-    from confide_crypto.keys.identity import make_private_dir
+    from confide_crypto.keys.files import make_private_dir
     from confide_daemon.errors import DataFolderError
 
     folder = here.paths.data

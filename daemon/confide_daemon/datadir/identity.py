@@ -20,8 +20,8 @@ from pathlib import Path
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.handshake.rotation import Rotation, Succession
-from confide_crypto.keys.files import remove_private_file
-from confide_crypto.keys.identity import Identity, format_daemon_key, read_private_file, write_private_file
+from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
+from confide_crypto.keys.identity import Identity, format_daemon_key
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import RotationError

@@ -25,7 +25,7 @@ import requests
 import requests.exceptions
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.identity import read_private_file
+from confide_crypto.keys.files import read_private_file
 from confide_daemon.config import KUBERNETES, VaultConfig
 from confide_daemon.datadir.credentials import credential
 from confide_daemon.errors import VaultError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_crypto.keys.identity import read_private_file, write_private_file
+from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.errors import JobError
 from confide_daemon.spaces.custodian import Custodian

@@ -13,19 +13,21 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from confide_crypto.errors import EXIT_KEYS, EXIT_STORAGE, KeyFileError, KeyTextError
 from confide_crypto.keys import bech32m, files
-from confide_crypto.keys.files import check_private_dir
+from confide_crypto.keys.files import (
+    check_private_dir,
+    check_private_file,
+    make_private_dir,
+    read_private_file,
+    write_private_file,
+)
 from confide_crypto.keys.identity import (
     Identity,
-    check_private_file,
     fingerprint_words,
     format_daemon_key,
     format_public_key,
-    make_private_dir,
     parse_daemon_key,
     parse_public_key,
-    read_private_file,
     verify,
-    write_private_file,
 )
 
 
