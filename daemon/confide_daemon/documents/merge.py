@@ -20,7 +20,7 @@ from typing import Any
 
 from confide_daemon.errors import InvalidTextError
 from confide_memory import front_matter
-from confide_memory.conflict import as_comments, marked
+from confide_memory.documents import clash_comments, marked_clash
 from confide_memory.markdown import front_matter_lines, is_item, merged_style, plain, split_keeping_ends
 
 # The matcher's time grows with the square of the lines that differ, and worse where they repeat. More than this is no edit of a note but
@@ -154,14 +154,14 @@ def _merge_body(
             continue
         head, mine, incoming, tail = _apart(region)
         if not is_known and mine and incoming and not _is_list([*mine, *incoming]):
-            lines = marked(mine, incoming, names)
+            lines = marked_clash(mine, incoming, names)
             clash = True
         elif _is_blank(region.base) or _is_longer(region, mine, incoming):
             lines = _both(head, mine, incoming)
         elif (added := _only_added(region)) is not None:
             head, lines, tail = [], added, []
         else:
-            lines = marked(mine, incoming, names)
+            lines = marked_clash(mine, incoming, names)
             clash = True
         merged += [*head, *lines, *tail]
     return merged, clash
@@ -179,7 +179,7 @@ def _merge_head(base: list[str], ours: list[str], theirs: list[str], *, name: st
         if not mine or (_is_blank(region.base) and not _keys(mine) & _keys(incoming)):
             merged += [*head, *mine, *incoming, *tail]
         else:
-            comments = as_comments(mine, name)
+            comments = clash_comments(mine, name)
             merged += [*head, *incoming, *comments, *tail]
             clash = clash or bool(comments)
     return merged, clash
@@ -282,7 +282,7 @@ def _by_fields(
     gone = [line for line in ours if line not in lines]
     if not has_lost:  # but what a person says to others beside the fields
         gone = [line for line in gone if line not in base and line.lstrip().startswith("#")]
-    comments = as_comments(gone, name)
+    comments = clash_comments(gone, name)
     explained = [*lines[:-1], *comments, lines[-1]]
     again = front_matter.parse("".join(explained))
     is_right = again.problem is None and again.fields == front_matter.parse(head).fields

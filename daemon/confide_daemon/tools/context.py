@@ -15,9 +15,8 @@ from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.notes.service import now
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import NoteRow
-from confide_memory.conflict import has_clash
 from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import source_of
+from confide_memory.documents import has_clash, source_of
 from confide_memory.wire.documents import text_hash
 
 T = TypeVar("T")

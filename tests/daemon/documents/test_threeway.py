@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from confide_daemon.documents.merge import Merge, merge_texts
 from confide_memory import front_matter
-from confide_memory.conflict import has_clash
+from confide_memory.documents import has_clash
 
 BASE = "# Log\n\n- one\n- two\n- three\n"
 HISTORY = Path(__file__).parents[3] / "docs" / "history.md"

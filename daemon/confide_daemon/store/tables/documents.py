@@ -24,8 +24,7 @@ from confide_daemon.store.rows import (
     TranscriptRow,
 )
 from confide_daemon.store.tables import filters
-from confide_memory.conflict import has_clash
-from confide_memory.documents import day_of, source_of
+from confide_memory.documents import day_of, has_clash, source_of
 from confide_memory.wire.documents import text_hash
 
 OPERATIONS_KEPT_S = 90 * 86400.0
