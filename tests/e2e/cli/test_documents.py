@@ -72,9 +72,9 @@ class Reader:
         if command.startswith("confided serve"):
             self._serve()
             return
-        if command.startswith("confide join"):
-            command = f"echo {shlex.quote(self._invite)} | confide join"
-        said = self._run(command + (" --no-wait" if command.startswith("confided invite") else ""))
+        asked = self._invite if command.startswith("confide join") else None
+        command = "confide join" if asked else command
+        said = self._run(command + (" --no-wait" if command.startswith("confided invite") else ""), asked)
         if found := INVITE.search(said):
             # The address in a document is an example; the secret part is what was printed.
             self._invite = f"{self._address()['url'].rstrip('/')}/#{found.group().split('#')[1]}"
@@ -84,11 +84,12 @@ class Reader:
         self._stop()
         self.machine.stop_local_daemon()
 
-    def _run(self, command: str) -> str:
+    def _run(self, command: str, asked: str | None) -> str:
+        """`asked` is what the person pastes when the command asks for it."""
         words = shlex.split(command)
         is_plain = words[0] in ("confide", "confided") and not set(command) & set("|&;<>$`*?~()")
         words = [str(BIN / words[0]), *words[1:]] if is_plain and not self._is_real else ["/bin/sh", "-c", command]
-        done = run(words, cwd=self.machine.project, env=self.machine.env, timeout=COMMAND_DEADLINE_S)
+        done = run(words, cwd=self.machine.project, env=self.machine.env, timeout=COMMAND_DEADLINE_S, input=asked)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
