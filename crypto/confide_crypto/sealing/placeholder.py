@@ -77,24 +77,6 @@ def in_order(text: str) -> tuple[str, ...]:
     return tuple(STANDIN.findall(text))
 
 
-def warnings(text: str) -> list[str]:
-    """What whoever had this stored may not know: a credential that was given in clear stands in it no more."""
-    found = set(in_order(text))
-    sealed = sum(one.startswith("(sealed:") for one in found)
-    redacted = len(found) - sealed
-    said = []
-    if sealed:
-        places = "its placeholder" if sealed == 1 else "their placeholders"
-        said.append(f"{_values(sealed)} sealed; the file has {places}, for secret_get or confide secrets show to open")
-    if redacted:
-        said.append(f"{_values(redacted)} redacted, and left the machine in no form")
-    return said
-
-
-def _values(count: int) -> str:
-    return "one value is" if count == 1 else f"{count} values are"
-
-
 def is_sealed_from(after: str, before: str) -> bool:
     """Whether `after` is `before` with stand-ins in the places of some of its parts, and is the same in all others."""
     first, *others = STANDIN.split(after)

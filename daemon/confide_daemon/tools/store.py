@@ -253,7 +253,7 @@ def _answer(
 ) -> ToolResult:
     near = looked.near if looked else ()
     own = 1 if written.warning else 0  # what else is told of the disk comes last
-    warnings = [*written.warnings[:own], *placeholder.warnings(asked), *(looked.warnings if looked else ())]
+    warnings = [*written.warnings[:own], *sealed_warnings(asked), *(looked.warnings if looked else ())]
     warnings += written.warnings[own:]
     structured = {
         "path": path,
@@ -282,3 +282,23 @@ def _answer(
         for name, value in (suggested or {}).items()
     ]
     return ToolResult.warned(structured, lines)
+
+
+def sealed_warnings(text: str) -> list[str]:
+    """What whoever had this stored may not know: a credential that was given in clear stands in it no more."""
+    found = set(placeholder.in_order(text))
+    sealed = sum(one.startswith("(sealed:") for one in found)
+    redacted = len(found) - sealed
+    warnings = []
+    if sealed:
+        places = "its placeholder" if sealed == 1 else "their placeholders"
+        warnings.append(
+            f"{_values(sealed)} sealed; the file has {places}, for secret_get or confide secrets show to open"
+        )
+    if redacted:
+        warnings.append(f"{_values(redacted)} redacted, and left the machine in no form")
+    return warnings
+
+
+def _values(count: int) -> str:
+    return "one value is" if count == 1 else f"{count} values are"

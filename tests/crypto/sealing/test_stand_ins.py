@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confide_crypto.sealing.placeholder import in_order, is_sealed_from, only, warnings
+from confide_crypto.sealing.placeholder import in_order, is_sealed_from, only
 
 SEALED = f"(sealed:github-token:{'4f' * 16})"
 OTHER = f"(sealed:password:{'0a' * 16})"
@@ -19,21 +19,6 @@ def test_a_text_may_be_nothing_else() -> None:
 def test_they_are_told_in_their_order() -> None:
     assert in_order(f"a {SEALED} b {REDACTED} c {SEALED}") == (SEALED, REDACTED, SEALED)
     assert in_order("(sealed:github-token:4f)") == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("nothing", []),
-        (f"{SEALED} {SEALED}", ["one value is sealed; the file has its placeholder"]),
-        (f"{SEALED} {OTHER}", ["2 values are sealed; the file has their placeholders"]),
-        (f"{SEALED} {REDACTED}", ["one value is sealed", "one value is redacted, and left the machine in no form"]),
-    ],
-)
-def test_a_value_that_went_is_told_once(text: str, said: list[str]) -> None:
-    found = warnings(text)
-    assert len(found) == len(said)
-    assert all(one.startswith(beginning) for one, beginning in zip(found, said, strict=True))
 
 
 @pytest.mark.parametrize(

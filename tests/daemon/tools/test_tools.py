@@ -23,6 +23,9 @@ from confide_memory.tools.arguments import check
 
 ROOT = Path(__file__).parents[3]
 CORE = ["memory_search", "memory_read", "memory_store", "memory_status", "memory_sync"]
+SEALED = f"(sealed:github-token:{'4f' * 16})"
+OTHER = f"(sealed:password:{'0a' * 16})"
+REDACTED = f"(redacted:password:{'1b' * 12})"
 
 
 def tools() -> dict[str, dict[str, Any]]:
@@ -352,3 +355,21 @@ async def test_a_search_begins_and_ends_where_it_is_told(laptop: Machine) -> Non
 async def test_a_search_that_finds_nothing_says_what_else_to_try(laptop: Machine) -> None:
     (result,) = await called(laptop, ("memory_search", {"query": "zebra"}))
     assert "Nothing stored matches" in text_of(result)
+
+
+# What is told of what was sealed
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing", []),
+        (f"{SEALED} {SEALED}", ["one value is sealed; the file has its placeholder"]),
+        (f"{SEALED} {OTHER}", ["2 values are sealed; the file has their placeholders"]),
+        (f"{SEALED} {REDACTED}", ["one value is sealed", "one value is redacted, and left the machine in no form"]),
+    ],
+)
+def test_a_value_that_went_is_told_once(text: str, said: list[str]) -> None:
+    found = store.sealed_warnings(text)
+    assert len(found) == len(said)
+    assert all(one.startswith(beginning) for one, beginning in zip(found, said, strict=True))
