@@ -209,7 +209,11 @@ def checkpoint_where_there_is_room(connection: apsw.Connection) -> None:
 
 def close(connection: apsw.Connection) -> None:
     """Close a connection; the last one of a file folds the log in, unless there is no room: then the log stays for the next start."""
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(not _has_room_for_log(connection)))
+    try:
+        has_room = _has_room_for_log(connection)
+    except apsw.InterruptError:
+        has_room = False  # cut off in the middle of a statement, the connection takes no other; one that is closed later folds the log in
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(not has_room))
     connection.close()
 
 

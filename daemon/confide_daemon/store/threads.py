@@ -148,6 +148,7 @@ class StoreThreads:
         self._examining.shutdown(wait=True)
         self._reading.shutdown(wait=True)
         self._writing.shutdown(wait=True)
-        for store in self._stores:
-            store.close()
-        self._writer.close()
+        with contextlib.ExitStack() as stack:  # each of them, whatever becomes of the others
+            stack.callback(self._writer.close)
+            for store in self._stores:
+                stack.callback(store.close)

@@ -332,3 +332,23 @@ async def test_a_disk_that_fills_up_while_the_key_is_changed_leaves_the_old_one(
     space = await open_space(path, key)
     assert len(await space.documents.listed(None, sources=None)) == 26
     await space.close()
+
+
+async def test_what_is_cut_off_in_the_middle_of_a_look_is_closed_like_all_else(tmp_path: Path) -> None:
+    """A statement that was not read to its end refuses all others of its connection, once it is interrupted; the space lost its last
+    close to that: its other connections stayed open, and its log stayed beside the file."""
+    path = tmp_path / "s.db"
+    await make(path)
+    space = await open_space(path)
+    await space.documents.put("p", "b.md", "text\n", base=0, author="a")
+
+    def look(store: Store) -> object:
+        rows = store.connection.execute("SELECT * FROM (VALUES (1), (2), (3))")
+        next(rows)
+        store.interrupt()
+        return rows
+
+    unread = await space._threads.examine(look)
+    await space.close()
+    assert unread is not None
+    assert not path.with_name("s.db-wal").exists()
