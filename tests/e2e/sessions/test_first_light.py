@@ -36,7 +36,7 @@ async def test_two_callers_two_spaces_and_nothing_on_the_wire(tmp_path: Path, er
         callers = daemon.run("callers")
         for text in joined:
             assert words_in(text) in callers
-        async with session(ann, era) as first, session(bob, era) as second:
+        async with session(ann, era, by_sdk=True) as first, session(bob, era, by_sdk=True) as second:
             for client in (first, second):
                 synced = await client.call_tool("memory_sync", {})
                 assert not synced.is_error, synced.content
@@ -76,7 +76,7 @@ async def test_what_the_proxy_answers_alone_is_what_the_daemon_says(tmp_path: Pa
     """The catalogue that answers before there is a link equals the daemon's own answers, in both eras."""
     ann = Machine(tmp_path, "ann")
     try:
-        async with session(ann, era) as client:
+        async with session(ann, era, by_sdk=True) as client:
             alone = await client.list_tools()
             info = client.server_info
             await client.call_tool("memory_status", {})
@@ -94,7 +94,7 @@ async def test_a_store_is_on_disk_when_the_tool_answers(tmp_path: Path) -> None:
     await asyncio.to_thread(subprocess.run, ["git", "init", "-q"], cwd=ann.project, check=True)
     ann.write("MEMORY.md", "# Project\n\n## Decisions\n\n- old one\n\n## Links\n\n- none\n")
     try:
-        async with session(ann) as client:
+        async with session(ann, by_sdk=True) as client:
             stored = await client.call_tool(
                 "memory_store",
                 {"content": "- we cache tokens for five minutes", "path": "MEMORY.md", "heading": "Decisions"},
