@@ -1,19 +1,20 @@
 """Identities: one 32-byte seed, from which the Ed25519 identity key and the X25519 Noise static key come (PROTOCOL.md 2).
 
 PyNaCl does Ed25519 and X25519: libsodium refuses small-order public keys and all-zero results by itself. It is imported at the first
-use of a key, not with this module, which both programs load at start.
+use of a key, not with this module, which both programs load at start. A seed may stand in its file under a passphrase (2.5).
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+import struct
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from confide_crypto.errors import KeyFileError, KeyTextError
+from confide_crypto.errors import KeyFileError, KeyTextError, PassphraseError
 from confide_crypto.keys import bech32m
 from confide_crypto.keys.files import read_private_file, write_private_file
 
@@ -30,6 +31,18 @@ _WORDS_PERSON: Final = b"confide-words-1"
 _WORD_BITS: Final = 11
 _WORD_COUNT: Final = 6
 MAX_NAME: Final = 64
+_SEALED_VERSION: Final = 1
+_SEALED_LABEL: Final = b"confide/sealed-key/1\0"
+_SEALED_HEADER: Final = struct.Struct(">BII16s24s32s")
+_SEALED_LENGTH: Final = KEY_LENGTH + 16
+OPSLIMIT: Final = 3
+MEMLIMIT_KIB: Final = 256 * 1024
+"""libsodium's MODERATE: half a second and 256 MiB for each guess."""
+MOST_OPSLIMIT: Final = 10
+MOST_MEMLIMIT_KIB: Final = 1024 * 1024
+"""Whoever can put a file in place of ours must not make us ask for 100 GB; libsodium's SENSITIVE fits."""
+SHORTEST_PASSPHRASE: Final = 8
+LONGEST_PASSPHRASE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +149,116 @@ def identity_line(path: Path, data: bytes) -> tuple[str, bytes]:
 def _no_identity(path: Path) -> KeyFileError:
     hint = "restore it from a copy, or move it away and join again"
     return KeyFileError(path, "is not an identity file, or is damaged", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKey:
+    """A seed that only a passphrase opens: Argon2id makes the key, XChaCha20-Poly1305 seals the seed (PROTOCOL.md 2.5).
+
+    The public key stands beside it in the clear, so that a machine whose key is locked can still say who it is.
+
+    Attributes:
+        public_key: the Ed25519 key, 32 bytes, of the identity inside.
+        opslimit: Argon2id's passes.
+        memlimit_kib: Argon2id's memory.
+        salt: 16 bytes.
+        nonce: 24 bytes.
+        ciphertext: the sealed seed with its tag, 48 bytes.
+    """
+
+    public_key: bytes
+    opslimit: int
+    memlimit_kib: int
+    salt: bytes
+    nonce: bytes
+    ciphertext: bytes
+
+    @classmethod
+    def seal(
+        cls, identity: Identity, passphrase: str, *, opslimit: int = OPSLIMIT, memlimit_kib: int = MEMLIMIT_KIB
+    ) -> Self:
+        """`identity` under `passphrase`.
+
+        Raises:
+            PassphraseError: the passphrase is too short or too long, or there is not enough memory.
+        """
+        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
+
+        if len(passphrase) < SHORTEST_PASSPHRASE:
+            raise PassphraseError(
+                f"a passphrase has at least {SHORTEST_PASSPHRASE} characters", hint="four or five random words are good"
+            )
+        salt, nonce = secrets.token_bytes(16), secrets.token_bytes(24)
+        bare = cls(identity.public_key, opslimit, memlimit_kib, salt, nonce, b"")
+        key = bare._key(passphrase)
+        ciphertext = crypto_aead_xchacha20poly1305_ietf_encrypt(
+            identity.seed, _SEALED_LABEL + bare._header(), nonce, key
+        )
+        return cls(bare.public_key, opslimit, memlimit_kib, salt, nonce, ciphertext)
+
+    @classmethod
+    def parse(cls, path: Path, payload: bytes) -> Self:
+        """What a sealed line of the file `path` holds.
+
+        Raises:
+            KeyFileError: it is of another length or version, or its costs are out of bounds.
+        """
+        damaged = KeyFileError(path, "is damaged", hint="restore it from a copy, or move it away and join again")
+        if payload[:1] and payload[0] != _SEALED_VERSION:
+            raise KeyFileError(
+                path, "is sealed in a way that this version does not know", hint="is confide up to date?"
+            )
+        if len(payload) != _SEALED_HEADER.size + _SEALED_LENGTH:
+            raise damaged
+        _, opslimit, memlimit_kib, salt, nonce, public_key = _SEALED_HEADER.unpack_from(payload)
+        if not (1 <= opslimit <= MOST_OPSLIMIT and 8 <= memlimit_kib <= MOST_MEMLIMIT_KIB):
+            raise KeyFileError(path, "asks for more memory or time than a passphrase may cost", hint=damaged.hint)
+        return cls(public_key, opslimit, memlimit_kib, salt, nonce, payload[_SEALED_HEADER.size :])
+
+    def open(self, passphrase: str) -> Identity:
+        """The identity inside; takes half a second and 256 MiB.
+
+        Raises:
+            PassphraseError: it is another passphrase (or the file was changed), or there is not enough memory.
+        """
+        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt
+        from nacl.exceptions import CryptoError
+
+        key = self._key(passphrase)
+        try:
+            seed = crypto_aead_xchacha20poly1305_ietf_decrypt(
+                self.ciphertext, _SEALED_LABEL + self._header(), self.nonce, key
+            )
+        except CryptoError:
+            raise PassphraseError("this passphrase does not open the key", hint="try again; mind capitals") from None
+        return Identity(seed)
+
+    def to_line(self) -> str:
+        """The line of an identity file."""
+        return bech32m.encode(SEALED_PREFIX, self._header() + self.ciphertext).upper()
+
+    def _header(self) -> bytes:
+        return _SEALED_HEADER.pack(
+            _SEALED_VERSION, self.opslimit, self.memlimit_kib, self.salt, self.nonce, self.public_key
+        )
+
+    def _key(self, passphrase: str) -> bytes:
+        import unicodedata  # a megabyte of tables, which a key without a passphrase does not need
+
+        from nacl.exceptions import CryptoError
+        from nacl.pwhash import argon2id
+
+        # The same word typed on two machines may come as different code points.
+        data = unicodedata.normalize("NFC", passphrase).encode("utf-8", "backslashreplace")
+        if len(data) > LONGEST_PASSPHRASE:
+            raise PassphraseError(f"a passphrase has at most {LONGEST_PASSPHRASE} bytes")
+        try:
+            return bytes(argon2id.kdf(32, data, self.salt, opslimit=self.opslimit, memlimit=self.memlimit_kib * 1024))
+        except (CryptoError, MemoryError):
+            raise PassphraseError(
+                f"there is not enough memory to try a passphrase: it takes {self.memlimit_kib // 1024} MiB",
+                hint="close something, and try again",
+            ) from None
 
 
 def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bool:

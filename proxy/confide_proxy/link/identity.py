@@ -38,6 +38,7 @@ from confide_crypto.keys.identity import (
     PUBLIC_KEY_WORD,
     SEALED_PREFIX,
     Identity,
+    SealedKey,
     format_public_key,
     identity_line,
     is_pem,
@@ -47,8 +48,6 @@ from confide_proxy.paths import runtime_folders
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
-
-    from confide_crypto.keys.passphrase import SealedKey
 
 KEYRING_SERVICE: Final = "confide"
 KEYRING_DEADLINE_S: Final = 5.0
@@ -149,8 +148,6 @@ def parse(path: Path, data: bytes) -> Stored:
     """What `data`, read from `path`, keeps. Raises KeyFileError."""
     prefix, payload = ("", b"") if is_pem(data) else identity_line(path, data)
     if prefix == SEALED_PREFIX:
-        from confide_crypto.keys.passphrase import SealedKey
-
         sealed = SealedKey.parse(path, payload)
         return Stored(path, Form.PASSPHRASE, sealed.public_key, sealed=sealed)
     if prefix == _KEYRING_PREFIX and len(payload) == KEY_LENGTH:
@@ -179,8 +176,6 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
             where = f"service {KEYRING_SERVICE}, entry {keyring_entry(key.public_key)}"
             data = f"# Confide identity, in this user's keyring: {where}\n{marker}\n".encode()
         case Form.PASSPHRASE:
-            from confide_crypto.keys.passphrase import SealedKey
-
             assert passphrase is not None
             line = SealedKey.seal(key, passphrase).to_line()
             data = f"# Confide identity, sealed with a passphrase: confide key unlock\n{line}\n".encode()

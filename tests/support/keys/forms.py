@@ -7,8 +7,7 @@ from pathlib import Path
 from tests.support.programs.processes import Machine
 
 from confide_crypto.keys.files import write_private_file
-from confide_crypto.keys.identity import Identity
-from confide_crypto.keys.passphrase import SealedKey
+from confide_crypto.keys.identity import Identity, SealedKey
 
 KEYRINGS = Path(__file__).parent / "keyrings"
 WORDS = "correct horse battery staple"
