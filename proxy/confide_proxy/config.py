@@ -99,8 +99,7 @@ _BOUNDS = {"renew_s": (1, 3600), "keepalive_s": (5, 300)}
 def load(path: Path) -> ProxyConfig:
     """The configuration in `path`, or the defaults where there is no such file.
 
-    Raises:
-        ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not ours.
+    Raises ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not ours.
     """
     try:
         raw = path.read_bytes()
@@ -121,8 +120,7 @@ def load(path: Path) -> ProxyConfig:
 def policy_of(path: Path, table: Any) -> Policy:
     """The policy that a section of the configuration in `path` describes.
 
-    Raises:
-        ConfigError: it is no table, or holds a key or a value that is not ours.
+    Raises ConfigError: it is no table, or holds a key or a value that is not ours.
     """
     if not isinstance(table, dict):
         raise _wrong(path, "'secrets'", "it is a section: [secrets]")

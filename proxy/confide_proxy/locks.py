@@ -36,8 +36,7 @@ def lock_file(file: Path) -> int:
 def taken(descriptor: int, *, wait_s: float = 0.0) -> bool:
     """Whether the lock on a file is ours now; False where another process does not let go of it in time.
 
-    Raises:
-        OSError: this file system has no locks.
+    Raises OSError: this file system has no locks.
     """
     end = time.monotonic() + wait_s
     while True:
@@ -73,8 +72,7 @@ class PathLocks:
     async def held(self, path: str) -> AsyncIterator[None]:
         """Wait for the path, and hold it.
 
-        Raises:
-            FolderError: another process of this machine has held it for longer than any step takes: it stands still.
+        Raises FolderError: another process of this machine has held it for longer than any step takes: it stands still.
         """
         async with self._lock(path):
             offset = int.from_bytes(hashlib.blake2b(path.encode(errors="surrogateescape"), digest_size=8).digest())
@@ -130,11 +128,7 @@ class Seat:
         """Whether this process holds it."""
 
     def try_take(self) -> bool:
-        """Sit down if nobody else has; True also where it is ours already.
-
-        Raises:
-            OSError: the folder cannot be written to.
-        """
+        """Sit down if nobody else has; True also where it is ours already. Raises OSError: the folder cannot be written to."""
         if self.is_taken:
             return True
         if self._fd is None:  # and it stays open, so that to look again is one system call

@@ -72,8 +72,7 @@ class Callers:
     async def admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
         """The welcome for this key. Of the hello, only the session that this one is to replace is asked for (PROTOCOL.md 7.9).
 
-        Raises:
-            DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an invite that lets nobody in.
+        Raises DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an invite that lets nobody in.
         """
         try:
             return await self._admit(public_key, hello, invite_id)

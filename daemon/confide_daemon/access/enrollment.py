@@ -278,8 +278,7 @@ RESERVED_NAMES = ("ls", "rm")
 def check_name(text: str, what: str) -> str:
     """`text`, if it can name a caller or a space.
 
-    Raises:
-        BadNameError: empty, too long, with characters other than letters, digits, dots, hyphens and underscores, or a command's.
+    Raises BadNameError: empty, too long, with characters other than letters, digits, dots, hyphens and underscores, or a command's.
     """
     if what == "machine" and text in RESERVED_NAMES:
         raise BadNameError(

@@ -117,8 +117,7 @@ def examine(
         space: only this space's database.
         follow: told of the step.
 
-    Raises:
-        BadNameError: there is no such space.
+    Raises BadNameError: there is no such space.
     """
     checks = [_check("configuration", lambda: config.load(found.config, must_exist=must_have_config))]
     checks.append(_check("data folder and keys", lambda: open_state(found.data).close()))
@@ -290,8 +289,7 @@ def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
     Args:
         is_served: whether a daemon answers: one that was killed leaves behind what it has told of its spaces.
 
-    Raises:
-        StorageError: the registry cannot be read.
+    Raises StorageError: the registry cannot be read.
     """
     rosters, counts = Rosters(state.registry), UnsealedCounts(state.registry)
     folder = state.folder

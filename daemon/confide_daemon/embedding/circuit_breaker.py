@@ -78,9 +78,7 @@ class CircuitBreaker:
     def call(self) -> Iterator[None]:
         """Around one call: refused while open, and its end is counted. Only an `EmbedderError` is a failure of the model.
 
-        Raises:
-            ProviderDownError: it is open; `retry_after_s` says for how long.
-            QuotaError: it is open because somebody has to act.
+        Raises ProviderDownError: it is open; `retry_after_s` says for how long; QuotaError: it is open because somebody has to act.
         """
         self.admit()
         with self.watch():

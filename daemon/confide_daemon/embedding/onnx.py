@@ -75,8 +75,7 @@ def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
     Its pooling is read from `1_Pooling/config.json` (mean when there is none), its length from `sentence_bert_config.json`, and what is
     put before a question and a document from the `prompts` of `config_sentence_transformers.json` (`query`, `document` or `passage`).
 
-    Raises:
-        EmbedderError: a file is missing or cannot be used.
+    Raises EmbedderError: a file is missing or cannot be used.
     """
     weights = next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.is_file()), None)
     tokenizer = folder / "tokenizer.json"

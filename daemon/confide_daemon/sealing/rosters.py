@@ -82,9 +82,7 @@ class Rosters:
         Args:
             by: the name of the caller that brings it, for the audit log. Its signer is another matter.
 
-        Raises:
-            RosterError: one of its kinds: it may not follow what is there.
-            StorageError: it cannot be written down.
+        Raises RosterError: one of its kinds: it may not follow what is there; StorageError: it cannot be written down.
         """
         while True:
             known = self.current(space_id)

@@ -72,8 +72,7 @@ class Vault:
         Args:
             place: of this record and this attempt (`place_for`).
 
-        Raises:
-            VaultError: nobody knows whether it is there; saying the same again does no harm.
+        Raises VaultError: nobody knows whether it is there; saying the same again does no harm.
         """
         pieces = [record[start : start + PIECE] for start in range(0, len(record), PIECE)]
         path = self._path(space_id, secret_id, place)

@@ -75,8 +75,7 @@ class VaultClient:
         Args:
             deadline: of the clock, for everything.
 
-        Raises:
-            VaultError: it cannot be had now.
+        Raises VaultError: it cannot be had now.
         """
 
         return self._call(lambda client: self._lying(client, path), deadline)

@@ -81,8 +81,7 @@ async def perform(
     Args:
         since: when it was asked for (seconds since 1970); what the upkeep has found by itself since then is told as well.
 
-    Raises:
-        ConfideError: what keeps it from being done.
+    Raises ConfideError: what keeps it from being done.
     """
     follow("checking", 0, 0)
     await space.upkeep.check(accept_losses=kind == "fix")

@@ -76,8 +76,7 @@ async def work(
         names: the spaces' ids by their names.
         follow: told of the space, the step, how much of that is done, and how much there is.
 
-    Raises:
-        ConfideError: a space cannot be opened or written.
+    Raises ConfideError: a space cannot be opened or written.
     """
     done: dict[str, dict[str, Any]] = {}
     with closing(open_state(folder)) as state:
@@ -124,8 +123,7 @@ def make_room(max_sessions: int, *, spaces: int) -> int:
         max_sessions: as configured.
         spaces: how many there are; all of them may be open at once.
 
-    Raises:
-        DescriptorsError: the hard limit leaves room for hardly anybody.
+    Raises DescriptorsError: the hard limit leaves room for hardly anybody.
     """
     others = MAX_STRANGERS + RESERVE + PER_SPACE * (spaces + 1)
     allowed = _raise_to(max_sessions + others)

@@ -109,8 +109,7 @@ async def call_again(
     Returns:
         `result`: the tool's structured result.
 
-    Raises:
-        RequestError: it cannot be made; the code says whether it is worth trying again.
+    Raises RequestError: it cannot be made; the code says whether it is worth trying again.
     """
     name, arguments = body.get("tool"), body.get("arguments")
     if not isinstance(name, str) or not isinstance(arguments, dict) or body.get("operation") is None:

@@ -35,8 +35,7 @@ class Custodian:
         Args:
             new: who keeps the key of a space of which there is nothing yet.
 
-        Raises:
-            KeyFileError, StorageError: as `Custody.read`.
+        Raises KeyFileError, StorageError: as `Custody.read`.
         """
         self._space_id = space_id
         self._database = folder.space(space_id)
@@ -178,8 +177,7 @@ class Custodian:
         Args:
             epoch: the roster's newest, 0 where there is none.
 
-        Raises:
-            StorageError: the database cannot be looked at.
+        Raises StorageError: the database cannot be looked at.
         """
         if self._is_written or not epoch or not self._is_there:
             return False

@@ -176,8 +176,7 @@ class Space:
             clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
             vault: what keeps new sealed records; None keeps them in the database.
 
-        Raises:
-            StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
+        Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
 
         async def begin() -> Space:

@@ -172,8 +172,7 @@ class ToolContext:
         Args:
             scope: all, project, global or task; a task alone means scope task.
 
-        Raises:
-            ToolError: they do not go together, or the task is missing.
+        Raises ToolError: they do not go together, or the task is missing.
         """
         if scope == "task" and task_id is None:
             raise ToolError("scope 'task' needs 'taskId'", hint="the name of the task, such as release-42")

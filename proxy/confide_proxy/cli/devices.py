@@ -400,8 +400,7 @@ def require_keys(keyring: Keyring) -> SpaceKeys:
 def checked(name: str) -> str:
     """The name, unless a recovery code or an invite was pasted in its place: that must be neither shown nor sent.
 
-    Raises:
-        DeviceError: it is one.
+    Raises DeviceError: it is one.
     """
     typed = "".join(letter for letter in name if letter.isalnum()).upper()
     if typed.startswith("CR") and len(typed) == _CODE_LETTERS:

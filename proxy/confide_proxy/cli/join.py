@@ -224,8 +224,7 @@ def claude_code_file(project: Path, *, for_user: bool) -> Path:
 def merge(path: Path) -> bool:
     """Add the entry to the JSON file `path`, and change nothing else in it. False if it was there already.
 
-    Raises:
-        SetupError: the file is not a JSON object, or cannot be written; it is left as it was.
+    Raises SetupError: the file is not a JSON object, or cannot be written; it is left as it was.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

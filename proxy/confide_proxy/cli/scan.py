@@ -154,8 +154,7 @@ def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[di
 def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Passed) -> Iterator[Outgoing]:
     """All that would be sent from a project's folder, from the global one, and of the transcripts on this machine. Blocks.
 
-    Raises:
-        FolderError: a folder holds more files than are sent.
+    Raises FolderError: a folder holds more files than are sent.
     """
     from confide_proxy.sync.folder import Folder
 
@@ -258,9 +257,7 @@ def _read(file: Path, limit: int) -> str:
 def add(path: Path, fingerprint: str) -> bool:
     """Allow what has this fingerprint. False if it was allowed already.
 
-    Raises:
-        ConfigError: the file cannot be read or understood.
-        StateError: it cannot be written; it is left as it was.
+    Raises ConfigError: the file cannot be read or understood; StateError: it cannot be written; it is left as it was.
     """
     try:
         text = path.read_bytes().decode("utf-8") if path.exists() else ""

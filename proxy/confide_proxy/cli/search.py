@@ -192,9 +192,7 @@ async def call(
 async def send_queue(client: Client, here: Here) -> bool:
     """Send what waits on this machine, as far as it can be sent now; whether nothing waits any more.
 
-    Raises:
-        ConnectionLost: the link went down.
-        StateError, JournalError, KeyFileError: the journal cannot be used.
+    Raises ConnectionLost: the link went down; StateError, JournalError, KeyFileError: the journal cannot be used.
     """
     if is_empty(here.paths.journal):
         return True
@@ -241,8 +239,7 @@ SCORE = ("keyword", "terms", "vector", "best", "score")
 def show(result: dict[str, Any]) -> None:
     """Print the tables for the answer of `memory_search`; an offline answer has none.
 
-    Raises:
-        UnfitAnswerError: the explanation has another form.
+    Raises UnfitAnswerError: the explanation has another form.
     """
     explanation = result.get("explain")
     if explanation is None:

@@ -166,8 +166,7 @@ async def unsealed(client: Client) -> dict[str, Any] | None:
     Returns:
         None where there is nothing to tell: nobody has looked, in a space that is no older than sealing, or this machine may not know.
 
-    Raises:
-        ConnectionLost, TimeoutError: from the link.
+    Raises ConnectionLost, TimeoutError: from the link.
     """
     try:
         answer = await client.connection.request("unsealed", {}, timeout_s=_DEADLINE_S)

@@ -86,8 +86,7 @@ class Duties:
     async def answer(self, waiting: Iterable[roster_client.Joiner]) -> None:
         """Add the machines that hold a pair secret of this one's invites, and show them the roster.
 
-        Raises:
-            KeyFileError, RequestError, ConnectionLost, TimeoutError: what was begun is finished another time.
+        Raises KeyFileError, RequestError, ConnectionLost, TimeoutError: what was begun is finished another time.
         """
         joiners = tuple(waiting)
         invitations = Invitations(self.folder)
@@ -126,8 +125,7 @@ class Duties:
     async def finish_key_change(self, machine: MachineKeys) -> None:
         """Take from the roster the key that this machine has no more, or never had.
 
-        Raises:
-            RosterError, RequestError, ConnectionLost, TimeoutError: it is done another time.
+        Raises RosterError, RequestError, ConnectionLost, TimeoutError: it is done another time.
         """
         change = await asyncio.to_thread(KeyChange.read, self.folder, self.space)
         if change is None:

@@ -96,8 +96,7 @@ class Keyring:
     async def open(self, link: Asks, attached: dict[str, Any]) -> None:
         """Have the keys as of this connection. Costs no question where the daemon has no news; what is wrong is the `problem`.
 
-        Raises:
-            ConnectionLost, TimeoutError: from the link.
+        Raises ConnectionLost, TimeoutError: from the link.
         """
         space, status = attached.get("space"), attached.get("sealing")
         if not isinstance(status, dict) or not isinstance(space, str):

@@ -62,8 +62,7 @@ class RosterCache:
     def read(self, space: str) -> Seen | None:
         """What is known of a space, by the id that the daemon gives it; None: nothing.
 
-        Raises:
-            KeyFileError: a file is open to others, not ours, or the pin is damaged: without it any roster would be believed.
+        Raises KeyFileError: a file is open to others, not ours, or the pin is damaged: without it any roster would be believed.
         """
         return self._read(_name(space))
 
@@ -82,9 +81,7 @@ class RosterCache:
     def keep(self, space: str, roster: Roster) -> Roster:
         """Pin a roster that the daemon has, and keep it. Where another process of this machine has kept a longer one, that is returned.
 
-        Raises:
-            RosterError: another process has seen what does not fit.
-            KeyFileError: it cannot be written.
+        Raises RosterError: another process has seen what does not fit; KeyFileError: it cannot be written.
         """
         name = _name(space)
         with self._locked():
@@ -116,8 +113,7 @@ class RosterCache:
         Args:
             custody: what it has said, `server` or `caller`.
 
-        Raises:
-            KeyFileError: the file cannot be read or written.
+        Raises KeyFileError: the file cannot be read or written.
         """
         path = self._folder / f"{_name(space)}.custody"
         known = read_private_file(path) if path.exists() else b""
@@ -165,8 +161,7 @@ class RosterCache:
             before: the static key of the daemon that it had joined, 32 bytes; b"" where it had joined none.
             now: of the one that it joins. What was left with that one is believed again.
 
-        Raises:
-            KeyFileError: it cannot be noted.
+        Raises KeyFileError: it cannot be noted.
         """
         if before == now or not self._folder.is_dir():
             return

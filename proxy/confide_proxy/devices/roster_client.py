@@ -82,9 +82,7 @@ class Shown:
 async def roster(link: Asks, since: int) -> Shown:
     """The roster's entries from number `since` on, however many answers they take.
 
-    Raises:
-        RequestError, ConnectionLost, TimeoutError: from the link.
-        UnfitAnswerError: the answer has not the form that it should.
+    Raises RequestError, ConnectionLost, TimeoutError: from the link; UnfitAnswerError: the answer has not the form that it should.
     """
     entries: tuple[bytes, ...] = ()
     while True:
@@ -201,8 +199,7 @@ async def continued(link: Asks, known: Roster, shown: Shown) -> tuple[Roster, Sh
 async def founded(link: Asks, identity: Identity, name: str) -> Roster | None:
     """The beginning of a space that has no roster, with this machine as its only device; None if another one was first.
 
-    Raises:
-        RequestError, ConnectionLost, TimeoutError: from the link; `denied` where this machine may not write.
+    Raises RequestError, ConnectionLost, TimeoutError: from the link; `denied` where this machine may not write.
     """
     made, _ = await asyncio.to_thread(Roster.found, identity, name, now=int(time.time()))
     try:
@@ -217,8 +214,7 @@ async def founded(link: Asks, identity: Identity, name: str) -> Roster | None:
 def is_known(roster: Roster, pin: Pin | None, identity: Identity) -> bool:
     """Whether there is a reason to believe a whole roster that is shown: what this machine has seen of it, or that it began it.
 
-    Raises:
-        RosterError: it is not what this machine has seen.
+    Raises RosterError: it is not what this machine has seen.
     """
     if pin is not None:
         roster.check(pin)

@@ -68,8 +68,7 @@ class Joined:
 def load_pin(path: Path) -> Joined | None:
     """The daemon joined, or None where this machine has joined none.
 
-    Raises:
-        KeyFileError: the file can be written by others, or is not ours.
+    Raises KeyFileError: the file can be written by others, or is not ours.
     """
     if not path.exists():
         return None
@@ -98,8 +97,7 @@ def save_pin(path: Path, joined: Joined) -> None:
 def follow(path: Path, pinned: Joined, connection: Connection) -> None:
     """Have the pin as this connection showed the daemon's keys, on the disk: its successor's, or the Ed25519 key where it was not known.
 
-    Raises:
-        KeyFileError: a new pin cannot be written.
+    Raises KeyFileError: a new pin cannot be written.
     """
     successor = connection.successor
     if successor is None and pinned.daemon_key is not None:
@@ -150,8 +148,7 @@ def _line_of(data: Path, public_key: bytes) -> Path:
 async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S) -> Joined:
     """The address of the local daemon, started if none answers.
 
-    Raises:
-        DaemonStartError: it ended at once, or did not come up in time; its log is named.
+    Raises DaemonStartError: it ended at once, or did not come up in time; its log is named.
     """
     if address := await _answering(data):
         return address

@@ -107,8 +107,7 @@ class Stored:
     def forget(self) -> None:
         """Take away what there is of the seed outside of the file: the keyring's entry, the unlocked copy.
 
-        Raises:
-            KeyringError: the keyring still has it.
+        Raises KeyringError: the keyring still has it.
         """
         if self.form is Form.KEYRING:
             delete_from_keyring(self.public_key)
@@ -135,11 +134,7 @@ def stored(path: Path) -> Stored:
 
 
 def read(path: Path) -> Stored:
-    """An identity file of this machine.
-
-    Raises:
-        KeyFileError: others can read it or its folder, it is not ours, or it is damaged.
-    """
+    """An identity file of this machine. Raises KeyFileError: others can read it or its folder, it is not ours, or it is damaged."""
     check_private_dir(path.parent)
     return parse(path, read_private_file(path))
 
@@ -163,9 +158,7 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
         passphrase: for `Form.PASSPHRASE`.
         replace: whether a file may be there.
 
-    Raises:
-        FileExistsError: it is, and `replace` is off.
-        KeyFileError, KeyringError, PassphraseError: it cannot be kept so.
+    Raises FileExistsError: it is, and `replace` is off; KeyFileError, KeyringError, PassphraseError: it cannot be kept so.
     """
     match form:
         case Form.FILE:
@@ -196,9 +189,7 @@ class Unlocked:
 def keep_unlocked(identity: Identity, until: float) -> None:
     """Keep a seed unlocked.
 
-    Raises:
-        KeyChangeError: there is no place for it that goes away by itself.
-        KeyFileError: it cannot be written.
+    Raises KeyChangeError: there is no place for it that goes away by itself; KeyFileError: it cannot be written.
     """
     record = {"key": identity.to_line(), "from": time.time(), "until": until}
     path = _runtime_place() / _unlocked_name(identity.public_key)
@@ -224,11 +215,7 @@ def find_unlocked(public_key: bytes) -> Unlocked | None:
 
 
 def lock(public_key: bytes) -> bool:
-    """Lock again; whether it was unlocked.
-
-    Raises:
-        KeyFileError: the file cannot be deleted.
-    """
+    """Lock again; whether it was unlocked. Raises KeyFileError: the file cannot be deleted."""
     there = [
         path for runtime in runtime_folders() if os.path.lexists(path := runtime / _FOLDER / _unlocked_name(public_key))
     ]
@@ -302,8 +289,7 @@ def keyring_entry(public_key: bytes) -> str:
 def save_to_keyring(identity: Identity) -> None:
     """Put a seed into the keyring, and see that it gives it back.
 
-    Raises:
-        KeyringError: it cannot be used, does not answer, or does not give back what it was given.
+    Raises KeyringError: it cannot be used, does not answer, or does not give back what it was given.
     """
     text = identity.to_line()
     _ask(lambda backend: backend.set_password(KEYRING_SERVICE, keyring_entry(identity.public_key), text))
@@ -312,11 +298,7 @@ def save_to_keyring(identity: Identity) -> None:
 
 
 def load_from_keyring(public_key: bytes) -> Identity:
-    """The identity with this public key.
-
-    Raises:
-        KeyringError: the keyring cannot be used, does not answer, or does not have it.
-    """
+    """The identity with this public key. Raises KeyringError: the keyring cannot be used, does not answer, or does not have it."""
     name = keyring_entry(public_key)
     text = _ask(lambda backend: backend.get_password(KEYRING_SERVICE, name))
     missing = KeyringError(

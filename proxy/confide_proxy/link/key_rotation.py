@@ -69,8 +69,7 @@ class MachineKeys:
     def identity(self) -> Identity:
         """Whom the last connection was made as, or, before the first one, this machine's key: nobody is asked for it twice.
 
-        Raises:
-            KeyFileError, KeyLockedError, KeyringError: it may not be used as it is.
+        Raises KeyFileError, KeyLockedError, KeyringError: it may not be used as it is.
         """
         if self._identity is None:
             self._identity = self.held().current.open(self._passphrase)
@@ -176,9 +175,7 @@ class MachineKeys:
 def exclusive(paths: Paths, *, wait_s: float) -> Iterator[None]:
     """Be the only one who changes this machine's key files; a process that dies lets go.
 
-    Raises:
-        KeyChangeError: another process does.
-        KeyFileError: the lock cannot be made.
+    Raises KeyChangeError: another process does; KeyFileError: the lock cannot be made.
     """
     make_private_dir(paths.state)
     try:

@@ -174,8 +174,7 @@ class Link:
     async def send_message(self, data: bytes, session_id: str = "") -> None:
         """Pass a JSON-RPC message up; one that is about a call on an older connection names its session.
 
-        Raises:
-            ConnectionLost: the link is down, or that connection is gone.
+        Raises ConnectionLost: the link is down, or that connection is gone.
         """
         connection = self._connection
         if session_id and session_id != self.session_id:
@@ -262,8 +261,7 @@ class Link:
     async def _renewed(self, leg: _Leg) -> _Leg | None:
         """A fresh connection in place of `leg`'s, already the one that is used; None if none can be had now.
 
-        Raises:
-            ConnectionLost: it leads to another space: this machine has joined another daemon meanwhile.
+        Raises ConnectionLost: it leads to another space: this machine has joined another daemon meanwhile.
         """
         try:
             fresh = await self._connect({"replaces": leg.connection.session_id})

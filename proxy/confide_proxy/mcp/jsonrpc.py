@@ -58,8 +58,7 @@ class MalformedError(Exception):
 def parsed(line: bytes) -> tuple[dict[str, Any], bytes]:
     """The message of a line, and the line without what nobody reads: of two values under one name the first would go up as it is.
 
-    Raises:
-        MalformedError: it is no message.
+    Raises MalformedError: it is no message.
     """
     if len(line) > MAX_LINE_BYTES:
         raise MalformedError(INVALID_REQUEST, f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB")

@@ -280,11 +280,7 @@ class Journal:
         return self.folder / "damaged"
 
     def append(self, entry: Entry) -> int:
-        """Keep a call; it is on the disk on return. How many wait now.
-
-        Raises:
-            JournalError: the journal is full.
-        """
+        """Keep a call; it is on the disk on return. How many wait now. Raises JournalError: the journal is full."""
         with self._held():
             self._queue.catch_up()
             self._check_room(self._queue, "queued")
@@ -352,8 +348,7 @@ class Journal:
     def bury(self, entry: Entry, code: str, why: str) -> None:
         """The daemon refuses it for good: keep it with the reason.
 
-        Raises:
-            JournalError: too many were refused already; this one goes on waiting.
+        Raises JournalError: too many were refused already; this one goes on waiting.
         """
         with self._held():
             self._refused.catch_up()
@@ -365,8 +360,7 @@ class Journal:
     def retry(self, identity: str) -> Entry | None:
         """Let a call that was refused wait again, behind the others; None if there is none of this id.
 
-        Raises:
-            JournalError: the journal is full.
+        Raises JournalError: the journal is full.
         """
         with self._held():
             self._catch_up()

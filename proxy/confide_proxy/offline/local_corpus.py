@@ -104,11 +104,7 @@ class LocalMemory:
         self._lock = threading.Lock()
 
     def read(self, project: str, path: str) -> Document | None:
-        """One document, or None if there is none.
-
-        Raises:
-            FolderError: the file cannot be read, or is not one of memory.
-        """
+        """One document, or None if there is none. Raises FolderError: the file cannot be read, or is not one of memory."""
         content = self.folders[project].read(path)
         waiting = [entry for entry in self._waiting() if (entry.target, entry.path) == (project, path)]
         if content is None and not waiting:
@@ -123,9 +119,7 @@ class LocalMemory:
     def search(self, match: str, *, least: float) -> tuple[list[Match], int]:
         """All pieces that match with a score of at least so much, best first; and how many files could not be read, or not in time.
 
-        Raises:
-            OfflineError: this Python cannot search.
-            FolderError: a folder holds too many files.
+        Raises OfflineError: this Python cannot search; FolderError: a folder holds too many files.
         """
         with self._lock:
             if self._index is None:

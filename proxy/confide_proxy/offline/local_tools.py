@@ -105,9 +105,7 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
     Args:
         may_warn: whether the tool's output has a place for warnings; the text says them in any case.
 
-    Raises:
-        ToolError: there is no such file, or not here; its hint names the nearest.
-        FolderError: it cannot be read.
+    Raises ToolError: there is no such file, or not here; its hint names the nearest; FolderError: it cannot be read.
     """
     path, asked = arguments["path"], arguments.get("project")
     if arguments.get("revision") is not None:
@@ -368,8 +366,7 @@ def _narrowed(arguments: Mapping[str, Any]) -> Callable[[Fields], bool] | None:
 def _in_tasks(arguments: Mapping[str, Any], project: str) -> Callable[[str, str], bool]:
     """Whether a file is looked at, by project and path: notes of tasks are left out, but those of the task that is named.
 
-    Raises:
-        ToolError: scope and task do not go together.
+    Raises ToolError: scope and task do not go together.
     """
     scope, task, asked = arguments["scope"], arguments.get("taskId"), arguments.get("project")
     if scope == "task" and task is None:

@@ -46,8 +46,7 @@ def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
         wish: without path and target.
         shown: the arguments as the daemon will get them, after which a new note is called.
 
-    Raises:
-        ToolError: it is not one that the daemon would take, or not one that can wait.
+    Raises ToolError: it is not one that the daemon would take, or not one that can wait.
     """
     if "content" in wish.arguments and "\0" in wish.arguments["content"]:
         raise ToolError("the text holds NUL characters, so it is not markdown")
@@ -193,9 +192,7 @@ class Replay:
     async def run(self, link: Asks) -> Outcome:
         """Send until nothing waits, or something has to wait longer. Another process that sends is waited for.
 
-        Raises:
-            ConnectionLost: the link went down.
-            StateError, JournalError, KeyFileError: the journal cannot be used.
+        Raises ConnectionLost: the link went down; StateError, JournalError, KeyFileError: the journal cannot be used.
         """
         try:
             while not self._seat.try_take():

@@ -60,9 +60,7 @@ def seal(
         is_lookup: the call changes nothing, so that what cannot be sealed is redacted.
         found: gets the credentials that were found, whole texts left out.
 
-    Raises:
-        BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`.
-        ToolError: it is nested too deep to be looked through.
+    Raises BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`; ToolError: it is nested too deep to be looked through.
     """
     sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
     sealed = sealing.value(value, (), 0, whole)

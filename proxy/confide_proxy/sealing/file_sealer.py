@@ -104,8 +104,7 @@ class FileSealer:
 
         A sealed value that another machine has moved to where no rule would find it stays sealed.
 
-        Raises:
-            FolderError: a value that is nowhere but in this file would be lost, or as `seal`.
+        Raises FolderError: a value that is nowhere but in this file would be lost, or as `seal`.
         """
         if self._policy.local == "replace":
             values = {
@@ -153,9 +152,7 @@ class FileSealer:
 async def deposit_file(records: Deposit, link: Asks, path: str, secrets: Iterable[Secret]) -> None:
     """Have the records of what a file's text names with the daemon, before the text is.
 
-    Raises:
-        FolderError: they cannot be made now.
-        RequestError, ConnectionLost, TimeoutError: as `Deposit.keep`.
+    Raises FolderError: they cannot be made now; RequestError, ConnectionLost, TimeoutError: as `Deposit.keep`.
     """
     try:
         await records.keep(link, secrets)

@@ -108,8 +108,7 @@ class Sealer:
 
         What surrounds a credential may be what gives it away: in the text of another machine it may stand where no rule finds it.
 
-        Raises:
-            As `seal`.
+        Raises as `seal`.
         """
         remaining = dict(values)
         while remaining:
@@ -231,8 +230,7 @@ class Fingerprints:
 def load_fingerprints(path: Path) -> Fingerprints:
     """Those of the key in a file of mode 0600, which is made where it is not there.
 
-    Raises:
-        KeyFileError: the file is open to others, damaged, or cannot be read or made.
+    Raises KeyFileError: the file is open to others, damaged, or cannot be read or made.
     """
     if not path.exists():
         with suppress(FileExistsError):  # another process was first

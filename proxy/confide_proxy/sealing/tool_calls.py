@@ -277,9 +277,7 @@ def is_plain_query(query: str) -> bool:
 async def recognized(link: Asks, keys: SpaceKeys, query: str) -> str:
     """The question with placeholders for each word of it that is sealed in the space: one for each kind that it is sealed as.
 
-    Raises:
-        RequestError: the daemon cannot say now.
-        ConnectionLost, TimeoutError: from the link.
+    Raises RequestError: the daemon cannot say now; ConnectionLost, TimeoutError: from the link.
     """
     from confide_crypto.sealing.placeholder import Placeholder
 

@@ -133,8 +133,7 @@ class Folder:
     def walk(self, *, below: str = "") -> Iterator[Found]:
         """Every watched file (of one folder, where it is named), symlinks left out.
 
-        Raises:
-            FolderError: there are more than `MAX_FILES`.
+        Raises FolderError: there are more than `MAX_FILES`.
         """
         seen = 0
         linked: set[str] = set()  # by two names that compose to one
@@ -203,8 +202,7 @@ class Folder:
     def read(self, path: str) -> Content | None:
         """The file's text as it goes out, or None if there is none.
 
-        Raises:
-            FolderError: a symlink on the way, too large, not UTF-8, not readable, or not let out by the policy.
+        Raises FolderError: a symlink on the way, too large, not UTF-8, not readable, or not let out by the policy.
         """
         found = self._read(path)
         return self._content(path, *found) if found else None
@@ -390,9 +388,7 @@ def _explained(path: str, error: OSError) -> FolderError:
 def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | None) -> None:
     """Give the file `part` of the folder `parent` the name `name`, in place of `over`; None where no file may be.
 
-    Raises:
-        ChangedMeanwhileError: the file is no longer as it was read, or there is one.
-        OSError: the disk refuses.
+    Raises ChangedMeanwhileError: the file is no longer as it was read, or there is one; OSError: the disk refuses.
     """
     try:
         if over is None:

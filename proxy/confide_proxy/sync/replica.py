@@ -75,9 +75,7 @@ class Replica:
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         """Bring folder and daemon to the same state. `force` reads every file, however unchanged its stat looks.
 
-        Raises:
-            FolderError: the folder holds too many files.
-            RequestError, ConnectionLost, TimeoutError: from the link.
+        Raises FolderError: the folder holds too many files; RequestError, ConnectionLost, TimeoutError: from the link.
         """
         report = SyncReport()
         self._compared_as = self.folder.mark
@@ -182,8 +180,7 @@ class Replica:
     async def apply(self, body: dict[str, Any]) -> dict[str, Any]:
         """Write a revision that the daemon made (`apply`), unless the file holds something the daemon has not seen.
 
-        Raises:
-            FolderError: the path is not one to be written here, or the disk refuses.
+        Raises FolderError: the path is not one to be written here, or the disk refuses.
         """
         path, text, revision = str(body["path"]), body["text"], int(body["revision"])
         if not self.folder.is_memory(path):

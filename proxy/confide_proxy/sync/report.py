@@ -62,8 +62,7 @@ class Steps:
     ) -> None:
         """Run each with its path; `progress` is told (steps done, steps in all).
 
-        Raises:
-            RequestError, ConnectionLost: from the link; `unavailable`, once the others are done.
+        Raises RequestError, ConnectionLost: from the link; `unavailable`, once the others are done.
         """
         unavailable: list[RequestError] = []
         waiting = iter(steps)

@@ -51,8 +51,7 @@ def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags
         create: make what is not there; the root is never made.
         flags: for the root alone, which may be a link otherwise.
 
-    Raises:
-        OSError: one is not there, no folder, or a symlink.
+    Raises OSError: one is not there, no folder, or a symlink.
     """
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
     try:

@@ -91,8 +91,7 @@ class Files:
         """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
         to count them, and to say where the agent works. Nothing else.
 
-        Raises:
-            RequestError: the request is not one of these, or the file system refuses.
+        Raises RequestError: the request is not one of these, or the file system refuses.
         """
         try:
             if op == "apply":
@@ -119,11 +118,7 @@ class Files:
         raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
 
     async def on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
-        """The same for a revision whose text comes as a body.
-
-        Raises:
-            RequestError: it is not an `apply`, or as `on_request`.
-        """
+        """The same for a revision whose text comes as a body. Raises RequestError: it is not an `apply`, or as `on_request`."""
         if op != "apply":
             raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
         return await self.on_request(op, {**params, "text": await receive_text(body)})

@@ -58,11 +58,7 @@ def _too_large(path: Path, limit: int) -> UnreadableError:
 
 
 def read_text(path: Path, *, limit: int = MAX_FILE_BYTES) -> str:
-    """The whole file as text, without a byte order mark.
-
-    Raises:
-        UnreadableError: as `open_plain`, or it is not UTF-8 text.
-    """
+    """The whole file as text, without a byte order mark. Raises UnreadableError: as `open_plain`, or it is not UTF-8 text."""
     try:
         with open_plain(path, limit=limit) as file:
             data = file.read(limit + 1)
@@ -101,8 +97,7 @@ def files_below(root: Path, is_wanted: Callable[[str], bool], losses: Losses) ->
 
     Hidden files, hidden folders (but `.claude`) and those of installed packages are passed by.
 
-    Raises:
-        UnreadableError: there are more than `MAX_FILES`.
+    Raises UnreadableError: there are more than `MAX_FILES`.
     """
     for count, path in enumerate(_tree(root, root, is_wanted, losses, 1), 1):
         if count > MAX_FILES:

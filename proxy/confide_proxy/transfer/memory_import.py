@@ -116,8 +116,7 @@ def _line(survey: Survey) -> str:
 def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
     """The path that an agent has named, relative to `base` where it is not absolute.
 
-    Raises:
-        FolderError: it is outside of the project and of the home folder, leads through a symlink, or is hidden and no known store.
+    Raises FolderError: it is outside of the project and of the home folder, leads through a symlink, or is hidden and no known store.
     """
     if "\0" in text:
         raise FolderError("the path", "holds NUL characters")

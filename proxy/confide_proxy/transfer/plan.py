@@ -86,9 +86,7 @@ def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, .
 
     Where its metadata says `sensitive: true`, all of its content is one secret.
 
-    Raises:
-        BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`.
-        ToolError: its metadata is nested too deep to be looked through.
+    Raises BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`; ToolError: its metadata is nested too deep to be looked through.
     """
     said: dict[str, Any] = {name: getattr(record, name) for name in _TEXTS}
     said |= {name: list(getattr(record, name)) for name in _LISTS}
@@ -231,9 +229,7 @@ class Plan:
     def batches(self, sealer: Sealer) -> Generator[Batch]:
         """What is sent, after a survey; a store that breaks off was told of there. Blocks while it reads.
 
-        Raises:
-            UnsealableError: there is a credential in it, and this machine has no keys.
-            KeyFileError: as `Sealer.seal`.
+        Raises UnsealableError: there is a credential in it, and this machine has no keys; KeyFileError: as `Sealer.seal`.
         """
         waiting: dict[str, Batch] = {}
         sizes: Counter[str] = Counter()

@@ -168,9 +168,7 @@ class Reader(ABC):
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """Everything in the store, in an order that is the same at every reading. What is broken is told to `losses` and left out.
 
-        Raises:
-            UnreadableError: nothing of it can be read.
-            ReaderMissingError: a library is needed that is not installed.
+        Raises UnreadableError: nothing of it can be read; ReaderMissingError: a library is needed that is not installed.
         """
 
 

@@ -92,11 +92,7 @@ def _entries(root: Path, depth: int, folders: list[Path], folder: str = "") -> I
 
 @contextmanager
 def opened(root: Path, path: Path) -> Iterator[int]:
-    """A descriptor of a file below `root`.
-
-    Raises:
-        OSError: it is gone, behind a symlink, no regular file, or may not be read.
-    """
+    """A descriptor of a file below `root`. Raises OSError: it is gone, behind a symlink, no regular file, or may not be read."""
     *folders, name = path.relative_to(root).parts
     with descended(root, folders) as parent:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
@@ -181,9 +177,7 @@ class Batch:
 def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str, mtime: float) -> Batch:
     """The next batch of a file, sealed. `mtime`, in seconds since 1970, stands in for times that the lines do not say. Blocks.
 
-    Raises:
-        OSError: the file cannot be read.
-        KeyFileError: as `Sealer.seal`.
+    Raises OSError: the file cannot be read; KeyFileError: as `Sealer.seal`.
     """
     batch = Batch(begin, begin, branch)
     time = iso(max(0.0, mtime))

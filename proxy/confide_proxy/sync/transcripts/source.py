@@ -121,8 +121,7 @@ class Source:
         Args:
             progress: told how many bytes were gone through.
 
-        Raises:
-            RequestError, ConnectionLost, TimeoutError: from the link.
+        Raises RequestError, ConnectionLost, TimeoutError: from the link.
         """
         messages = self.sent.messages
         try:

@@ -76,8 +76,7 @@ async def send_all(
     Returns:
         `sessions` of which something was sent, `messages`, `skipped` lines.
 
-    Raises:
-        RequestError, ConnectionLost, TimeoutError: from the link.
+    Raises RequestError, ConnectionLost, TimeoutError: from the link.
     """
     every = await asyncio.to_thread(sources, paths, config, space, sealing)
     listed = [(source, (await asyncio.to_thread(source.found))[0]) for source in every]

@@ -72,9 +72,7 @@ async def write(link: Asks, into: Path, named: set[bytes], *, is_whole: bool) ->
         named: the ids that the export's texts name.
         is_whole: all records of the space, in place of those that were there; else those that are named, beside them.
 
-    Raises:
-        ExportError: it cannot be written.
-        RequestError, ConnectionLost, TimeoutError: from the link.
+    Raises ExportError: it cannot be written; RequestError, ConnectionLost, TimeoutError: from the link.
     """
     lines = {} if is_whole else dict(_former(into / SECRETS))
     ids = await _listed(link) if is_whole else None

@@ -55,10 +55,7 @@ class AccountExport(ExitStack):
     """The JSON files of an export, by their names in it; they can be read as long as the context lasts."""
 
     def __init__(self, path: Path) -> None:
-        """
-        Raises:
-            UnreadableError: it is no zip, no folder and no file, or a zip that is broken.
-        """
+        """Raises UnreadableError: it is no zip, no folder and no file, or a zip that is broken."""
         super().__init__()
         self._path = path
         self._openers: dict[str, Callable[[], BinaryIO]] = {}
@@ -169,8 +166,7 @@ class BrokenJsonError(ValueError):
 def elements(file: BinaryIO) -> Iterator[Any]:
     """The elements of the array that the file holds; of another value that value alone.
 
-    Raises:
-        BrokenJsonError: it is not UTF-8, not JSON, cut off, nested too deeply, or larger than a limit; what came before stands.
+    Raises BrokenJsonError: it is not UTF-8, not JSON, cut off, nested too deeply, or larger than a limit; what came before stands.
     """
     text = _Text(file)
     if text.next_character() != "[":

@@ -64,8 +64,7 @@ def opened(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
 
     Text that is not UTF-8 comes as lone surrogates (PEP 383), so that one bad row does not end the reading of all.
 
-    Raises:
-        UnreadableError: it is no such database, damaged, or keeps changing; also for what goes wrong in the `with` block.
+    Raises UnreadableError: it is no such database, damaged, or keeps changing; also for what goes wrong in the `with` block.
     """
     if head(path, len(MAGIC)) != MAGIC:
         open_plain(path, limit=MAX_STORE_BYTES).close()  # says what it is, if it is no file
@@ -164,8 +163,7 @@ def _log_bytes(path: Path) -> int:
 def _copied(path: Path, folder: Path) -> Path:
     """The database and its log in another folder, as they were at one time.
 
-    Raises:
-        UnreadableError: its program wrote to it each time that it was copied.
+    Raises UnreadableError: its program wrote to it each time that it was copied.
     """
     copy = folder / "copy.db"
     for _ in range(_TRIES):

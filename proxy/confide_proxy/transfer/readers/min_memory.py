@@ -154,8 +154,7 @@ class Point(NamedTuple):
 def points(storage: Path, losses: Losses) -> Iterator[Point]:
     """All points, the latest first; of several rows with one id only the latest, as the client has it.
 
-    Raises:
-        UnreadableError: it is no such database, or there are points and every one of them was refused.
+    Raises UnreadableError: it is no such database, or there are points and every one of them was refused.
     """
     seen: set[str] = set()
     refused: str | None = None
@@ -178,8 +177,7 @@ def points(storage: Path, losses: Losses) -> Iterator[Point]:
 def read_point(data: object) -> Point:
     """The point in a pickle, without a call of anything but `_HARMLESS`.
 
-    Raises:
-        ValueError: it holds something else, or is damaged; the text is the end of a sentence.
+    Raises ValueError: it holds something else, or is damaged; the text is the end of a sentence.
     """
     if not isinstance(data, bytes):
         raise ValueError("is no pickle")
