@@ -22,9 +22,9 @@ from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection
 
 from bench.other_process import CLIENT, DAEMON, serving
-from confide_crypto.channel.body import Body
 from confide_crypto.channel.protocol import BUCKETS
 from confide_crypto.handshake.noise import TAG_LENGTH
+from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import accept, connect, websocket_options
 
 FRAME = BUCKETS[-1] + TAG_LENGTH

@@ -22,7 +22,7 @@ from tests.support.crypto.channels import Door, no_request
 from websockets.asyncio.server import ServerConnection
 
 from bench.other_process import CLIENT, DAEMON, serving
-from confide_crypto.channel.body import Body
+from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection, accept, connect
 
 MAX_GROWTH_MIB = 2.0

@@ -12,12 +12,11 @@ import time
 from collections.abc import AsyncIterable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.channel.body import Body
 from confide_crypto.channel.protocol import MAX_PAYLOAD, Channel, FrameType
 from confide_crypto.channel.requests import decode_answer, encode_request
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
-from confide_crypto.transport.inbox import Inbox, OnMessage, OnRequest, OnStream
+from confide_crypto.transport.inbox import Body, Inbox, OnMessage, OnRequest, OnStream
 from confide_crypto.transport.outbox import Outbox
 
 if TYPE_CHECKING:

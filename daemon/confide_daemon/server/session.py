@@ -19,10 +19,10 @@ import mcp_types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from confide_crypto.channel.body import Body
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.handshake.rotation import verify_rotation
 from confide_crypto.limits import MAX_MESSAGE
+from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from confide_crypto.channel.body import Body
 from confide_crypto.errors import RequestError
+
+if TYPE_CHECKING:
+    from confide_crypto.transport.inbox import Body
 
 BUCKETS: Final = 256
 _DIGEST_BYTES: Final = 16

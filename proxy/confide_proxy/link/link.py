@@ -35,8 +35,8 @@ from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
-    from confide_crypto.channel.body import Body
     from confide_crypto.keys.identity import Identity
+    from confide_crypto.transport.inbox import Body
     from confide_crypto.transport.open import Connection
 
 log = logging.getLogger(__name__)

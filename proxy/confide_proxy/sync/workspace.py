@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.channel.body import Body
 from confide_crypto.errors import RequestError
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.wire.documents import Asks, receive_text
@@ -23,6 +22,7 @@ from confide_proxy.sync.replica import Replica
 from confide_proxy.sync.report import SyncReport
 
 if TYPE_CHECKING:
+    from confide_crypto.transport.inbox import Body
     from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP, Door, channel_pair, hosting, no_message, no_request
 
-from confide_crypto.channel import body as bodies
-from confide_crypto.channel.body import Body
 from confide_crypto.channel.protocol import (
     MAX_PAYLOAD,
     Channel,
@@ -26,6 +24,8 @@ from confide_crypto.channel.protocol import (
 from confide_crypto.channel.streams import StreamViolation
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.limits import CONNECTION_CREDIT, MAX_CREDIT, MAX_REQUESTS, STREAM_CREDIT
+from confide_crypto.transport import inbox
+from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection, connect
 
 OnStream = Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
@@ -366,7 +366,7 @@ async def test_an_ok_before_the_end_is_fatal(door: Door) -> None:
 
 
 async def test_a_body_that_stalls_is_given_up(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_STALL_S", 0.05)
+    monkeypatch.setattr(inbox, "BODY_STALL_S", 0.05)
 
     async def slow() -> AsyncIterator[bytes]:
         yield b"first"

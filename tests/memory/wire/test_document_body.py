@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
 
-from confide_crypto.channel.body import Body
 from confide_crypto.errors import RequestError
+from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection, connect
 from confide_memory.wire.documents import INLINE_BYTES, MAX_TEXT_BYTES, receive_text, send_text
 

@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from confide_crypto.channel.body import Body
 from confide_crypto.errors import RequestError
 from confide_crypto.limits import STREAM_CREDIT
+from confide_crypto.transport.inbox import Body
 
 
 @pytest.mark.long
