@@ -17,29 +17,21 @@ from confide_crypto.errors import EXIT_INPUT, ConfideError
 
 
 class NotFoundError(ConfideError):
-    """There is no document, revision or section of that name."""
-
     code = "not_found"
     exit_code = EXIT_INPUT
 
 
 class InvalidPathError(ConfideError):
-    """The document path is not allowed."""
-
     code = "invalid"
     exit_code = EXIT_INPUT
 
 
 class InvalidTextError(ConfideError):
-    """The document text is not text: it holds NUL characters or broken Unicode."""
-
     code = "invalid"
     exit_code = EXIT_INPUT
 
 
 class TooLargeError(ConfideError):
-    """The document is over the size limit."""
-
     code = "too_large"
     exit_code = EXIT_INPUT
 

@@ -143,7 +143,6 @@ def split_keeping_ends(text: str) -> list[str]:
 
 
 def is_item(line: str) -> bool:
-    """Whether the line begins a list item."""
     return re.match(r"\s*([-*+]|\d+[.)])\s", line) is not None
 
 
@@ -242,7 +241,6 @@ class Style:
 
 
 def style_of(text: str) -> Style:
-    """The style of a text."""
     body = text.removeprefix(MARK)
     if not body:
         return Style(None, None, None)

@@ -193,9 +193,7 @@ class Channel:
     def seal_data(self, stream: int, piece: bytes) -> bytes:
         """The record of a piece of a body: at most `MAX_PAYLOAD` bytes, and no more than `outgoing.credit_of(stream)`.
 
-        Raises:
-            ConnectionLost: the channel is closed or dead.
-            StreamViolation: the stream is not open, or has not so much credit.
+        Raises as `seal`, and StreamViolation: the stream is not open, or has not so much credit.
         """
         self._require_open()
         note_tag = self.outgoing.spend(stream, len(piece))
@@ -206,9 +204,7 @@ class Channel:
     def seal_end(self, stream: int) -> bytes:
         """The record that says that the body on `stream` is whole.
 
-        Raises:
-            ConnectionLost: the channel is closed or dead.
-            StreamViolation: the stream is not open.
+        Raises as `seal`, and StreamViolation: the stream is not open.
         """
         self._require_open()
         return self._seal(_END, 0, stream, self.outgoing.end(stream))
@@ -216,9 +212,7 @@ class Channel:
     def seal_reset(self, stream: int, code: str) -> bytes:
         """The record that gives the body on `stream` up.
 
-        Raises:
-            ConnectionLost: the channel is closed or dead.
-            StreamViolation: the stream is not open.
+        Raises as `seal`, and StreamViolation: the stream is not open.
         """
         self._require_open()
         self.outgoing.reset(stream)
@@ -227,9 +221,7 @@ class Channel:
     def seal_window(self, stream: int, amount: int) -> bytes:
         """The record that lets the peer send `amount` more bytes on its `stream`, or on all (0).
 
-        Raises:
-            ConnectionLost: the channel is closed or dead.
-            StreamViolation: there is no such stream.
+        Raises as `seal`, and StreamViolation: there is no such stream.
         """
         self._require_open()
         self.incoming.grant(stream, amount)

@@ -91,12 +91,10 @@ class KeyPair:
 
     @classmethod
     def from_secret(cls, secret: bytes) -> KeyPair:
-        """The pair of a given secret."""
         return cls(secret, bytes(crypto_scalarmult_base(secret)))
 
     @classmethod
     def generate(cls) -> KeyPair:
-        """A fresh pair."""
         return cls.from_secret(random_bytes(DH_LENGTH))
 
     def __repr__(self) -> str:
@@ -163,7 +161,7 @@ class CipherState:
 
 
 class SymmetricState:
-    """Chaining key, handshake hash and the handshake's cipher (Noise 5.2)."""
+    """Chaining key, handshake hash and the handshake's cipher (Noise 5.2, whose names its methods have)."""
 
     def __init__(self, protocol_name: bytes, hash_name: str) -> None:
         self._new_hash: Callable[..., Any] = getattr(hashlib, hash_name.lower())
@@ -174,12 +172,10 @@ class SymmetricState:
         self._cipher: CipherState | None = None
 
     def mix_key(self, material: bytes) -> None:
-        """MixKey."""
         self._ck, key = self._hkdf(material, 2)
         self._cipher = CipherState(key[:32])
 
     def mix_hash(self, data: bytes) -> None:
-        """MixHash."""
         self.h = self._hash(self.h + data)
 
     def mix_key_and_hash(self, material: bytes) -> None:
@@ -194,13 +190,11 @@ class SymmetricState:
         return self._cipher is not None
 
     def encrypt_and_hash(self, plaintext: bytes) -> bytes:
-        """EncryptAndHash."""
         ciphertext = plaintext if self._cipher is None else self._cipher.encrypt(plaintext, self.h)
         self.mix_hash(ciphertext)
         return ciphertext
 
     def decrypt_and_hash(self, ciphertext: bytes) -> bytes:
-        """DecryptAndHash."""
         plaintext = ciphertext if self._cipher is None else self._cipher.decrypt(ciphertext, self.h)
         self.mix_hash(ciphertext)
         return plaintext

@@ -155,14 +155,8 @@ async def accept(
         with handshakes.slot() if handshakes else contextlib.nullcontext():
             async with asyncio.timeout(timeout_s):
                 return await _receive_client(ws, identity, authorize, previous, timers)
-    except BusyError:
-        await _refuse(ws, CLOSE_BUSY)
-        raise
-    except HandshakeError:
-        await _refuse(ws, CLOSE_REFUSED)
-        raise
-    except DeniedError:
-        await _refuse(ws, CLOSE_DENIED)
+    except (HandshakeError, DeniedError) as error:
+        await _refuse(ws, {BusyError: CLOSE_BUSY, DeniedError: CLOSE_DENIED}.get(type(error), CLOSE_REFUSED))
         raise
     except TimeoutError:
         await _refuse(ws, CLOSE_REFUSED)

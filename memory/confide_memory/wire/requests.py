@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.handshake.invite import INVITE_ID_LENGTH
@@ -114,44 +114,30 @@ def later(kind: Kind) -> Kind:
     return lambda body, name: partial(kind, body, name)
 
 
-def revision(body: Mapping[str, Any], name: str) -> int:
-    """The number of a revision; 0 for none."""
-    value = body.get(name)
-    if not _is_number(value) or not 0 <= value <= _MAX_REVISION:
-        raise RequestError("invalid", f"'{name}' must be a revision number")
-    return value
+def _bounded(form: str, least: int, most: int, default: int | None = None) -> Kind:
+    def bounded_of(body: Mapping[str, Any], name: str) -> int:
+        value = body.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise RequestError("invalid", f"'{name}' must be {form}")
+        return value
+
+    return bounded_of
+
+
+revision: Final = _bounded("a revision number", 0, _MAX_REVISION)
+"""The number of a revision; 0 for none."""
+place: Final = _bounded("a whole number from 0 on", 0, 2**53 - 1, default=0)
+"""Where to go on, or how many there are; 0 where it is left out."""
 
 
 def number(most: int) -> Kind:
-    """A number from 1."""
-
-    def number_of(body: Mapping[str, Any], name: str) -> int:
-        value = body[name]
-        if not _is_number(value) or not 1 <= value <= most:
-            raise RequestError("invalid", f"'{name}' must be a number between 1 and {most:,}")
-        return value
-
-    return number_of
+    """A number from 1, as people count."""
+    return _bounded(f"a number between 1 and {most:,}", 1, most)
 
 
 def count(most: int, *, least: int = 0) -> Kind:
     """A number within bounds."""
-
-    def count_of(body: Mapping[str, Any], name: str) -> int:
-        value = body.get(name)
-        if not _is_number(value) or not least <= value <= most:
-            raise RequestError("invalid", f"'{name}' must be a number from {least} to {most}")
-        return value
-
-    return count_of
-
-
-def place(body: Mapping[str, Any], name: str) -> int:
-    """Where to go on, or how many there are; 0 where it is left out."""
-    value = body.get(name, 0)
-    if not _is_number(value) or not 0 <= value < 2**53:
-        raise RequestError("invalid", f"'{name}' must be a whole number from 0 on")
-    return value
+    return _bounded(f"a number from {least} to {most}", least, most)
 
 
 def hexed(size: int) -> Kind:
@@ -226,10 +212,6 @@ def items(most: int, item: Callable[[Any], Any] | None = None) -> Kind:
         return value if item is None else [item(one) for one in value]
 
     return items_of
-
-
-def _is_number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _parameter(name: str) -> str:
