@@ -18,9 +18,8 @@ from typing import Any
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import fingerprint_words, parse_public_key
 from confide_daemon import __version__
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.enrollment import RESERVED_NAMES, free_name
-from confide_daemon.access.grants import Grants
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import TakenError

@@ -12,7 +12,10 @@ import apsw
 
 from confide_daemon.access.audit import record
 from confide_daemon.access.callers import (
+    SCOPES,
     Caller,
+    Grants,
+    Scope,
     caller_now,
     describe,
     from_json,
@@ -21,7 +24,6 @@ from confide_daemon.access.callers import (
     require_free,
     to_json,
 )
-from confide_daemon.access.grants import SCOPES, Grants, Scope
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import GrantError, TakenError
 

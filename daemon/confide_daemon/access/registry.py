@@ -25,6 +25,7 @@ from confide_crypto.keys.identity import Identity
 from confide_daemon.access.audit import Entry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,
+    Grants,
     caller_now,
     describe,
     drop_invites_by,
@@ -34,7 +35,6 @@ from confide_daemon.access.callers import (
     select_callers,
     to_json,
 )
-from confide_daemon.access.grants import Grants
 from confide_daemon.datadir.credentials import MASTER, MasterKey, credential
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.identity import load as load_keys

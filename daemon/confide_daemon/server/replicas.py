@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_daemon.access.grants import Grants
+from confide_daemon.access.callers import Grants
 from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces.space import Space

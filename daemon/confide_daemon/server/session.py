@@ -25,8 +25,7 @@ from confide_crypto.limits import MAX_MESSAGE
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_daemon import __version__
-from confide_daemon.access.callers import Caller
-from confide_daemon.access.grants import Grants
+from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, LockedError, ToolsetError
 from confide_daemon.sealing.rosters import RosterDesk

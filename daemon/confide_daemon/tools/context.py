@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, Self, TypeVar
 
-from confide_daemon.access.grants import Grants
+from confide_daemon.access.callers import Grants
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import NotFoundError, ToolError

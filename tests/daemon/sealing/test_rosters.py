@@ -29,7 +29,7 @@ from confide_crypto import errors
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
-from confide_daemon.access.grants import Grants
+from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import StorageError, TakenError

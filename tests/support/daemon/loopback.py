@@ -23,8 +23,8 @@ from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import DEFAULT_TIMERS, Timers
 from confide_crypto.transport.open import Connection, connect
+from confide_daemon.access.callers import Grants, Scope
 from confide_daemon.access.enrollment import Rights, make_invite
-from confide_daemon.access.grants import Grants, Scope
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.key_state import Keeper

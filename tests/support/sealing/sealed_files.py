@@ -17,7 +17,7 @@ from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open import Connection
-from confide_daemon.access.grants import Grants
+from confide_daemon.access.callers import Grants
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.sealing.context import Sealing

@@ -24,9 +24,8 @@ from confide_crypto.handshake.invite import INVITE_ID_LENGTH
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Change, Entry
 from confide_crypto.sealing.space_keys import check_wrap_key
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.callers import Caller, Scope
 from confide_daemon.access.enrollment import check_name
-from confide_daemon.access.grants import Scope
 from confide_daemon.errors import GrantError, NotFoundError, WrongKeyError
 from confide_daemon.sealing.rosters import RosterDesk, Waiting
 from confide_daemon.server.requests import Operation

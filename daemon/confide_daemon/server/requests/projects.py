@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from confide_daemon.access.grants import Grants
+from confide_daemon.access.callers import Grants
 from confide_daemon.documents.projects import MAX_LISTED
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.requests import Operation

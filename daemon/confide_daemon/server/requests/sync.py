@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide_crypto.errors import RequestError
-from confide_daemon.access.grants import Grants
+from confide_daemon.access.callers import Grants
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Change, Copies

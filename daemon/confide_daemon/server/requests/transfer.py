@@ -10,7 +10,7 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.limits import MAX_MESSAGE
-from confide_daemon.access.grants import Grants
+from confide_daemon.access.callers import Grants
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.bulk_import import Intake, Taken
 from confide_daemon.notes.edit import Draft
