@@ -141,8 +141,8 @@ def _versions(lines: Sequence[str]) -> list[tuple[str, list[str]]]:
 def clash_comments(lines: Sequence[str], name: str) -> list[str]:
     """The lines of the version that gave way in front matter, in place of what its author had there before."""
     older = f"{_COMMENT}{_author(name)}, "
-    kept = [line for line in lines if line.strip() and not line.startswith(older)]
-    return [line if line.startswith(_COMMENT) else f"{_COMMENT}{name}: {line}" for line in kept]
+    others = [line for line in lines if line.strip() and not line.startswith(older)]
+    return [line if line.startswith(_COMMENT) else f"{_COMMENT}{name}: {line}" for line in others]
 
 
 def _author(name: str) -> str:

@@ -110,8 +110,8 @@ def compose(fields: Mapping[str, Any], body: str) -> str:
     Raises:
         InvalidTextError: they are too large, or nested too deep.
     """
-    kept = {name: value for name, value in fields.items() if value not in (None, "", [], (), {})}
-    lines = _check_writable(kept)
+    stated = {name: value for name, value in fields.items() if value not in (None, "", [], (), {})}
+    lines = _check_writable(stated)
     return FENCE + lines + FENCE + "\n" + body.strip("\n") + "\n"
 
 

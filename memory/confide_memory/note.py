@@ -236,12 +236,12 @@ class _Reading:
         found = [_plain(item) for item in items]
         # `#tag` is how people write a tag; a keyword such as `#include` is what it is.
         mark = "#" if name == "tags" else ""
-        kept = list(dict.fromkeys(word.lstrip(mark) for word in found if word and len(word) <= MAX_WORD))
+        words = list(dict.fromkeys(word.lstrip(mark) for word in found if word and len(word) <= MAX_WORD))
         if None in found or any(word and len(word) > MAX_WORD for word in found):
             self._problem(f"'{name}' holds something that is no word of at most {MAX_WORD} characters")
-        if len(kept) > most:
+        if len(words) > most:
             self._problem(f"'{name}' has more than {most} entries; the first {most} count")
-        return tuple(word for word in kept[:most] if word)
+        return tuple(word for word in words[:most] if word)
 
     def _relations(self) -> tuple[Relation, ...]:
         value = self._fields.get("relations")

@@ -47,10 +47,10 @@ def encode_result(result: dict[str, Any]) -> bytes:
 
 def encode_error(error: RequestError | None) -> bytes:
     """The RES payload of a failure; None stands for one whose cause is nobody's business."""
-    told = error or _INTERNAL
+    answer = error or _INTERNAL
     # As it will be shown: a sentence may quote a file name that is no text, which nothing could encode.
-    hint = None if told.hint is None else sentence(told.hint)
-    return _encode({"error": {"code": told.code, "message": sentence(told.message), "hint": hint}})
+    hint = None if answer.hint is None else sentence(answer.hint)
+    return _encode({"error": {"code": answer.code, "message": sentence(answer.message), "hint": hint}})
 
 
 def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:

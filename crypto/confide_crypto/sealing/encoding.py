@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-_LENGTH_BYTES: Final = 4
-
 
 def u32(number: int) -> bytes:
     """Four bytes, big-endian."""
@@ -14,7 +10,7 @@ def u32(number: int) -> bytes:
 
 def joined(*parts: bytes) -> bytes:
     """Every part behind its length (u32)."""
-    return b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts)
+    return b"".join(u32(len(part)) + part for part in parts)
 
 
 def labelled(label: bytes, *parts: bytes) -> bytes:

@@ -73,7 +73,7 @@ class Record:
         epoch, secret_id = keys.epoch, keys.secret_id(kind, value)
         nonce = nonce or secrets.token_bytes(_NONCE_LENGTH)
         about = _about(keys.space, epoch, secret_id, kind)
-        plaintext = len(value).to_bytes(_LENGTH_BYTES, "big") + value
+        plaintext = u32(len(value)) + value
         plaintext += bytes(-len(plaintext) % _BLOCK)
         key = keys.record_key(epoch, secret_id)
         ciphertext = crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, about, nonce, key)
