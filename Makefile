@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INSPECTOR := $(VENV)/inspector
+export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
 .PHONY: demo test test-quick style types bytecode bench eval fuzz chaos catalogue clean
 
@@ -14,7 +16,8 @@ demo: $(STAMP)
 # another one compiles the tests meanwhile: every process of pytest would otherwise do it for itself. What draws for long goes with the others:
 # it reaches no branch that nothing else does, and costs twice as much while branches are counted.
 DRAWN := tests/crypto/test_fuzz.py tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py
-test: $(STAMP)
+test:
+	$(MAKE) --jobs=2 --output-sync=target $(STAMP) $(INSPECTOR)/.tried
 	$(MAKE) --jobs=2 --output-sync=target style types bytecode
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term tests/crypto $(addprefix --ignore=,$(DRAWN))
 	$(BIN)/python -m pytest -n 4 --dist worksteal $(filter-out tests/crypto/ %__pycache__/,$(wildcard tests/*/ tests/test_*.py)) $(DRAWN)
@@ -64,6 +67,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
+
+# A client that is not ours, for one test, which is skipped without it.
+$(INSPECTOR)/.tried:
+	mkdir -p $(INSPECTOR)
+	-npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --fetch-timeout=60000 --prefix $(INSPECTOR) @modelcontextprotocol/inspector > $(INSPECTOR)/log 2>&1
+	touch $@
 
 # What the proxy answers before it has reached any daemon; a test keeps it equal to what the daemon says.
 catalogue: $(STAMP)

@@ -63,6 +63,10 @@ class Session:
             await self._socket.close(CLOSE_DONE)
         with contextlib.suppress(ConnectionError):
             await self.send(Type.CLOSE, word.encode())
+        return await self.end()
+
+    async def end(self) -> EndedError:
+        """Wait for it: the peer's program may be gone before its last frames are read here."""
         return await asyncio.wait_for(asyncio.shield(self.ended), DEADLINE_S)
 
     async def run(self) -> EndedError:

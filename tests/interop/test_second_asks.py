@@ -76,7 +76,7 @@ async def test_an_answer_after_goaway(pinned: Machine, second: Daemon, notes: No
     """7.6: what was asked before GOAWAY is still answered, and the machine ends with CLOSE."""
     notes.before_tool = lambda served: served.session.go_away("restart")
     assert "link up" in await run(pinned, "status")
-    assert [served.session.ended.result().word for served in second.sessions] == ["done"]
+    assert [(await served.session.end()).word for served in second.sessions] == ["done"]
 
 
 async def test_close_before_the_answer(pinned: Machine, notes: Notes) -> None:
@@ -89,7 +89,7 @@ async def test_a_broken_rule(pinned: Machine, second: Daemon, notes: Notes) -> N
     """6.7: a WINDOW of 0 ends the connection at once, with 4401 and no CLOSE."""
     notes.before_tool = lambda served: served.session.send(Type.WINDOW, window(0))
     assert "broke the protocol" in await run(pinned, "status", code=1)
-    ended = second.sessions[-1].session.ended.result()
+    ended = await second.sessions[-1].session.end()
     assert (ended.word, ended.code) == (None, 4401)
 
 
@@ -121,7 +121,7 @@ async def test_a_signature_of_another_key(pinned: Machine, second: Daemon, notes
     """The client verifies it, and asks nothing of a daemon whose signature is wrong."""
     second.signer = Identity.generate()
     assert "did not finish the handshake" in await run(pinned, "status", code=6)
-    assert second.sessions[-1].session.ended.result().word is None
+    assert (await second.sessions[-1].session.end()).word is None
     assert notes.asked == []
 
 
@@ -129,7 +129,7 @@ async def test_another_frame_before_the_first(pinned: Machine, second: Daemon, n
     """Nothing is accepted before the first record, and nothing is said but the end."""
     second.before_first = Frame(Type.KEEPALIVE, 0)
     assert "did not finish the handshake" in await run(pinned, "status", code=6)
-    assert all(served.session.ended.result().word is None for served in second.sessions)
+    assert [(await served.session.end()).word for served in second.sessions] == [None] * len(second.sessions)
     assert notes.asked == []
 
 

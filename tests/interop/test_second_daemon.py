@@ -40,7 +40,7 @@ async def test_join_search_store(second: Daemon, notes: Notes, ann: Machine) -> 
     await asyncio.to_thread(ann.run, "store", "- tokens are cached for five minutes")
     assert "five minutes" in (ann.project / "memory" / "2026-11-21.md").read_text()
     assert {served.caller.key for served in second.sessions} == {key}
-    assert {served.session.ended.result().word for served in second.sessions} == {"done"}
+    assert {(await served.session.end()).word for served in second.sessions} == {"done"}
     assert len({served.session.records.session_id for served in second.sessions}) == len(second.sessions) > 3
 
 
