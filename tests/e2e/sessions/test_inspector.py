@@ -18,7 +18,9 @@ INSPECTOR = "@modelcontextprotocol/inspector"
 @pytest.fixture(scope="module")
 def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The installed inspector; skips where npm is missing or its registry cannot be reached."""
-    if (made := Path(os.environ.get("CONFIDE_INSPECTOR", ""))).is_file():  # by `make test`, beside the other installation
+    if (
+        made := Path(os.environ.get("CONFIDE_INSPECTOR", ""))
+    ).is_file():  # by `make test`, beside the other installation
         return made
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
