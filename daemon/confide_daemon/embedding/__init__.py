@@ -10,8 +10,7 @@ import os
 # is imported, and everything of ours that uses numpy imports this package first.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from confide_daemon.embedding.circuit_breaker import BreakerState, CircuitBreaker
 from confide_daemon.embedding.embedder import Embedder, Limits, Vectors
-from confide_daemon.embedding.model import Model
+from confide_daemon.embedding.model import BreakerState, CircuitBreaker, Model
 
 __all__ = ["BreakerState", "CircuitBreaker", "Embedder", "Limits", "Model", "Vectors"]
