@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from confide_daemon.retrieval.search.superseded import Succession
+from confide_daemon.retrieval.search.ranking import Succession
 from confide_daemon.store.rows import Supersession
 
 

@@ -19,6 +19,7 @@ from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
     RANKS,
     Legs,
+    Succession,
     Weights,
     balanced,
     best_first,
@@ -27,7 +28,7 @@ from confide_daemon.retrieval.search.ranking import (
     usage_of,
     votes,
 )
-from confide_daemon.retrieval.search.results import Candidate, Factors, Group, Grouping, Hit, Noted, explained, hit_of
+from confide_daemon.retrieval.search.results import Candidate, Factors, Group, Grouping, Hit, Noted, explained, hit_of, relatives
 from confide_daemon.retrieval.search.scoring import (
     WORDS_ONLY,
     CosineScale,
@@ -36,7 +37,6 @@ from confide_daemon.retrieval.search.scoring import (
     saturate,
     stem_line,
 )
-from confide_daemon.retrieval.search.superseded import Succession, relatives
 from confide_daemon.store.rows import Filter, Generation, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header

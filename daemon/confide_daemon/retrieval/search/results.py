@@ -13,15 +13,17 @@ from typing import Any
 
 from confide_daemon.retrieval.search.dates import Days
 from confide_daemon.retrieval.search.query import Question
-from confide_daemon.retrieval.search.ranking import Legs
+from confide_daemon.retrieval.search.ranking import Legs, Succession
 from confide_daemon.retrieval.search.scoring import Evidence
-from confide_daemon.retrieval.search.superseded import Relative, Succession
 from confide_daemon.store.rows import HitRow, NoteRow, Place, Supersession
+from confide_daemon.store.store import Store
 from confide_memory.documents import iso
 
 # Two pieces say the same when they share so much of their words and all of their numbers: "budget 5,000" and "budget 6,000" differ.
 ALIKE = 0.9
 _WORD = re.compile(r"\w+")
+# Relations of one hit that are shown.
+MOST_RELATED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,31 @@ def explained(
         "vectorCandidates": len(legs.vector),
         "hits": hits,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A note that a hit is related with; `direction` is "to" where the hit's note states it, "from" where the other one does."""
+
+    relation: str
+    direction: str
+    note: NoteRow
+
+
+def relatives(
+    store: Store, notes: Sequence[NoteRow], projects: frozenset[str] | None
+) -> dict[str, tuple[Relative, ...]]:
+    """The notes of these projects that each of the notes is related with, by the id of the latter."""
+    identities = [note.id for note in notes]
+    relations = store.notes.relations(identities, projects)
+    ends = {end for relation in relations for end in (relation.note, relation.other)}
+    known = store.notes.named(sorted(ends), projects)
+    found: dict[str, list[Relative]] = {identity: [] for identity in identities}
+    for relation in relations:
+        for own, other, direction in ((relation.note, relation.other, "to"), (relation.other, relation.note, "from")):
+            if own in found and other in known and other != own and len(found[own]) < MOST_RELATED:
+                found[own].append(Relative(relation.kind, direction, known[other]))
+    return {identity: tuple(others) for identity, others in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
