@@ -1,7 +1,7 @@
 """Finds the right pieces: a keyword leg and a vector leg, one ranking, neighbours that vote, and as little text as will do.
 
 `ranking` says which piece stands before which, `scoring` what the score of a hit means, `results` how pieces become hits, `query`
-and `dates` what a question asks for; docs/search.md tells it all with an example. It knows no threads and no files: a `Store` in, hits out.
+what a question asks for; docs/search.md tells it all with an example. It knows no threads and no files: a `Store` in, hits out.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from confide_daemon.embedding.embedder import Vectors
-from confide_daemon.retrieval.search.dates import Days, days_of
-from confide_daemon.retrieval.search.query import MOST_TERMS, Question, SearchQuery, filter_of, of_days, question
+from confide_daemon.retrieval.search.query import MOST_TERMS, Days, Question, SearchQuery, days_of, filter_of, of_days, question
 from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
     RANKS,

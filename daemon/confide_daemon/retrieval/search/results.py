@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from confide_daemon.retrieval.search.dates import Days
-from confide_daemon.retrieval.search.query import Question
+from confide_daemon.retrieval.search.query import Days, Question
 from confide_daemon.retrieval.search.ranking import Legs, Succession
 from confide_daemon.retrieval.search.scoring import Evidence
 from confide_daemon.store.rows import HitRow, NoteRow, Place, Supersession
