@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from confide_daemon.documents.history import DELETED_DAYS, History
-from confide_daemon.documents.projects import Projects
-from confide_daemon.documents.service import Documents, Transcripts, Usage
+from confide_daemon.documents.service import Documents, Projects, Transcripts, Usage
 from confide_daemon.documents.writer import Writer
 from confide_daemon.embedding import Model
 from confide_daemon.errors import DamagedError, StorageError

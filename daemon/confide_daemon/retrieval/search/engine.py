@@ -13,7 +13,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from confide_daemon.embedding.embedder import Vectors
-from confide_daemon.retrieval.search.query import MOST_TERMS, Days, Question, SearchQuery, days_of, filter_of, of_days, question
+from confide_daemon.retrieval.search.query import (
+    MOST_TERMS,
+    Days,
+    Question,
+    SearchQuery,
+    days_of,
+    filter_of,
+    of_days,
+    question,
+)
 from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
     RANKS,
@@ -27,7 +36,17 @@ from confide_daemon.retrieval.search.ranking import (
     usage_of,
     votes,
 )
-from confide_daemon.retrieval.search.results import Candidate, Factors, Group, Grouping, Hit, Noted, explained, hit_of, relatives
+from confide_daemon.retrieval.search.results import (
+    Candidate,
+    Factors,
+    Group,
+    Grouping,
+    Hit,
+    Noted,
+    explained,
+    hit_of,
+    relatives,
+)
 from confide_daemon.retrieval.search.scoring import (
     WORDS_ONLY,
     CosineScale,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from confide_daemon.access.callers import Grants
-from confide_daemon.documents.projects import MAX_LISTED
+from confide_daemon.documents.service import MAX_LISTED
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
