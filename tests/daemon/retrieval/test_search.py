@@ -11,7 +11,7 @@ from confide_daemon.retrieval.search.query import MOST_TERMS, keyword_query, que
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
 from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, Terms, saturate, stem_line
 from confide_daemon.store.rows import Place
-from confide_daemon.store.tokenize import index_words
+from confide_daemon.store.tables.keyword import index_words
 
 DATABASE = apsw.Connection(":memory:")
 DATABASE.execute("CREATE VIRTUAL TABLE t USING fts5(header, body, tokenize = 'porter unicode61')")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from confide_daemon.store.rows import Filter
-from confide_daemon.store.tokenize import (
+from confide_daemon.store.tables.keyword import (
     COMPOUND,
     PLAIN,
     RUN,

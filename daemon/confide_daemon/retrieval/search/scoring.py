@@ -27,7 +27,7 @@ from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.indexing.model import Provider, in_thread
 from confide_daemon.retrieval.search.query import Term
-from confide_daemon.store.tokenize import index_words, line_of, stems
+from confide_daemon.store.tables.keyword import index_words, line_of, stems
 
 SATURATION = 8.0  # the BM25 score that counts half
 # What is weighed when a piece has a vector, when it has none, and the cosine by itself: a piece that says the same in other words

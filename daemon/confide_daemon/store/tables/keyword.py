@@ -1,4 +1,11 @@
-"""The keyword leg as SQL: an FTS5 table with one row for each piece, its row id the piece's."""
+"""The keyword leg as SQL: an FTS5 table with one row for each piece, its row id the piece's; and the words that it holds.
+
+Words as the full text sees them, and what is written into it beside a text so that more of it is found: names that programs give things
+(symbols, error codes, paths, versions, ids) are told from words, and taken into their parts. Scripts that put no blanks between words are
+taken as pairs of neighbouring characters: FTS5's `unicode61` takes a whole run of Han, Kana, Hangul or Thai letters for one word, so a
+word inside of it would never be found (Lucene's CJKAnalyzer indexes the same). Stems are FTS5's own: lower case, without accents,
+Porter's.
+"""
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
 
@@ -6,13 +13,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
+
+import apsw
 
 from confide_daemon.store.database import AMONG, KEYWORDS, Table
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.tables.filters import allowed_documents
-from confide_daemon.store.tokenize import index_words
 
 # A piece's header (path, headings, date) counts as much as its text.
 HEADER_WEIGHT = 1.0
@@ -124,3 +134,142 @@ def piece_header(path: str, heading: str, words: str = "") -> str:
 
 def _body(heading: str, text: str) -> str:
     return f"{text}\n{index_words(f'{heading} {text}')}".rstrip()
+
+
+# ---------------------------------------------------------------- words
+
+# Words joined by the marks that identifiers, paths, versions and addresses are written with.
+COMPOUND = re.compile(r"\w+(?:[.:/\\@#+\->]+\w+)*")
+# A part as FTS5's `unicode61` sees it: letters and digits only.
+PLAIN = re.compile(r"[^\W_]+")
+_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*|[0-9]+")
+# Both begin with the rarest letter, to which a search through a text jumps.
+_HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|[A-Z][a-z])")
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_VERSION = re.compile(r"[vV](?<=\b[vV])(\d+(?:\.\d+)+)")
+_ORDINAL = re.compile(r"\d+(st|nd|rd|th|s|k|m|am|pm|x|h|d)", re.IGNORECASE)
+SHORTEST_MIXED = 4  # of letters with digits: `s01` says little, `utf8` names something
+
+
+def humps(word: str) -> list[str]:
+    """The parts of a word in camel case, in lower case: getUserById gives get, user, by, id; empty for any other word."""
+    if not _HUMP.search(word) or not word.isascii():
+        return []
+    found = [part.lower() for part in _HUMPS.findall(word)]
+    return found if len(found) > 1 else []
+
+
+def parts(compound: str) -> list[str]:
+    """The words that FTS5 makes of it, in lower case."""
+    return [word.lower() for word in PLAIN.findall(compound)]
+
+
+def is_name(compound: str) -> bool:
+    """Whether it looks like the name of one thing, to be found as it stands, and not like a word of a sentence."""
+    if "_" in compound.strip("_") or "::" in compound or "->" in compound or "@" in compound or "\\" in compound:
+        return True
+    pieces = parts(compound)
+    if _ORDINAL.fullmatch(compound):
+        return False
+    mixed = any(character.isdigit() for character in compound) and any(character.isalpha() for character in compound)
+    if mixed and len(compound) >= SHORTEST_MIXED:
+        return True
+    if "/" in compound:
+        return "." in compound or len(pieces) > 2
+    if "." in compound:
+        return len(pieces) > 2 or all(len(part) > 1 and not part.isdigit() for part in pieces)
+    found = humps(compound)
+    # GitHub and iPhone are names of another kind, which a text also writes otherwise.
+    return len(found) > 2 or (len(found) == 2 and compound[:2].islower())
+
+
+def beside(compound: str) -> list[str]:
+    """Other ways to write the same, as runs of words: the humps of camel case, a version without its v, a note without its ending."""
+    others = [" ".join(found) for word in PLAIN.findall(compound) if (found := humps(word))]
+    version = _VERSION.fullmatch(compound)
+    if version:
+        others.append(" ".join(parts(version[1])))
+    if compound.endswith(".md"):
+        others.append(" ".join(parts(compound)[:-1]))
+    return others
+
+
+def others_in(text: str) -> list[str]:
+    """The other ways to write the names in a text, as runs of words."""
+    # Most texts have none, and most words of the others, which matters: a search looks through a hundred.
+    words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
+    others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
+    return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]
+
+
+# ---------------------------------------------------------------- scripts without blanks
+
+# Thai and Lao, Burmese, Hangul letters, Khmer, Kana with what stands among them, Han, Hangul, half-width Kana, Han beyond the first plane.
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+RUN = re.compile(f"[{UNSPACED}]+")
+
+
+def runs(text: str) -> list[str]:
+    """The runs of such letters; marks that stand above or below a letter are left out, since FTS5 splits words at them."""
+    found = ("".join(character for character in run if character.isalnum()) for run in RUN.findall(text))
+    return [run for run in found if run]
+
+
+def bigrams(run: str) -> list[str]:
+    """The pairs of a run, in order; a run of one letter is itself."""
+    return [one + other for one, other in pairwise(run)] or [run]
+
+
+def indexed(run: str) -> list[str]:
+    """What is written into the index for a run: its pairs, and its last letter, so that every single letter begins a word there."""
+    return [*bigrams(run), run[-1]] if len(run) > 1 else [run]
+
+
+# ---------------------------------------------------------------- stems
+
+_here = threading.local()
+
+
+def stems(text: str) -> list[str]:
+    """The stems of the text's words, in order."""
+    tokenize = getattr(_here, "tokenize", None)
+    if tokenize is None:
+        # A tokenizer belongs to its connection, and is used by one thread at a time.
+        _here.connection = apsw.Connection(":memory:")
+        tokenize = _here.tokenize = _here.connection.fts5_tokenizer("porter", ["unicode61"])
+    found: list[str] = tokenize(
+        text.encode(errors="replace"), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
+    )
+    return found
+
+
+def line_of(words: Sequence[str]) -> str:
+    """The stems of the words between blanks, so that a run of words is in a text where its line is in the text's."""
+    return f" {' '.join(stems(' '.join(words)))} "
+
+
+# ---------------------------------------------------------------- what is indexed
+
+
+def index_words(text: str) -> str:
+    """What a piece's row holds beside its text, so that it is found by the parts of what FTS5 takes for one word.
+
+    The humps of camel case, versions without their v, and pairs of letters where a script puts no blanks between words. When this
+    changes, so must `ChunkSettings.name`: the rows of older documents are then written again in the background.
+    """
+    return " ".join(dict.fromkeys(_beside(text)))
+
+
+def _beside(text: str) -> Iterator[str]:
+    yield from others_in(text)
+    if text.isascii() or not RUN.search(text):
+        return
+    for compound in COMPOUND.findall(text):
+        if RUN.search(compound):
+            yield from parts(RUN.sub(" ", compound))
+    for run in runs(text):
+        # One entry for each run: its pairs must stay neighbours, or no word of three letters would be found in it.
+        yield " ".join(indexed(run))
