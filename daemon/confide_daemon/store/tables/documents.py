@@ -23,7 +23,7 @@ from confide_daemon.store.rows import (
     SourceCount,
     TranscriptRow,
 )
-from confide_daemon.store.tables import filters
+from confide_daemon.store.tables.keyword import permitted
 from confide_memory.documents import day_of, has_clash, source_of
 from confide_memory.wire.documents import text_hash
 
@@ -87,7 +87,7 @@ class DocumentTable(Table):
 
     def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
         """Those of the documents that pass the filter."""
-        return filters.permitted(self._rows, documents, allowed)
+        return permitted(self._rows, documents, allowed)
 
     def counts(self, projects: frozenset[str] | None) -> dict[str, SourceCount]:
         sql = """SELECT d.source, count(DISTINCT d.id), count(c.id) FROM document d JOIN project p ON p.id = d.project

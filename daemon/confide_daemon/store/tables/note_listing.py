@@ -15,7 +15,7 @@ from typing import Any
 
 from confide_daemon.store.database import AMONG, Table
 from confide_daemon.store.rows import EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow
-from confide_daemon.store.tables.filters import GLOB_MARKS, spellings
+from confide_daemon.store.tables.keyword import GLOB_MARKS, spellings
 from confide_daemon.store.tables.notes import SELECT, TAG_MARK, folded, row_of
 from confide_memory import note_names
 

@@ -20,7 +20,7 @@ from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.store.connection import carried
 from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table
 from confide_daemon.store.rows import Filter, Generation, Waiting, model_name
-from confide_daemon.store.tables.filters import allowed_documents
+from confide_daemon.store.tables.keyword import allowed_documents
 from confide_daemon.store.tables.vector_scan import SLICE, VectorScan
 
 # How many vectors are kept in case their text or their model comes back: 4 MB at 384 dimensions, or in a larger space as many as it has
