@@ -292,20 +292,12 @@ def _allowed_documents(rows: Rows, allowed: Filter) -> Sequence[int] | None:
     allowed = _simplest(rows, allowed)
     if allowed == Filter():
         return None
-    where, values = _conditions(rows, allowed)
+    where, values = conditions(rows, allowed)
     sql = f"SELECT d.id FROM document d JOIN project p ON p.id = d.project WHERE NOT d.deleted AND {where}"
     # Some of these are remembered: as a list of integers they would take four times the memory, and each search a copy.
     found = array("q", (row[0] for row in rows(sql, values)))
     total = rows("SELECT count(*) FROM document WHERE NOT deleted", ())[0][0]
     return None if len(found) == total else found
-
-
-def permitted(rows: Rows, documents: Sequence[int], allowed: Filter) -> list[int]:
-    """Those of the documents that pass."""
-    where, values = _conditions(rows, allowed)
-    sql = f"""SELECT d.id FROM document d JOIN project p ON p.id = d.project
-              WHERE NOT d.deleted AND d.id {AMONG} AND {where}"""
-    return [row[0] for row in rows(sql, (json.dumps(list(documents)), *values))]
 
 
 def _simplest(rows: Rows, allowed: Filter) -> Filter:
@@ -315,7 +307,8 @@ def _simplest(rows: Rows, allowed: Filter) -> Filter:
     return allowed
 
 
-def _conditions(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
+def conditions(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
+    """The filter as a condition on documents `d` and their projects `p`, with its values."""
     conditions: list[str] = ["TRUE"]
     values: list[Any] = []
     for column, names in (("p.name", allowed.projects), ("d.source", allowed.sources)):
