@@ -23,7 +23,7 @@ from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.errors import ConflictError, NotFoundError
 from confide_daemon.notes.service import SUPERSEDES, Notes
 from confide_daemon.notes.similarity import Compared, Likeness, likeness, read_compared
-from confide_daemon.retrieval.indexing.planner import live_generation
+from confide_daemon.retrieval.indexing.generations import live_generation
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads

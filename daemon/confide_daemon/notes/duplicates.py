@@ -22,9 +22,8 @@ from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError, StorageError
 from confide_daemon.notes.similarity import FIRST, Near, find_near, first_look
 from confide_daemon.retrieval.chunker import cut
-from confide_daemon.retrieval.indexing.model import Budget, Provider, in_thread
-from confide_daemon.retrieval.indexing.planner import Condition, live_generation
-from confide_daemon.retrieval.indexing.serving import loading
+from confide_daemon.retrieval.indexing.generations import live_generation, loading
+from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider, in_thread
 from confide_daemon.store.rows import Generation, NoteRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import piece_hash

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confide_daemon.config import ChunkSettings
-from confide_daemon.retrieval.indexing.planner import Patience
+from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.ranking import Weights
 from confide_daemon.store.rows import Generation
 

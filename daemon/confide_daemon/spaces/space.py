@@ -23,11 +23,16 @@ from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.notes.dedupe import Deduplication
 from confide_daemon.notes.duplicates import Duplicates
 from confide_daemon.notes.service import Notes
-from confide_daemon.retrieval.indexing import model, serving
+from confide_daemon.retrieval.indexing import generations, model
+from confide_daemon.retrieval.indexing.generations import (
+    GenerationStatus,
+    Held,
+    ProviderStatus,
+    holdings,
+    live_generation,
+)
 from confide_daemon.retrieval.indexing.indexer import Derivation, Indexer, Progress
-from confide_daemon.retrieval.indexing.model import Budget, Provider
-from confide_daemon.retrieval.indexing.planner import Condition, Held, holdings, live_generation
-from confide_daemon.retrieval.indexing.serving import GenerationStatus, ProviderStatus
+from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider
 from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.records import SealedRecords
@@ -286,7 +291,7 @@ class Space:
             size_bytes = store.size_bytes()
             clashes = store.documents.clashing(projects, limit=MAX_CLASHES)
         p50_ms, p95_ms = self.searcher.latencies()
-        warnings = serving.warnings(self._providers, live)
+        warnings = generations.warnings(self._providers, live)
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
         warnings += self.upkeep.warnings()
@@ -311,8 +316,8 @@ class Space:
             search_p95_ms=p95_ms,
             warnings=warnings,
             clashes=[Clash(*clash) for clash in clashes],
-            generations=serving.generation_status(held, state.generation if state.building else None, total),
-            providers=[serving.provider_status(provider) for provider in self._providers],
+            generations=generations.generation_status(held, state.generation if state.building else None, total),
+            providers=[generations.provider_status(provider) for provider in self._providers],
             health=self.upkeep.health(),
         )
 

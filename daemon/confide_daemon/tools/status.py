@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from confide_daemon import __version__
-from confide_daemon.retrieval.indexing.serving import ProviderStatus
+from confide_daemon.retrieval.indexing.generations import ProviderStatus
 from confide_daemon.spaces.space import Clash, SpaceStatus
 from confide_daemon.store.rows import NoteCounts
 from confide_daemon.tools.context import ToolContext, ToolResult

@@ -7,15 +7,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide_daemon.retrieval.indexing.planner import (
-    Condition,
-    Held,
-    Patience,
-    Plan,
-    Standing,
-    decide,
-    servers,
-)
+from confide_daemon.retrieval.indexing.generations import Held, Patience, Plan, decide, servers
+from confide_daemon.retrieval.indexing.model import Condition, Standing
 from confide_daemon.store.rows import Generation
 
 NAMES = ("a/m/3", "b/m/3", "c/m/3")

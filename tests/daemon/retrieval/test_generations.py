@@ -36,8 +36,9 @@ from confide_daemon.embedding import Limits, Model
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import ProviderDownError, QuotaError
 from confide_daemon.retrieval.indexing import indexer as index
+from confide_daemon.retrieval.indexing.generations import Patience, Plan
 from confide_daemon.retrieval.indexing.indexer import Indexer
-from confide_daemon.retrieval.indexing.planner import Patience, Plan, Standing
+from confide_daemon.retrieval.indexing.model import Standing
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.server.catalogue import definitions

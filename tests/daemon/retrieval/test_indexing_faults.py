@@ -24,8 +24,8 @@ from confide_daemon.embedding import Limits, Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import QuotaError, StorageError
 from confide_daemon.retrieval.indexing import indexer
+from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.indexing.model import Budget
-from confide_daemon.retrieval.indexing.planner import Patience
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.spaces.models import former, index_settings, start

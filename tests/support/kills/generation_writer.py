@@ -30,7 +30,7 @@ from tests.support.providers.generations import MarkedEmbedder, handle, model_of
 from confide_daemon.embedding import Limits, Vectors
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import NotFoundError, ProviderDownError
-from confide_daemon.retrieval.indexing.planner import Patience
+from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.spaces.space import Space

@@ -1,7 +1,7 @@
 """Keeps the derived rows in step with the documents: pieces after a change of settings, and vectors, in the background.
 
 The queue is the pieces without a vector in a generation; it is never written down, so a crash cannot lose or repeat any of it.
-What should serve and what is filled is decided anew after every step (`planner`); each (generation, model) that lacks vectors
+What should serve and what is filled is decided anew after every step (`generations`); each (generation, model) that lacks vectors
 is filled by a task of its own, so that a slow provider does not keep a quick one waiting.
 """
 
@@ -20,16 +20,8 @@ from confide_daemon.config import ChunkSettings
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.retrieval.indexing.backfill import Filling
-from confide_daemon.retrieval.indexing.model import Budget, Provider, in_thread
-from confide_daemon.retrieval.indexing.planner import (
-    Condition,
-    Patience,
-    Plan,
-    Standing,
-    decide,
-    holdings,
-    successor,
-)
+from confide_daemon.retrieval.indexing.generations import Patience, Plan, decide, holdings, successor
+from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider, Standing, in_thread
 from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges
 from confide_daemon.store.store import Store
 from confide_memory import note, note_names

@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum, auto
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +20,6 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import BreakerState, Limits, Model, Vectors
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import BudgetError, EmbedderError, ProviderDownError, QuotaError
-from confide_daemon.retrieval.indexing.planner import Condition, Standing
 from confide_daemon.store.rows import model_name
 from confide_daemon.store.store import Store
 
@@ -104,6 +105,31 @@ class Budget:
 
 
 T = TypeVar("T")
+
+
+class Condition(Enum):
+    """What can be expected of a model."""
+
+    LOADING = auto()  # not known yet
+    READY = auto()
+    DOWN = auto()  # fails, and may come back by itself
+    REFUSED = auto()  # does not come back until somebody acts or the month ends
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A configured model as the plan sees it."""
+
+    name: str | None  # of its vectors (provider/model/dimensions); None: not known yet
+    condition: Condition
+    is_due: bool = False  # it is down, and it is time to try it again
+    outage_s: float = 0.0  # how long it has been down
+    is_free: bool = True  # a token costs nothing
+
+    @property
+    def can_embed(self) -> bool:
+        return self.name is not None and (self.condition is Condition.READY or self.is_due)
+
 
 # What a model that is down is asked, to see whether it is back: two tokens.
 PROBE = "hello"

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import Model
 from confide_daemon.errors import DamagedError, StorageError
+from confide_daemon.retrieval.indexing.generations import Asked, Choice, Serving, live_generation
 from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.model import Budget, Provider
-from confide_daemon.retrieval.indexing.planner import live_generation
-from confide_daemon.retrieval.indexing.serving import Asked, Choice, Serving
 from confide_daemon.retrieval.search import engine as search
 from confide_daemon.retrieval.search.engine import SearchQuery, SearchResult
 from confide_daemon.retrieval.search.ranking import Weights

@@ -23,7 +23,7 @@ from confide_daemon.store.rows import (
     SourceCount,
     TranscriptRow,
 )
-from confide_daemon.store.tables.keyword import conditions
+from confide_daemon.store.tables.keyword import condition_of
 from confide_memory.documents import day_of, has_clash, source_of
 from confide_memory.wire.documents import text_hash
 
@@ -87,7 +87,7 @@ class DocumentTable(Table):
 
     def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
         """Those of the documents that pass the filter."""
-        where, values = conditions(self._rows, allowed)
+        where, values = condition_of(self._rows, allowed)
         sql = f"""SELECT d.id FROM document d JOIN project p ON p.id = d.project
                   WHERE NOT d.deleted AND d.id {AMONG} AND {where}"""
         return [row[0] for row in self._rows(sql, (json.dumps(list(documents)), *values))]

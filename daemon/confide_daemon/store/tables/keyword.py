@@ -292,7 +292,7 @@ def _allowed_documents(rows: Rows, allowed: Filter) -> Sequence[int] | None:
     allowed = _simplest(rows, allowed)
     if allowed == Filter():
         return None
-    where, values = conditions(rows, allowed)
+    where, values = condition_of(rows, allowed)
     sql = f"SELECT d.id FROM document d JOIN project p ON p.id = d.project WHERE NOT d.deleted AND {where}"
     # Some of these are remembered: as a list of integers they would take four times the memory, and each search a copy.
     found = array("q", (row[0] for row in rows(sql, values)))
@@ -307,7 +307,7 @@ def _simplest(rows: Rows, allowed: Filter) -> Filter:
     return allowed
 
 
-def conditions(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
+def condition_of(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
     """The filter as a condition on documents `d` and their projects `p`, with its values."""
     conditions: list[str] = ["TRUE"]
     values: list[Any] = []
