@@ -32,8 +32,7 @@ from confide_daemon.tools import (
 from confide_daemon.tools import (
     list as listing,
 )
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import Definition
+from confide_daemon.tools.context import Definition, ToolContext, ToolResult
 
 
 @dataclass(frozen=True, slots=True)

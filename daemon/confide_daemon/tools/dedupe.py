@@ -8,8 +8,18 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.dedupe import Merger
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, PROJECT, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    PROJECT,
+    TEXT,
+    TEXTS,
+    Definition,
+    ToolContext,
+    ToolResult,
+    record,
+)
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.documents import iso
 from confide_memory.front_matter import UnreadableError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.errors import ConflictError, NotFoundError, ToolError
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, OUTCOME, TEXT, Definition, record
+from confide_daemon.tools.context import COUNT, FLAG, OUTCOME, TEXT, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.note_fields import ID
 from confide_memory.document_path import GLOBAL_PROJECT, is_in_memory
 from confide_memory.documents import check_stored_path, iso

@@ -13,8 +13,19 @@ from confide_daemon.notes.edit import Draft
 from confide_daemon.notes.service import now
 from confide_daemon.store.rows import EntityRow
 from confide_daemon.store.tables.note_listing import TOP
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, COUNTS, FLAG, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import (
+    COUNT,
+    COUNTS,
+    FLAG,
+    MAYBE_TEXT,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    Definition,
+    ToolContext,
+    ToolResult,
+    record,
+)
 from confide_memory.document_path import GLOBAL_PROJECT
 from confide_memory.documents import iso
 from confide_memory.note import MAX_WORD, SCOPES

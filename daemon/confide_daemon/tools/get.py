@@ -6,8 +6,18 @@ from typing import Any
 
 from confide_daemon.notes.service import FullNote
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import (
+    COUNT,
+    FLAG,
+    MAYBE_TEXT,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    Definition,
+    ToolContext,
+    ToolResult,
+    record,
+)
 from confide_daemon.tools.note_fields import ID
 from confide_memory.documents import iso
 from confide_memory.note import level_of

@@ -11,8 +11,17 @@ from confide_daemon.notes import service
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.store.store import Store
 from confide_daemon.tools import get
-from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
-from confide_daemon.tools.definition import COUNT, FLAG, OUTCOME, TEXT, Definition, record
+from confide_daemon.tools.context import (
+    COUNT,
+    FLAG,
+    OUTCOME,
+    TEXT,
+    Definition,
+    ToolContext,
+    ToolResult,
+    WrittenBack,
+    record,
+)
 from confide_daemon.tools.note_fields import ID
 from confide_memory.note import RELATIONS, Relation
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from confide_daemon.store.rows import NoteFilter, NoteRow
 from confide_daemon.store.tables.note_listing import SORTS
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, TEXT, Definition, record
+from confide_daemon.tools.context import COUNT, TEXT, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.get import SUMMARY, summary
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_daemon.tools.search import MAX_TYPES, SCOPES, TASKS, moment

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, COUNTS, FLAG, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import COUNT, COUNTS, FLAG, TEXT, TEXTS, Definition, ToolContext, ToolResult, record
 
 _SKIPPED: dict[str, Any] = {"type": "array", "items": record({"origin": TEXT, "reason": TEXT})}
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, PATH, PROJECT, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import (
+    COUNT,
+    FLAG,
+    PATH,
+    PROJECT,
+    TEXT,
+    TEXTS,
+    Definition,
+    ToolContext,
+    ToolResult,
+    record,
+)
 from confide_daemon.tools.note_fields import ID
 from confide_memory.documents import iso
 

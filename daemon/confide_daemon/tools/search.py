@@ -8,8 +8,19 @@ from typing import Any
 
 from confide_daemon.errors import ToolError
 from confide_daemon.retrieval.search.engine import Hit, SearchQuery, SearchResult
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, PATH, PROJECT, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    PATH,
+    PROJECT,
+    TEXT,
+    TEXTS,
+    Definition,
+    ToolContext,
+    ToolResult,
+    record,
+)
 from confide_daemon.tools.get import RELATION
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_memory import documents

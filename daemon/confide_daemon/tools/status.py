@@ -10,8 +10,18 @@ from confide_daemon import __version__
 from confide_daemon.retrieval.indexing.generations import ProviderStatus
 from confide_daemon.spaces.space import Clash, SpaceStatus
 from confide_daemon.store.rows import NoteCounts
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, COUNTS, MAYBE_TEXT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import (
+    COUNT,
+    COUNTS,
+    MAYBE_TEXT,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    Definition,
+    ToolContext,
+    ToolResult,
+    record,
+)
 from confide_daemon.tools.entities import named
 
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}

@@ -18,8 +18,20 @@ from confide_daemon.notes.edit import Draft
 from confide_daemon.notes.similarity import Near
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools import note_fields
-from confide_daemon.tools.context import ToolContext, ToolResult, WrittenBack
-from confide_daemon.tools.definition import COUNT, FLAG, NUMBER, PATH, PROJECT, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    PATH,
+    PROJECT,
+    TEXT,
+    TEXTS,
+    Definition,
+    ToolContext,
+    ToolResult,
+    WrittenBack,
+    record,
+)
 from confide_memory import front_matter, note_names
 from confide_memory.document_path import GLOBAL_PROJECT, MEMORY_FOLDER, is_in_memory
 from confide_memory.documents import check_path

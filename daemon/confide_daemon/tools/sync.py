@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confide_crypto.errors import RequestError
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import COUNT, NUMBER, TEXT, TEXTS, Definition, record
+from confide_daemon.tools.context import COUNT, NUMBER, TEXT, TEXTS, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.search import SOURCES
 
 # A whole corpus can take long on a small server; a client that waits this long has usually given up, and the work goes on without it.

@@ -11,8 +11,7 @@ from confide_daemon.notes import edit as texts
 from confide_daemon.notes import service
 from confide_daemon.store.store import Store
 from confide_daemon.tools import get, note_fields
-from confide_daemon.tools.context import ToolContext, ToolResult
-from confide_daemon.tools.definition import FLAG, OUTCOME, Definition, record
+from confide_daemon.tools.context import FLAG, OUTCOME, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES
 
 REVISION: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**53}
