@@ -171,6 +171,6 @@ app.add_typer(jobs.vault_app, name="vault")
 @app.command(hidden=True)
 def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     """Print the tools as a client sees them, as JSON; the proxy ships this."""
-    from confide_daemon.server import catalogue as tools
+    from confide_daemon.server import tool_calls
 
-    typer.echo(json.dumps(tools.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))
+    typer.echo(json.dumps(tool_calls.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

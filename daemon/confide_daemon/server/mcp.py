@@ -20,9 +20,8 @@ from mcp.shared.message import SessionMessage
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.server import prompts, resources, tool_calls
-from confide_daemon.server.catalogue import MODERN_VERSIONS, catalogue
 from confide_daemon.server.replicas import Change
-from confide_daemon.server.tool_calls import Origin
+from confide_daemon.server.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.tools.context import ToolContext
 from confide_memory import note_names
 

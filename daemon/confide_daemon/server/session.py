@@ -29,7 +29,6 @@ from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, LockedError, ToolsetError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.catalogue import catalogue, fingerprint
 from confide_daemon.server.limits import Rate
 from confide_daemon.server.mcp import AgentServer, Incoming, nobody
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
@@ -39,7 +38,7 @@ from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.transfer import TransferRequests
-from confide_daemon.server.tool_calls import call_again
+from confide_daemon.server.tool_calls import call_again, catalogue, fingerprint
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext

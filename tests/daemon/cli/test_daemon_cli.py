@@ -13,7 +13,7 @@ from tests.support.programs.confided import Confided
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED
 
-from confide_daemon.server.catalogue import catalogue
+from confide_daemon.server.tool_calls import catalogue
 
 COMMANDS = ["init", "serve", "invite", "callers", "revoke", "audit", "key", "reindex", "status", "doctor"]
 

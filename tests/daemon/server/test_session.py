@@ -14,7 +14,7 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving, te
 
 from confide_crypto.errors import RequestError
 from confide_daemon.embedding import Model
-from confide_daemon.server.catalogue import canonical, catalogue, fingerprint
+from confide_daemon.server.tool_calls import canonical, catalogue, fingerprint
 
 ERAS = ["legacy", "2026-07-28"]
 

@@ -17,7 +17,7 @@ from tests.support.daemon.loopback import Machine, machine, serving
 from confide_daemon import __version__
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import ToolError, ToolsetError
-from confide_daemon.server.catalogue import catalogue, definitions
+from confide_daemon.server.tool_calls import catalogue, definitions
 from confide_daemon.tools import read, search, store, sync
 from confide_memory.tools.arguments import check
 

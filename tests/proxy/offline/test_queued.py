@@ -17,7 +17,7 @@ from tests.support.documents.notes import Agent
 
 from confide_crypto.errors import RequestError, UnreachableError
 from confide_daemon.notes.edit import Draft
-from confide_daemon.server.catalogue import catalogue
+from confide_daemon.server.tool_calls import catalogue
 from confide_daemon.tools import note_fields
 from confide_memory import note_names
 from confide_memory.tools.call import Answer
