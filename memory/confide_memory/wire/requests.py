@@ -334,8 +334,8 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "inviteId": hexed(INVITE_ID_LENGTH),
         "psk": hexed(PSK_LENGTH),
         "name": text,
-        "ttlS": count(LONGEST_TTL_S, least=1),
-        "scope": choice(("read", "write", "admin")),
+        "ttlS": later(count(LONGEST_TTL_S, least=1)),
+        "scope": later(choice(("read", "write", "admin"))),
     },
     "unlock": {"keys": _keys},
     # Sealed records, and what is not sealed yet.

@@ -206,13 +206,16 @@ class RosterRequests:
         self._desk.announce(caller.space_id, self)
         return {}
 
-    async def _invite(self, invite_id: bytes, psk: bytes, name: str, ttl_s: int, scope: Scope) -> dict[str, Any]:
+    async def _invite(
+        self, invite_id: bytes, psk: bytes, name: str, ttl_s: Callable[[], int], scope: Callable[[], Scope]
+    ) -> dict[str, Any]:
         check_name(name, "machine")
+        lasting_s, wanted = ttl_s(), scope()
         caller = self._caller()
         await self._require_device(caller)
         invites = self._desk.invites
         made = await asyncio.to_thread(
-            invites.add_for, caller.public_key, invite_id, psk, alias=name, scope=scope, ttl_s=ttl_s
+            invites.add_for, caller.public_key, invite_id, psk, alias=name, scope=wanted, ttl_s=lasting_s
         )
         return {"expiresAt": iso(made.expires_at)}
 
