@@ -238,14 +238,14 @@ class ToolContext:
             known = ", ".join(sorted({*self.attached, GLOBAL_PROJECT}))
             raise ToolError(f"this connection cannot {what} '{project[:64]}'", hint=f"it can write to: {known}")
 
-    async def flush(self, project: str, path: str) -> None:
-        """Take in what a person has just written to a file that this call is about to change.
+    async def flush(self, project: str, path: str, *, sent: tuple[Any, Any] | None = None) -> None:
+        """Take in what a person has just written to a file that this call is about to change; not where it is the one that was sent.
 
         Raises GrantError where the caller may not write it; ToolError where it is in a project that is not one of the connection.
         """
         self.grants.require_write(project, path)
         self.require_attached(project)
-        if self.sent != (project, path):
+        if sent != (project, path):
             await self.machine.flush(project, path)
         self.grants.require_write(project, path)  # a machine that answers late must not outlast its grant
 

@@ -125,7 +125,7 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     content, heading = arguments["content"], arguments.get("heading")
     asked = json.dumps([DEFINITION.name, project, path, arguments["mode"], heading, content])
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
-    await context.flush(project, path)
+    await context.flush(project, path, sent=context.sent)
     if is_sensitive(content) or is_sensitive(await context.space.documents.newest_text(project, path) or ""):
         note_fields.refuse_plain(front_matter.split(content)[1])
     change = context.space.documents.append if arguments["mode"] == "append" else context.space.documents.replace

@@ -210,10 +210,15 @@ async def test_change_and_id_are_on_disk_together(tmp_path: Path) -> None:
 async def test_a_file_that_was_just_sent_is_not_asked_for(daemon: Serving, sent: Any, is_asked: bool) -> None:
     """PROTOCOL.md 9.4: `confide/sent`. What says nothing of that file changes nothing."""
     async with machine(daemon) as box:
-        await box.attach("proj", "global")
+        await box.attach("proj", "global", toolsets=["core", "notes"])
         meta: Any = {"confide/sent": sent} if sent else None
         async with box.mcp() as client:
             stored = await client.call_tool("memory_store", {"content": "- said", "path": "MEMORY.md"}, meta=meta)
-        assert not stored.is_error, stored
-        assert box.flushed == ([{"project": "proj", "path": "MEMORY.md"}] if is_asked else [])
-        assert await text_of(box, "MEMORY.md") == "- said\n"
+            assert not stored.is_error, stored
+            assert box.flushed == ([{"project": "proj", "path": "MEMORY.md"}] if is_asked else [])
+            assert await text_of(box, "MEMORY.md") == "- said\n"
+            # It is about a file that is stored to, and no other tool's.
+            box.flushed.clear()
+            deleted = await client.call_tool("memory_delete", {"path": "MEMORY.md"}, meta=meta)
+            assert not deleted.is_error, deleted
+            assert box.flushed == [{"project": "proj", "path": "MEMORY.md"}]
