@@ -52,7 +52,9 @@ class Fallback:
         self._config = config
         self._project = project
         self._link = link
-        self._queue_file = os.fspath(paths.journal / "queue")
+        self.queue_file = os.fspath(paths.journal / "queue")  # which exists while calls of this machine wait
+        # Tools whose calls are about files or keys of this machine, whatever the daemon lists, which may come later.
+        self.tools_here = frozenset(() if NOTE_SETS.isdisjoint(config.toolsets) else (IMPORT, SECRET))
         self._offline: Offline | None = None
         self._one_by_one = asyncio.Lock()
         self._importing = asyncio.Lock()
@@ -71,7 +73,7 @@ class Fallback:
         """Whether calls of this machine wait for the daemon, so that others come after them. One system call."""
         if self._is_for_keys and self._sealed.sealing.keyring.keys is None:
             return False  # what a person has to approve first may take days
-        return os.path.exists(self._queue_file)  # noqa: PTH110 - at each store; no path object is made
+        return os.path.exists(self.queue_file)  # noqa: PTH110 - at each store; no path object is made
 
     async def answer(self, call: Call, tool: Mapping[str, Any], trouble: Facts) -> Answer | None:
         """The answer to a `tools/call` from this machine; None where its client has taken it back before anything was done.
@@ -96,12 +98,8 @@ class Fallback:
             answer = Answer("the daemon cannot be reached, and this machine could not answer in its place")
         return answer
 
-    def answers_here(self, tool: str) -> bool:
-        """Whether calls of this tool are about files or keys of this machine, whatever the daemon lists, which may come later."""
-        return tool in (IMPORT, SECRET) and not NOTE_SETS.isdisjoint(self._config.toolsets)
-
     async def answer_here(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> Answer | None:
-        """The answer to a call of such a tool, with the daemon's help; None where its client has taken it back.
+        """The answer to a call of one of `tools_here`, with the daemon's help; None where its client has taken it back.
 
         Args:
             tell: gets notifications of the progress, for the client.

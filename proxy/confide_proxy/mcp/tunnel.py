@@ -10,6 +10,7 @@ the way up (`sealing.tool_calls`). Everything else passes as it came, and what c
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -284,7 +285,8 @@ class Tunnel:
         return Call(message, line, tool, offline == "queue" or is_read_only, is_read_only, offline)
 
     def _dispatch(self, call: Call, *, may_hold: bool = True) -> None:
-        if may_hold and call.offline != "fail" and self._fallback.has_queue:
+        may_wait = may_hold and call.offline != "fail"
+        if may_wait and os.path.exists(self._fallback.queue_file) and self._fallback.has_queue:  # noqa: PTH110 - at each call
             # What was queued before goes first, or an agent's later word would stand above its earlier one.
             call.is_sent = False
             if call.offline == "queue":
@@ -293,7 +295,7 @@ class Tunnel:
                 self._arm(call, READ_HELD_S, self._dispatch_held)
             self._fallback.send_queue(self._dispatch_waiting)
             return
-        if call.tool is not None and self._fallback.answers_here(call.tool):
+        if call.tool in self._fallback.tools_here:
             self._take(call, self._fallback.answer_here(call, self._send))
             return
         is_long = call.tool is not None and self.catalogue.is_long_job(call.tool)
