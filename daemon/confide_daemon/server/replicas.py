@@ -251,39 +251,45 @@ class Copies:
         return None
 
 
+@dataclass(frozen=True, slots=True)
 class ConnectedMachine:
     """The machine at the other end of a connection, with the progress of one call."""
 
-    def __init__(
-        self, copies: Copies, publish: Callable[[Change], None], report: Callable[..., Any], session_id: str
-    ) -> None:
-        """`publish` tells the other machines of the space of a revision, `report` the client how far the call is."""
-        self._copies = copies
-        self._publish = publish
-        self._session_id = session_id
-        self.flush = copies.flush
-        self.backlog = copies.backlog
-        self.workplace = copies.workplace
-        self.progress = report
+    copies: Copies
+    publish: Callable[[Change], None]  # tells the other machines of the space of a revision
+    progress: Callable[..., Any]  # tells the client how far the call is
+    session_id: str
+
+    async def flush(self, project: str, path: str) -> None:
+        """As `Copies.flush`."""
+        await self.copies.flush(project, path)
+
+    async def backlog(self) -> Mapping[str, Any] | None:
+        """As `Copies.backlog`."""
+        return await self.copies.backlog()
+
+    async def workplace(self, project: str) -> Mapping[str, Any] | None:
+        """As `Copies.workplace`."""
+        return await self.copies.workplace(project)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
         """Bring a stored revision to the caller's disk, and to the other machines of the space."""
         if result.changed:
-            self._publish(Change.of(project, path, result, before))
-        return await self._copies.write_back(project, path, result, before)
+            self.publish(Change.of(project, path, result, before))
+        return await self.copies.write_back(project, path, result, before)
 
     async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
         """Remove the file of a deleted document from the caller's disk, and from the other machines of the space."""
         change = Change(project, path, revision, "", before, None)
-        self._publish(change)
-        return await self._copies.take_away(change)
+        self.publish(change)
+        return await self.copies.take_away(change)
 
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
         """Let the machine compare its files; None if it keeps none here. Raises RequestError where it could not."""
         try:
-            return await self._copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)
+            return await self.copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)
         except (ConnectionLost, RequestError, TimeoutError) as error:
-            log.info("session %s: the scan ended early: %s", self._session_id, type(error).__name__)
+            log.info("session %s: the scan ended early: %s", self.session_id, type(error).__name__)
             if isinstance(error, RequestError):
                 raise
             raise RequestError("unavailable", "the machine did not answer in time") from None
