@@ -109,11 +109,12 @@ class AgentServer:
         context = self._surroundings(nobody)
         if not context.grants.reaches(change.project, change.path):
             return
-        uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
-        if note_names.is_note(change.path):
-            uris += [resources.CORE, resources.HIGH]
-        for uri in uris:
-            self._changed |= self._spellings.get(uri, frozenset())
+        if self._spellings:
+            uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
+            if note_names.is_note(change.path):
+                uris += [resources.CORE, resources.HIGH]
+            for uri in uris:
+                self._changed |= self._spellings.get(uri, frozenset())
         self._has_moved = self._has_moved or change.before is None or change.text is None
         self._news.set()
 
