@@ -15,6 +15,9 @@ from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeEr
 from confide_memory.wire.documents import MAX_TEXT_BYTES
 
 SOURCES = ("memory", "sessions")
+# Where notes lie, and those of tasks, each task in a folder of its own.
+NOTES = "memory/notes/"
+TASKS = "memory/tasks/"
 
 
 def check_path(path: str) -> str:
@@ -60,6 +63,17 @@ def check_text(text: str) -> str:
 def source_of(path: str) -> str:
     """Which source a document belongs to: transcripts lie below `sessions/`, everything else is memory."""
     return "sessions" if path.startswith("sessions/") else "memory"
+
+
+def is_note(path: str) -> bool:
+    """Whether a document of that name is a note."""
+    return path.startswith(NOTES) or task_of(path) is not None
+
+
+def task_of(path: str) -> str | None:
+    """The task whose folder the document lies in."""
+    task, slash, rest = path.removeprefix(TASKS).partition("/")
+    return task if path.startswith(TASKS) and slash and rest else None
 
 
 def day_of(path: str) -> str | None:

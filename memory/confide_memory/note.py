@@ -13,6 +13,7 @@ from typing import Any
 
 from confide_memory import front_matter, note_names
 from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import task_of
 from confide_memory.front_matter import FrontMatter
 from confide_memory.note_names import MAX_TITLE, title_of
 from confide_memory.sensitivity import is_sensitive
@@ -166,7 +167,7 @@ class _Reading:
         self._problems: list[str] = [] if parts.problem is None else [parts.problem]
 
     def note(self, project: str, path: str) -> Note:
-        task_id = note_names.task_of(path)
+        task_id = task_of(path)
         scope = "task" if task_id is not None else "global" if project == GLOBAL_PROJECT else "project"
         body = self._parts.body.strip("\r\n")
         stated = self._take("scope", _scope, f"'scope' is one of {', '.join(SCOPES)}")

@@ -15,9 +15,8 @@ from datetime import datetime
 from typing import Any
 
 from confide_crypto.sealing import placeholder
+from confide_memory.documents import NOTES, TASKS
 
-FOLDER = "memory/notes/"
-TASKS = "memory/tasks/"
 ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
 TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 MAX_TITLE = 200
@@ -26,20 +25,9 @@ _SHOWN_TITLE = 80
 """Characters of a title that is taken from the text."""
 
 
-def is_note(path: str) -> bool:
-    """Whether a document of that name is a note."""
-    return path.startswith(FOLDER) or task_of(path) is not None
-
-
-def task_of(path: str) -> str | None:
-    """The task whose folder the document lies in."""
-    task, slash, rest = path.removeprefix(TASKS).partition("/")
-    return task if path.startswith(TASKS) and slash and rest else None
-
-
 def folder_of(task_id: str | None) -> str:
     """Where notes of a task, or of none, lie."""
-    return FOLDER if task_id is None else f"{TASKS}{task_id}/"
+    return NOTES if task_id is None else f"{TASKS}{task_id}/"
 
 
 def new_id(entity: str | None, title: str, *, created: float, seed: bytes) -> str:

@@ -23,7 +23,7 @@ from confide_daemon.server import prompts, resources, tool_calls
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.tools.context import ToolContext
-from confide_memory import note_names
+from confide_memory.documents import is_note
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class AgentServer:
             return
         if self._spellings:
             uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
-            if note_names.is_note(change.path):
+            if is_note(change.path):
                 uris += [resources.CORE, resources.HIGH]
             for uri in uris:
                 self._changed |= self._spellings.get(uri, frozenset())

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from confide_memory.documents import is_note
 from confide_memory.errors import NotFoundError
 from confide_memory.markdown import Heading, append_text, is_item, line_headings, lines_of, replace_section
-from confide_memory.note_names import is_note
 from confide_proxy.errors import FolderError, OfflineError
 from confide_proxy.offline.journal import Entry
 from confide_proxy.sync.folder import Content, Folder

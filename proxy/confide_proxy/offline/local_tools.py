@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import iso
+from confide_memory.documents import TASKS, is_note, iso, task_of
 from confide_memory.markdown import lines_of
-from confide_memory.note_names import MAX_TITLE, TASKS, is_note, task_of
+from confide_memory.note_names import MAX_TITLE
 from confide_memory.tools.call import Answer
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline.local_corpus import LocalMemory, Match, match_of

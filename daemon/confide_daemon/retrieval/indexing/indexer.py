@@ -25,6 +25,7 @@ from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider,
 from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges
 from confide_daemon.store.store import Store
 from confide_memory import note, note_names
+from confide_memory.documents import is_note
 from confide_memory.front_matter import split
 from confide_memory.note import Note
 
@@ -40,7 +41,7 @@ class Derivation:
 
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
         """The document has this text now; None: it is deleted, and all that was derived of it goes."""
-        found = note.read(row.project, row.path, text) if text is not None and note_names.is_note(row.path) else None
+        found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
         pieces = [] if text is None else self._pieces(text, found)
         words = "" if found is None else found.words
         changes = store.pieces.replace(row, pieces, chunking=self.chunks.name, now=now, words=words)

@@ -20,7 +20,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import DocumentRow
 from confide_daemon.tools.note_fields import importance, one_line
 from confide_memory import note, note_names
-from confide_memory.documents import check_path, check_text, iso
+from confide_memory.documents import NOTES, check_path, check_text, is_note, iso
 from confide_memory.note import (
     MAX_KEYWORDS,
     MAX_METADATA_BYTES,
@@ -80,7 +80,7 @@ class TransferRequests:
             hint = f"the limit is {MAX_CHARACTERS:,}"
             raise RequestError("too_large", "the records have too much text together", hint)
         grants = self._grants()
-        grants.require_write(project, note_names.FOLDER)
+        grants.require_write(project, NOTES)
         read = [_read(record) for record in records]
         drafts = [draft for draft in read if isinstance(draft, Draft)]
         intake = Intake(project, grants.alias, grants.projects_among(None), again)
@@ -115,7 +115,7 @@ class TransferRequests:
             # Deleted just now, or its text is lost: the others are written out all the same.
             return {"path": row.path, "problem": str(error)}
         found: dict[str, Any] = {"path": row.path, "text": text}
-        if note_names.is_note(row.path):
+        if is_note(row.path):
             found["note"] = fields(note.read(row.project, row.path, text))
         if len(text) > SURELY_FITS and _size(found) > MAX_DOCUMENT_BYTES:
             found.pop("note", None)

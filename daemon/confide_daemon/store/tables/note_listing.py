@@ -17,7 +17,7 @@ from confide_daemon.store.database import AMONG, Table
 from confide_daemon.store.rows import EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow
 from confide_daemon.store.tables.keyword import GLOB_MARKS, spellings
 from confide_daemon.store.tables.notes import SELECT, TAG_MARK, folded, row_of
-from confide_memory import note_names
+from confide_memory.documents import NOTES
 
 MEMORY = "memory"  # the folder that all are in
 # Each has an index of these columns, named after them.
@@ -110,7 +110,7 @@ class NoteListing(Table):
 def _add_path(path: str, is_without_tasks: bool, add: Callable[..., None]) -> None:
     if any(mark in path for mark in GLOB_MARKS):
         add("n.path GLOB ?", path)
-    elif path not in ("", ".", MEMORY) and not (is_without_tasks and f"{path}/" == note_names.FOLDER):
+    elif path not in ("", ".", MEMORY) and not (is_without_tasks and f"{path}/" == NOTES):
         # "/" is followed by "0": everything that begins with "path/".
         add("(n.path = ? OR (n.path > ? AND n.path < ?))", path, path + "/", path + "0")
 
