@@ -1,4 +1,5 @@
-"""The way up for what an agent says: sealed (`arguments`), its records with the daemon, and only then the message itself.
+"""The way up for what an agent says: each string sealed, by itself and by the name that it stands under, the records with the
+daemon, and only then the message itself. What gives no reason to look closer costs microseconds and imports nothing.
 
 Calls that only ask get placeholders too, so that a search for a credential finds where it is sealed, but leave nothing with the daemon.
 That holds for a question that nothing gives away as well, "where do we use hunter22-x": what looks like a credential is asked for by its
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.tools.call import SENT
-from confide_proxy.errors import LATER
-from confide_proxy.sealing import arguments as sealed_arguments
+from confide_proxy.errors import LATER, ToolError
+from confide_proxy.sealing.detection import prefilter
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_memory.wire.documents import Asks
     from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sealing.sealer import Secret
+    from confide_proxy.sealing.detection.scanner import Repeats
+    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
 
 LARGE_BYTES: Final = 64 * 1024
 """The text of what is larger is not even looked at in the event loop."""
@@ -64,6 +66,15 @@ _AROUND: Final = "\"'`,;:?()[]<>"
 _ENDS: Final = ".!"
 _NUMBER: Final = re.compile(r"[\d.,:/+_TZv-]+")
 """Dates, versions, addresses."""
+MAX_DEPTH: Final = 64
+"""Of arguments; the daemon takes less."""
+_LONGEST_NAMED: Final = 512
+"""Of a value that only its name makes a credential, as the detector has it."""
+_QUOTES: Final = ("'", '"', "`")
+_OWN_NAMES: Final = frozenset({"keywords", "maxTokens", "max_tokens"})
+"""Of parameters of ours, which sound like those of credentials and are none."""
+_PAIRS: Final = (("name", "value"), ("key", "value"))
+"""`{"name": "DB_PASSWORD", "value": …}`"""
 
 
 class Asked(NamedTuple):
@@ -93,7 +104,7 @@ class SealedCalls:
 
     async def recall(self, called: Asked) -> None:
         """Have the keys that this machine had last, while the daemon is away, if the call gives a reason to."""
-        if _is_whole(called) or sealed_arguments.gives_reason(called.arguments):
+        if _is_whole(called) or gives_reason(called.arguments):
             await self.sealing.keyring.recall()
 
     def is_plain(self, message: Mapping[str, Any], size_bytes: int) -> bool:
@@ -105,9 +116,9 @@ class SealedCalls:
             query = called.arguments.get(QUERY)
             is_harmless = not isinstance(query, str) or is_plain_query(query)
             is_told = not _is_whole(called) and _asked_about(called) is None and is_harmless
-            if not is_told or sealed_arguments.gives_reason(called.arguments):
+            if not is_told or gives_reason(called.arguments):
                 return False
-        return not any(sealed_arguments.gives_reason(part) for _, part in _said(message))
+        return not any(gives_reason(part) for _, part in _said(message))
 
     async def prepared(
         self, link: Asks, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
@@ -120,7 +131,7 @@ class SealedCalls:
 
         Raises:
             BlockedError, UnsealableError: it may not leave, or cannot be sealed.
-            ToolError, KeyFileError: as `arguments.seal`.
+            ToolError, KeyFileError: as `seal`.
             RequestError, RosterError, ConnectionLost, TimeoutError: as `Deposit.keep`.
         """
         called = self._called(message, said)
@@ -152,17 +163,17 @@ class SealedCalls:
     def seal(
         self, given: Mapping[str, Any], *, is_whole: bool = False, is_lookup: bool = False
     ) -> tuple[Mapping[str, Any], tuple[Secret, ...]]:
-        """The arguments as they go up, and the secrets that they name. May take a while. Raises as `arguments.seal`."""
-        if not is_whole and not sealed_arguments.gives_reason(given):
+        """The arguments as they go up, and the secrets that they name. May take a while. Raises as `seal`."""
+        if not is_whole and not gives_reason(given):
             return given, ()
         whole = CONTENT if is_whole else None
         # Only where it becomes the whole of a file, what looks like front matter is.
         has_head = given.keys() <= OF_FILES and given.get("mode") == "replace" and given.get("heading") is None
         sealer = self.sealing.sealer
-        return sealed_arguments.seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
+        return seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
     def shown(self, called: Asked) -> Mapping[str, Any]:
-        """The arguments as they will be, for who looks at a call that waits. May take a while. Raises as `arguments.seal`."""
+        """The arguments as they will be, for who looks at a call that waits. May take a while. Raises as `seal`."""
         given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
         return given
 
@@ -184,7 +195,7 @@ class SealedCalls:
     async def _place(self, called: Asked) -> dict[str, Any] | None:
         """What a text is put into, as the daemon may be told it: a name may be a credential too. None as `_asked_about`."""
         asked = _asked_about(called)
-        if asked is None or not sealed_arguments.gives_reason(asked):
+        if asked is None or not gives_reason(asked):
             return asked
         place, _ = await asyncio.to_thread(self.seal, asked, is_lookup=True)
         return dict(place)
@@ -192,8 +203,8 @@ class SealedCalls:
     def _looked_up(self, message: dict[str, Any]) -> dict[str, Any]:
         """Everything but the arguments of a tool asks, and stores nothing."""
         for name, part in _said(message):
-            if sealed_arguments.gives_reason(part):
-                given, _ = sealed_arguments.seal(part, self.sealing.sealer, is_lookup=True)
+            if gives_reason(part):
+                given, _ = seal(part, self.sealing.sealer, is_lookup=True)
                 unchanged = (
                     {key: value for key, value in message[name].items() if key not in part}
                     if isinstance(part, dict) and name == "params"
@@ -323,3 +334,147 @@ def _candidates(query: str) -> list[str]:
         if _may_be(word) and is_unmistakable(word):
             found |= dict.fromkeys((word, word.removesuffix("."), word.rstrip(_ENDS)))
     return [word for word in found if _may_be(word)][:MOST_WORDS]
+
+
+def gives_reason(value: Any) -> bool:
+    """Whether some string of a JSON value, or some name in it, may be or tell of a credential at all."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if prefilter.gives_reason(prefilter.lower(one)):
+                return True
+        elif isinstance(one, dict):
+            waiting += (name for name in one if name not in _OWN_NAMES)
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
+
+
+def seal(
+    value: Any,
+    sealer: Sealer,
+    source: str = "tools",
+    *,
+    whole: str | None = None,
+    has_head: bool = False,
+    is_lookup: bool = False,
+    found: set[str] | None = None,
+) -> tuple[Any, tuple[Secret, ...]]:
+    """A JSON value as it goes out, and the secrets whose records the daemon must have first.
+
+    Args:
+        source: of `policy.SOURCES`.
+        whole: the field of it that is sealed as a whole, where it is text.
+        has_head: but for the front matter that it begins with.
+        is_lookup: the call changes nothing, so that what cannot be sealed is redacted.
+        found: gets the credentials that were found, whole texts left out.
+
+    Raises BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`; ToolError: it is nested too deep to be looked through.
+    """
+    sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
+    sealed = sealing.value(value, (), 0, whole)
+    if found is not None:
+        found |= sealing.found
+    return sealing.repeated(sealed), tuple(sealing.secrets)
+
+
+class _Sealing:
+    def __init__(self, sealer: Sealer, source: str, *, has_head: bool, is_lookup: bool) -> None:
+        self._sealer = sealer
+        self._has_head = has_head
+        self._source = source
+        self._is_lookup = is_lookup
+        self._placeholders: dict[str, str] = {}
+        self._repeats: Repeats | None = None
+        self.found: set[str] = set()
+        self.secrets: dict[Secret, None] = {}
+
+    def value(self, value: Any, names: tuple[str, ...], depth: int, whole: str | None = None) -> Any:
+        """A value that stands under these names, the nearest first."""
+        if depth > MAX_DEPTH:
+            raise ToolError(f"the arguments are nested more than {MAX_DEPTH} deep", hint="keep metadata flat")
+        if isinstance(value, str):
+            return self._text(value, names)
+        if isinstance(value, list):
+            before = [(one,) if isinstance(one, str) and one.startswith("-") else () for one in ["", *value]]
+            # `["--password", …]`, as a program is called.
+            return [self.value(item, (*option, *names), depth + 1) for option, item in zip(before, value, strict=False)]
+        if not isinstance(value, dict):
+            return value
+        beside = [value[one] for one, other in _PAIRS if isinstance(value.get(one), str) and other in value]
+        sealed: dict[str, Any] = {}
+        for name, item in value.items():
+            if name == whole and isinstance(item, str):
+                sealed[name] = self._whole(item)
+                continue
+            nearest = (*beside, name) if name == "value" else (name,)
+            sealed[self._text(name, ())] = self.value(item, (*nearest, *names), depth + 1)
+        return sealed
+
+    def repeated(self, value: Any) -> Any:
+        """The value without those credentials, wherever else they stand in it: in the title of the text that says what they are."""
+        if not self._placeholders:
+            return value
+        if isinstance(value, str):
+            return self._without(value)
+        if isinstance(value, list):
+            return [self.repeated(item) for item in value]
+        if isinstance(value, dict):
+            return {self.repeated(name): self.repeated(item) for name, item in value.items()}
+        return value
+
+    def _without(self, text: str) -> str:
+        from confide_proxy.sealing.detection.scanner import Repeats
+
+        self._repeats = self._repeats or Repeats(self._placeholders)
+        parts: list[str] = []
+        behind = 0
+        for start, end in self._repeats.find(text):
+            parts += (text[behind:start], self._placeholders[text[start:end]])
+            behind = end
+        return "".join((*parts, text[behind:]))
+
+    def _whole(self, text: str) -> str:
+        if self._has_head:
+            return self._kept(self._sealer.seal(text, self._source, is_sensitive=True, is_lookup=self._is_lookup))
+        return self._kept(self._sealer.seal_whole(text, self._source, is_lookup=self._is_lookup))
+
+    def _text(self, text: str, names: tuple[str, ...]) -> str:
+        sealed = self._kept(self._sealer.seal(text, self._source, is_lookup=self._is_lookup))
+        for name in names:
+            sealed = self._named(sealed, name)
+        return sealed
+
+    def _named(self, text: str, name: str) -> str:
+        """A text as it is under a name: `{"password": "hunter22"}` is one where "hunter22" is none."""
+        core = text.strip()
+        if not core or len(core) > _LONGEST_NAMED or "\n" in core or name in _OWN_NAMES:
+            return text
+        if not prefilter.gives_reason(prefilter.lower(name)):
+            return text
+        quote = next((one for one in _QUOTES if one not in core), None)
+        if quote is None or core.endswith("\\"):
+            return text
+        shown = "".join(letter for letter in name if letter.isprintable() and letter not in _QUOTES)
+        head = f'"{shown}": {quote}'
+        sealed = self._sealer.seal(f"{head}{core}{quote}", self._source, is_sensitive=False, is_lookup=self._is_lookup)
+        if not sealed.values or not sealed.text.startswith(head) or not sealed.text.endswith(quote):
+            return text
+        start = text.index(core)
+        return text[:start] + self._kept(sealed)[len(head) : -1] + text[start + len(core) :]
+
+    def _kept(self, sealed: Sealed) -> str:
+        from confide_proxy.sealing.detection.plausibility import is_unmistakable
+        from confide_proxy.sealing.detection.scanner import LONGEST_REPEATED, REPEATED_CHARS
+        from confide_proxy.sealing.sealer import NOTE
+
+        self.secrets.update(dict.fromkeys(sealed.secrets))
+        for placeholder, value in sealed.values.items():
+            if placeholder.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:")):
+                continue
+            self.found.add(value)
+            if REPEATED_CHARS <= len(value) <= LONGEST_REPEATED and is_unmistakable(value):
+                self._placeholders[value] = placeholder
+        return sealed.text

@@ -20,7 +20,7 @@ from confide_crypto.sealing.placeholder import STANDIN
 from confide_memory.document_path import composed
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import BlockedError, ToolError, UnreadableError
-from confide_proxy.sealing import arguments
+from confide_proxy.sealing import tool_calls
 from confide_proxy.sealing.detection import scanner
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
@@ -91,11 +91,11 @@ def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, .
     said: dict[str, Any] = {name: getattr(record, name) for name in _TEXTS}
     said |= {name: list(getattr(record, name)) for name in _LISTS}
     said["metadata"] = as_json(record.metadata)
-    if not arguments.gives_reason(said) and record.metadata.get("sensitive") is not True:
+    if not tool_calls.gives_reason(said) and record.metadata.get("sensitive") is not True:
         return record, ()
     whole = "content" if record.metadata.get("sensitive") is True else None
     found: set[str] = set()
-    sealed, secrets = arguments.seal(said, sealer, SOURCE, whole=whole, found=found)
+    sealed, secrets = tool_calls.seal(said, sealer, SOURCE, whole=whole, found=found)
     tellings = Tellings(found)
     sealed |= {name: tellings.without(sealed[name]) for name in _CALLED if sealed[name]}
     sealed |= {name: tuple(filter(None, map(tellings.without, sealed[name]))) for name in _LISTS}
@@ -109,9 +109,9 @@ def seal_origin(note: dict[str, Any], sealer: Sealer) -> tuple[dict[str, Any], t
     """The body of a note with what says where it comes from sealed too, as the address of an export may hold its key. Raises as `seal`."""
     metadata = note.get("metadata") or {}
     about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
-    if not arguments.gives_reason(about):
+    if not tool_calls.gives_reason(about):
         return note, ()
-    sealed, secrets = arguments.seal(about, sealer, SOURCE)
+    sealed, secrets = tool_calls.seal(about, sealer, SOURCE)
     return {**note, "metadata": {**metadata, **sealed}}, secrets
 
 

@@ -31,7 +31,7 @@ from confide_proxy.mcp.catalogue import PACKAGED, Catalogue
 from confide_proxy.mcp.jsonrpc import encoded, parsed
 from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.offline.queued_writes import Replay
-from confide_proxy.sealing import arguments, open, tool_calls
+from confide_proxy.sealing import open, tool_calls
 from confide_proxy.sealing import open as secret_get
 from confide_proxy.sealing.context import Deposit
 from confide_proxy.sealing.detection import scanner
@@ -170,7 +170,7 @@ def test_thousands_of_credentials_take_one_walk(space: Space) -> None:
     values = ["".join(chance.choices(string.ascii_letters + string.digits, k=16)) for _ in range(10_000)]
     text = "".join(f"password: '{value}'\n" for value in values)
     began = time.process_time()
-    sent, _ = arguments.seal({"content": text, "title": f"{values[-1]} is new", "tags": [values[5]]}, space.sealer)
+    sent, _ = tool_calls.seal({"content": text, "title": f"{values[-1]} is new", "tags": [values[5]]}, space.sealer)
     assert time.process_time() - began < 10
     assert not any(value in json.dumps(sent) for value in (values[-1], values[5]))
     assert sent["title"].endswith(") is new")
@@ -450,10 +450,10 @@ def test_an_ordinary_call_gives_no_reason_to_look() -> None:
     }
     assert Space().calls.is_plain(line, len(json.dumps(line).encode()))
     deep: Any = "password"
-    for _ in range(arguments.MAX_DEPTH + 2):
+    for _ in range(tool_calls.MAX_DEPTH + 2):
         deep = [deep]
     with pytest.raises(ToolError, match="nested"):
-        arguments.seal({"metadata": deep}, Space().sealer)
+        tool_calls.seal({"metadata": deep}, Space().sealer)
 
 
 def test_what_waits_is_shown_as_it_will_be_sealed(space: Space) -> None:
