@@ -43,7 +43,7 @@ from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_proxy.sync.report import SyncReport
+    from confide_proxy.sync.ledger import SyncReport
 
 FOLDERS_A_LINK: Final = 7
 """A connection attaches at most 8 projects, and one of them is the global one."""

@@ -16,12 +16,11 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_memory.document_path import MEMORY_FILES, MEMORY_FOLDER
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.folder import Content, Folder, Found
-from confide_proxy.sync.report import SyncReport
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Secret
@@ -211,6 +210,35 @@ class Scan:
     entries: list[tuple[str, str, int]] = field(default_factory=list)
     in_clear: list[str] = field(default_factory=list)
     secrets: dict[Secret, None] = field(default_factory=dict, repr=False)
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What a comparison of a folder with the daemon did, counted in files."""
+
+    files_scanned: int = 0
+    sent: int = 0
+    removed: int = 0
+    pulled: int = 0
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The wire form, as the daemon's `scan` request expects it."""
+        return {
+            "filesScanned": self.files_scanned,
+            "sent": self.sent,
+            "removed": self.removed,
+            "pulled": self.pulled,
+            "skipped": list({tuple(item.items()): item for item in self.skipped}.values()),
+        }
+
+    def add(self, other: SyncReport) -> None:
+        """Count another folder's work in."""
+        self.files_scanned += other.files_scanned
+        self.sent += other.sent
+        self.removed += other.removed
+        self.pulled += other.pulled
+        self.skipped += other.skipped
 
 
 def scan(

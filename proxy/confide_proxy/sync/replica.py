@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from confide_crypto.errors import RequestError
 from confide_memory.wire.documents import Asks, bucket_of, digests, send_text, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
@@ -24,6 +25,7 @@ from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.sync.ledger import (
     Confirmed,
     Ledger,
+    SyncReport,
     check_sendable,
     confirmed_as,
     deleted_of,
@@ -35,7 +37,6 @@ from confide_proxy.sync.ledger import (
     scan,
 )
 from confide_proxy.sync.project import FILE
-from confide_proxy.sync.report import Step, Steps, SyncReport
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import Deposit
@@ -48,6 +49,15 @@ _DIGEST_FROM = 50
 """So many files are compared by digests first; fewer fit into one record as they are."""
 _TRIES = 16
 """A file that changes under our hands so often in a row is being written all the time: the next comparison brings it."""
+AT_ONCE = 4
+_FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
+"""Answers that are about one file: it is skipped and reported, and the others go on."""
+_UNAVAILABLE = "unavailable"
+"""What a file needs is away, such as the place of its sealed records: the others go on, and it is compared again."""
+_MOST_UNAVAILABLE = 64
+"""Files that are not taken now; then it is left, since nothing may be there."""
+
+Step = Callable[[str, SyncReport], Awaitable[None]]
 
 
 class Replica:
@@ -345,3 +355,61 @@ class Replica:
         if local is None or local.text != text:
             local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
         await asyncio.to_thread(self._ledger.set, path, confirmed_as(local, text_hash(text), revision))
+
+
+class Steps:
+    """Those of one folder, a file each, of which none keeps another back: however many comparisons there are, `AT_ONCE` run at once."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run(
+        self, steps: list[tuple[str, Step]], report: SyncReport, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Run each with its path; `progress` is told (steps done, steps in all).
+
+        Raises RequestError, ConnectionLost: from the link; `unavailable`, once the others are done.
+        """
+        unavailable: list[RequestError] = []
+        waiting = iter(steps)
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            for path, run in waiting:
+                async with self._slots:
+                    try:
+                        await _guarded(path, run, report)
+                    except RequestError as error:
+                        unavailable.append(error)
+                        if error.code != _UNAVAILABLE or len(unavailable) == _MOST_UNAVAILABLE:
+                            raise
+                done += 1
+                if progress:
+                    progress(done, len(steps))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(AT_ONCE, len(steps))):
+                    group.create_task(work())
+        except BaseExceptionGroup as failures:
+            # All steps share one link, so they fail for one reason; the first says it.
+            raise failures.exceptions[0] from None
+        if unavailable:
+            raise unavailable[0]
+
+
+async def _guarded(path: str, run: Step, report: SyncReport) -> None:
+    try:
+        await run(path, report)
+    except FolderError as error:
+        report.skipped.append({"path": path, "reason": error.problem})
+    except TimeoutError:
+        report.skipped.append({"path": path, "reason": "was not answered in time; it is compared again"})
+    except OSError as error:
+        # This machine's own notes, most often on a full disk; the file is compared again.
+        report.skipped.append({"path": path, "reason": f"cannot be kept in mind: {error.strerror}"})
+    except RequestError as error:
+        if error.code not in _FILE_CODES:
+            raise
+        report.skipped.append({"path": path, "reason": str(error)})

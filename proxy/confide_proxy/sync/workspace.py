@@ -16,10 +16,9 @@ from confide_proxy.errors import FolderError
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.file_sealer import FileSealer
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.ledger import Ledger, SyncReport
 from confide_proxy.sync.project import Project, ignore_memory, workplace
 from confide_proxy.sync.replica import Replica
-from confide_proxy.sync.report import SyncReport
 
 if TYPE_CHECKING:
     from confide_crypto.transport.inbox import Body

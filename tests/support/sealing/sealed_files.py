@@ -21,8 +21,8 @@ from confide_daemon.access.callers import Grants
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.sealing.context import Sealing
+from confide_proxy.sync.ledger import SyncReport
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.report import SyncReport
 from confide_proxy.sync.workspace import Files
 
 PROJECT = "shop"
