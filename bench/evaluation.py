@@ -22,7 +22,7 @@ from typing import Any
 
 from bench import identifiers
 from bench.quality import EVAL, SpaceSystem, Thresholds, embedder, harness
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 
 THRESHOLD = 0.25
 BIN = Path(sys.executable).parent

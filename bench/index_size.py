@@ -27,7 +27,7 @@ from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.chunker import cut
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.connection import connect
 

@@ -33,7 +33,7 @@ from confide_daemon.embedding import Model, libraries
 from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.onnx import THREADS, load_minilm
 from confide_daemon.retrieval.chunker import cut
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
 MIN_RATIO = 0.85

@@ -35,7 +35,7 @@ from confide_daemon.embedding.onnx import load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.engine import Hit, SearchQuery
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
 EVAL = Path(os.environ.get("CONFIDE_EVAL", "/work/shared/eval"))

@@ -14,8 +14,8 @@ from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir import paths
 from confide_daemon.errors import ConfigError
 from confide_daemon.retrieval.search.ranking import ORIGINAL, RANKINGS, Weights
-from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.spaces import models
+from confide_daemon.spaces.models import IndexSettings
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "daemon.toml"
 

@@ -16,7 +16,7 @@ from confide_daemon.embedding import Model, Vectors
 from confide_daemon.errors import EmbedderError, QuestionsError
 from confide_daemon.retrieval.search import engine
 from confide_daemon.retrieval.search.engine import SearchQuery
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.store.rows import Generation, model_name
 from confide_daemon.store.store import Store
 

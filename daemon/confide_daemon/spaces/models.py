@@ -1,8 +1,9 @@
-"""The index and the embedding models that the configuration asks for."""
+"""How a space is cut, embedded and searched, and the embedding models, as the configuration asks for them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +11,29 @@ from typing import TYPE_CHECKING
 from confide_daemon.config import BALANCED, ChunkSettings, DaemonConfig, EmbeddingConfig, SearchConfig
 from confide_daemon.embedding import Embedder, Model, providers
 from confide_daemon.embedding.settings import AUTO, RemoteSettings
-from confide_daemon.retrieval.search.engine import Weights
-from confide_daemon.retrieval.search.ranking import ORIGINAL
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.retrieval.indexing.generations import Patience
+from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
+from confide_daemon.store.rows import Generation
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker
-    from confide_daemon.store.rows import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """The settings of a space's index. Each part of it gets what it needs of them.
+
+    Attributes:
+        duplicate_similarity: what a note must have in common with another one, at least, to be told of as its duplicate.
+        former: a model for questions on the vectors of a generation that another one of the same provider is to follow.
+    """
+
+    chunks: ChunkSettings = field(default_factory=ChunkSettings)
+    weights: Weights = field(default_factory=Weights)
+    patience: Patience = field(default_factory=Patience)
+    reranker: Reranker | None = None
+    duplicate_similarity: float = 0.9
+    former: Callable[[Generation], Model | None] | None = field(default=None, compare=False)
 
 
 def index_settings(config: DaemonConfig) -> IndexSettings:

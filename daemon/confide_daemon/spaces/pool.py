@@ -14,12 +14,12 @@ from confide_daemon.datadir.key_state import Custody, Keeper
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
 from confide_daemon.errors import LockedError, StorageError, WrongKeyError
-from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
 from confide_daemon.spaces.maintenance import OPEN
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.connection import migrations
 from confide_daemon.store.store import Store

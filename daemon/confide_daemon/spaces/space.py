@@ -34,13 +34,13 @@ from confide_daemon.retrieval.indexing.generations import (
 from confide_daemon.retrieval.indexing.indexer import Derivation, Indexer, Progress
 from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider
 from confide_daemon.retrieval.search.service import Searcher
-from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.records import SealedRecords
 from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Health, Upkeep, mark_closed
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.store.database import Damage
 from confide_daemon.store.rows import PieceChanges, SourceCount
 from confide_daemon.store.store import Store

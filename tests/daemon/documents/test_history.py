@@ -16,7 +16,7 @@ from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine,
 from confide_crypto.errors import RequestError
 from confide_daemon.embedding import Model
 from confide_daemon.errors import NotFoundError
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store import connection
 from confide_daemon.store.store import Store

@@ -20,7 +20,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.errors import ConflictError, ProviderDownError
 from confide_daemon.notes.dedupe import groups
 from confide_daemon.notes.similarity import Compared, sorted_words
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
 

@@ -16,7 +16,7 @@ from tests.support.providers.likeness import LikenessEmbedder
 
 from confide_daemon.embedding import Model
 from confide_daemon.errors import ProviderDownError
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
 

@@ -16,8 +16,8 @@ from confide_daemon import config
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search.engine import Hit, SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights, usage_of
-from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.spaces import models
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
 KEY = os.urandom(32)

@@ -40,9 +40,8 @@ from confide_daemon.retrieval.indexing.generations import Patience, Plan
 from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.model import Standing
 from confide_daemon.retrieval.search.engine import SearchQuery
-from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.server.tool_calls import definitions
-from confide_daemon.spaces.models import start
+from confide_daemon.spaces.models import IndexSettings, start
 from confide_daemon.store import connection
 from confide_daemon.store.store import Store
 

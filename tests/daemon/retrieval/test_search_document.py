@@ -13,7 +13,7 @@ from confide_daemon.retrieval.search import engine
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
 from confide_daemon.retrieval.search.scoring import HYBRID, KEYWORD, VECTOR
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from confide_daemon.retrieval.search.engine import Hit, SearchQuery
 from confide_daemon.retrieval.search.query import keyword_query
 from confide_daemon.retrieval.search.ranking import ORIGINAL
 from confide_daemon.retrieval.search.scoring import PAIRS
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import Filter, Piece
 from confide_daemon.store.store import Store

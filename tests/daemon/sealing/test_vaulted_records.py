@@ -32,7 +32,6 @@ from confide_daemon.config import DaemonConfig, VaultConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.errors import VaultError
-from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.records import MoveResult
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_records import (
@@ -40,6 +39,7 @@ from confide_daemon.sealing.vault_records import (
     STRAY_AFTER_S,
     VaultRecords,
 )
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.upkeep import integrity, salvage
 from confide_proxy.errors import LATER

@@ -17,7 +17,7 @@ from confide_daemon.documents.writer import Operation
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import OperationError
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
 LATER = "2026-11-20T23:59:58+01:00"

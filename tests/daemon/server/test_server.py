@@ -27,8 +27,8 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import ListenError, StorageError
-from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.server.server import Daemon, Listen
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
 
 MESSAGE_1_BYTES = 1256

@@ -27,7 +27,7 @@ from confide_daemon.cli import health
 from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.datadir.paths import Paths
 from confide_daemon.embedding import Model
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.connection import connect
 

@@ -31,9 +31,9 @@ from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.retrieval.settings import IndexSettings
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.server import Daemon, Listen
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
 
 DEADLINE_S = 20.0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
 

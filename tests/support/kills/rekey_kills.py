@@ -30,7 +30,7 @@ from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
-from confide_daemon.retrieval.settings import IndexSettings
+from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.store import threads
