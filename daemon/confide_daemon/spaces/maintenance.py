@@ -207,12 +207,12 @@ class Upkeep:
         checked_at = await self._threads.examine(lambda store: store.marks.find(CHECKED_AT))
         if self._is_due or not 0 <= self._clock() - checked_at < DAY_S:
             is_first = checked_at == 0 and not self._is_due
-            # A new space has nothing that could be wrong yet.
-            found = Counter() if is_first else await self._examine(rest=0 if self._damage.parts else REST)
-            if self._closing:
-                return
-            await self._heal(found)
-            await self._renewed()
+            if not is_first:  # a new space has nothing that could be wrong yet, nor vectors of another model
+                found = await self._examine(rest=0 if self._damage.parts else REST)
+                if self._closing:
+                    return
+                await self._heal(found)
+                await self._renewed()
             await self._threads.maintain(lambda store: _set_mark(store, CHECKED_AT, self._clock()))
             self._is_due = False
             await self._threads.maintain(
