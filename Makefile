@@ -6,21 +6,23 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: demo test test-quick style types bytecode bench eval fuzz chaos catalogue clean
+.PHONY: demo test channel test-quick style types bytecode bench eval fuzz chaos catalogue clean
 
 demo: $(STAMP)
 	./demo/run
 
-# Every branch of the channel is covered by its own tests, or this fails. The others are four at a time, since most of them wait for programs.
+# Every branch of the channel is covered by its own tests, or this fails. The others are six at a time, since most of them wait for programs.
 # The long forms of fuzzing and of tampering are `make fuzz`, those of cuts and kills `make chaos`. The types take one processor, so that
 # another one compiles the tests meanwhile: every process of pytest would otherwise do it for itself. What draws for long goes with the others:
 # it reaches no branch that nothing else does, and costs twice as much while branches are counted.
 DRAWN := tests/crypto/test_fuzz.py tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py
 test:
 	$(MAKE) --jobs=2 --output-sync=target $(STAMP) $(INSPECTOR)/.tried
-	$(MAKE) --jobs=2 --output-sync=target style types bytecode
+	$(MAKE) --jobs=2 --output-sync=target style types bytecode channel
+	$(BIN)/python -m pytest -n 6 --dist worksteal $(filter-out tests/crypto/ %__pycache__/,$(wildcard tests/*/ tests/test_*.py)) $(DRAWN)
+
+channel: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term tests/crypto $(addprefix --ignore=,$(DRAWN))
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(filter-out tests/crypto/ %__pycache__/,$(wildcard tests/*/ tests/test_*.py)) $(DRAWN)
 
 # The inner loop, within a minute: all that starts no program, and neither draws nor waits for long (tests/conftest.py).
 test-quick: $(STAMP)
@@ -50,7 +52,8 @@ eval: $(STAMP)
 # Half an hour: all bit flips, a thousand sessions with somebody on the wire, then ten million executions of every parser that a stranger reaches.
 fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fuzz]'
-	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py tests/interop/test_second_daemon.py
+	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py tests/interop/test_second_daemon.py tests/interop/test_second_client.py
+	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 $(shell grep -rl "import draws" tests --include=test_*.py)
 	$(BIN)/python -m fuzz
 
 # An hour: every fault point of a write, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and a thousand schedules
@@ -65,7 +68,7 @@ chaos: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("confide needs Python 3.11 or newer; set PYTHON=python3.x" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
 # A client that is not ours, for one test, which is skipped without it.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.draws import draws
 
 from confide_daemon.errors import InvalidTextError
 from confide_memory.front_matter import UnreadableError, compose, edit, parse, split
@@ -105,7 +106,7 @@ def documents(draw: st.DrawFn) -> tuple[str, list[tuple[str, str]], dict[str, An
     return text, [("", opening), *pieces, ("", closing + body)], fields, body
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(documents(), st.dictionaries(st.sampled_from([*NAMES, "added", "also added"]), TREES, min_size=1, max_size=3))
 def test_an_edit_changes_nothing_else(
     made: tuple[str, list[tuple[str, str]], dict[str, Any], str], changes: dict[str, Any]
@@ -131,7 +132,7 @@ def test_an_edit_changes_nothing_else(
     assert edit(after, changes) == after
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 @given(st.dictionaries(st.text(min_size=1, max_size=12), TREES, max_size=5), st.text(alphabet="ab#-\n ", max_size=30))
 def test_what_is_composed_reads_the_same(fields: dict[str, Any], body: str) -> None:
     found = parse(compose(fields, body))
@@ -242,7 +243,7 @@ FRAGMENTS += [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(
     st.lists(st.sampled_from(FRAGMENTS), max_size=10).map("".join),
     st.dictionaries(st.sampled_from("abmz"), st.sampled_from([None, 1, "x\ny\n", ["x", "z"], {"k": "w"}]), min_size=1),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.draws import draws
 
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding.tokens import count_tokens, token_ends
@@ -76,7 +77,7 @@ def test_a_changed_line_changes_the_pieces_around_it_alone(kind: str, chosen: Ch
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 def test_no_edit_of_any_lines_reaches_far(data: st.DataObject) -> None:
     """Whatever stands in the lines of a list and whatever is put in, what is far from it stays as it was."""
     some = data.draw(st.lists(st.text("ab c1.文", min_size=1, max_size=40), min_size=1, max_size=6))
@@ -167,7 +168,7 @@ def test_marks_without_end_are_cut_all_the_same() -> None:
 
 @given(text=st.text(max_size=300) | st.text("ab \n。e\u0301🇩字", max_size=6000))
 @example("a" * 5000 + "\n\n" + "b" * 5000)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 def test_tokens_end_where_the_text_does(text: str) -> None:
     """The ends of tokens grow, the last is the end of the text, and there are as many as are counted."""
     ends = token_ends(text).tolist()

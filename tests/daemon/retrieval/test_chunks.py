@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.draws import draws
 
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding.tokens import count_tokens
@@ -56,7 +57,7 @@ def squeezed(text: str) -> str:
 
 @pytest.mark.parametrize("chosen", SETTINGS, ids=lambda chosen: chosen.name)
 @given(text=markdown)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=draws(120), deadline=None)
 def test_any_text_is_covered_in_order_and_within_the_limit(chosen: ChunkSettings, text: str) -> None:
     """Whatever the text, every line that is not blank is in a piece, pieces follow each other, and none is over the limit."""
     pieces = cut(text, chosen)
@@ -76,7 +77,7 @@ def test_any_text_is_covered_in_order_and_within_the_limit(chosen: ChunkSettings
 
 
 @given(text=markdown)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 def test_a_piece_of_whole_lines_is_those_lines(text: str) -> None:
     """The text of a piece is what stands on its lines, so an agent can read the file from there."""
     lines = text.split("\n")

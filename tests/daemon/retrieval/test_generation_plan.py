@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.draws import draws
 
 from confide_daemon.retrieval.indexing.generations import Held, Patience, Plan, decide, servers
 from confide_daemon.retrieval.indexing.model import Condition, Standing
@@ -80,7 +81,7 @@ WORLDS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 5)), max_size
 STEPS = st.lists(st.tuples(standings(), st.integers(0, 3), st.booleans()), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(WORLDS, STEPS)
 def test_whatever_the_models_do_what_serves_is_whole_or_the_first_there_was(
     start: list[tuple[str, int]], steps: list[tuple[list[Standing], int, bool]]
@@ -133,7 +134,7 @@ def _has_twin(one: Held, others: dict[int, Held]) -> bool:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 @given(WORLDS, standings())
 def test_a_wanted_model_that_is_ready_always_comes_to_serve(
     start: list[tuple[str, int]], models: list[Standing]

@@ -11,6 +11,7 @@ import pytest
 import sqlite_vec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.draws import draws
 
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.store.connection import connect
@@ -239,7 +240,7 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(changes=changes, documents=st.none() | st.sets(st.integers(0, 9)))
 def test_it_holds_what_was_added_and_not_removed(
     changes: list[tuple[str, int, int]], documents: set[int] | None

@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.daemon.loopback import Machine
 from tests.support.documents.notes import Agent
+from tests.support.draws import draws
 
 from confide_crypto.errors import RequestError, UnreachableError
 from confide_daemon.notes.edit import Draft
@@ -199,7 +200,7 @@ async def test_a_note_that_waits_is_found_here(desk: Desk) -> None:
     assert [hit["path"] for hit in found.structured["results"]] == [stored["path"]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(
     st.text(max_size=120, alphabet=st.characters(exclude_categories=["Cs"])),
     st.text(max_size=40, alphabet=st.characters(exclude_categories=["Cs", "Cc"])),

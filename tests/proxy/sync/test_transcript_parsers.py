@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.draws import draws
 from tests.support.sealing.sealers import SEALER
 from tests.support.sealing.secret_corpus import positives
 
@@ -131,7 +132,7 @@ records = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(records)
 def test_whatever_a_line_holds_it_is_a_message_or_not(record: dict[str, Any]) -> None:
     """No line makes a parser fail in another way, and what comes out can be sent."""
@@ -214,7 +215,7 @@ def test_no_link_leads_out_of_the_folder(tmp_path: Path) -> None:
             pass
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line)), st.binary(max_size=5))
 def test_lines_are_whole_and_say_where_they_end(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], rest: bytes
