@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 OFFLINE: Final = "confide/offline"
 """Of a tool: what the machine does with a call while the daemon cannot be reached."""
@@ -21,9 +20,8 @@ CODE: Final = "confide/code"
 """Of a result that is an error: the code that a request would have got (PROTOCOL.md 7.2), for a command's exit code."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call is answered with; `structured` is None for an error."""
+class Answer(NamedTuple):
+    """What a call is answered with; `structured` is None for an error. No dataclass, whose making every start would pay for."""
 
     text: str
     structured: dict[str, Any] | None = None
