@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.documents.notes import Agent, acting
@@ -34,6 +35,11 @@ SLOW = {
 
 SHARED_MEMORY = Path("/dev/shm")
 LEAST_FREE = 4 * 2**30
+
+
+# How long one example takes is the machine's business: a test that hangs has the suite's own limit.
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 
 
 def pytest_configure() -> None:

@@ -92,6 +92,8 @@ def plant(laptop: Machine) -> None:
     )
     with Wire(laptop) as wire:
         wire.open()
+        # What is queued comes up sealed too, but is no note yet that could be asked for.
+        wait_until("the link", lambda: not wire.tool("entity_list", {}).get("isError"))
         stored = wire.tool(
             "memory_store",
             {

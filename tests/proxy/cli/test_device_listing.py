@@ -6,9 +6,11 @@ import pytest
 from tests.support.sealing.rosters import STRANGER
 
 from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_proxy.cli.devices import facts
+from confide_proxy.cli.devices import checked, facts
+from confide_proxy.errors import DeviceError
 
 
 @pytest.mark.parametrize("now", [0, 1_800_000_000, 2**33, 2**63, 2**64 - 1])
@@ -25,3 +27,12 @@ def test_a_name_commands_no_terminal() -> None:
     other = Identity.generate()
     roster = roster.add(STRANGER, Device(Card.of(other), "lap\u202etop"), keys, now=2)
     assert facts(roster, roster.devices[other.public_key])["name"] == "lap?top"
+
+
+def test_words_that_begin_and_end_like_a_recovery_code_are_words() -> None:
+    """Six words of forty letters of which the first is "crane"; a code has digits."""
+    words = "crane abandon umbrella festival mountain play"
+    assert len(words.replace(" ", "")) == 40
+    assert checked(words) == words
+    with pytest.raises(DeviceError, match="recovery code"):
+        checked(RecoveryCode.generate().to_string().lower())
