@@ -26,7 +26,7 @@ from confide_daemon.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from confide_daemon.access.callers import Caller
+    from confide_daemon.access.callers import Caller, Grants
 
 callers_app = typer.Typer(
     help="List the machines that may connect; add, approve, rename and change them.", invoke_without_command=True
@@ -211,17 +211,23 @@ def confirm(caller: Caller) -> None:
         )
 
 
+def granted(grants: Grants) -> dict[str, Any]:
+    """What a machine may do, or will once it uses its invite, as --json shows it; null is all."""
+    return {
+        "scope": grants.scope,
+        "projects": None if grants.projects is None else sorted(grants.projects),
+        "sources": None if grants.sources is None else sorted(grants.sources),
+    }
+
+
 def facts(caller: Caller) -> dict[str, Any]:
     """A machine as --json shows it. Times are seconds since 1970; null is all, never, or not yet."""
     from confide_crypto.keys.identity import fingerprint_words, format_public_key
 
-    grants = caller.grants
     return {
         "name": caller.alias,
         "space": caller.space,
-        "scope": grants.scope,
-        "projects": None if grants.projects is None else sorted(grants.projects),
-        "sources": None if grants.sources is None else sorted(grants.sources),
+        **granted(caller.grants),
         "fingerprint": fingerprint_words(caller.public_key),
         "key": format_public_key(caller.public_key, caller.alias),
         "addedBy": caller.added_by,

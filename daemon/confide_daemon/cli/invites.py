@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.cli.callers import confirm
+from confide_daemon.cli.callers import confirm, granted
 from confide_daemon.cli.console import (
     Expires,
     Here,
@@ -160,13 +160,10 @@ def invite_rm(
 
 def facts(entry: OpenInvite) -> dict[str, Any]:
     """An invite as --json shows it, without its secret. Times are seconds since 1970; null is all or never."""
-    grants = entry.grants
     return {
         "name": entry.alias,
         "space": entry.space,
-        "scope": grants.scope,
-        "projects": None if grants.projects is None else sorted(grants.projects),
-        "sources": None if grants.sources is None else sorted(grants.sources),
+        **granted(entry.grants),
         "createdAt": entry.created_at,
         "expiresAt": entry.expires_at,
         "callerExpiresAt": entry.caller_expires_at,

@@ -22,10 +22,6 @@ from confide_daemon.errors import BadNameError, DataFolderError, JobError, Locke
 if TYPE_CHECKING:
     from confide_daemon.access.jobs import Job, Jobs, Kind
 
-if TYPE_CHECKING:
-    from confide_daemon.access.jobs import Kind
-
-
 POLL_S = 0.2
 # A daemon sees what is asked within a moment, and begins when it has done what was asked before.
 SEEN_S = 30.0
