@@ -156,7 +156,8 @@ async def call(
     from confide_proxy.offline.answers import Said
 
     catalogue = catalogues.load(here.paths.catalogue)
-    is_queued = catalogue.offline(tool) == "queue"
+    offline = catalogue.offline.get(tool, "fail")
+    is_queued = offline == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     asked = Said(catalogue.tools[tool], arguments, new_id() if is_queued else None, said if is_queued else None)
     meta = {call_keys.OPERATION: asked.operation, call_keys.SAID: said} if asked.operation else None
@@ -164,7 +165,7 @@ async def call(
     try:
         async with AsyncExitStack() as stack:
             # A daemon that is started on this machine takes its time, and there is no other way to it.
-            is_hasty = catalogue.offline(tool) != "fail" and here.paths.link.exists()
+            is_hasty = offline != "fail" and here.paths.link.exists()
             async with asyncio.timeout(RELINK_DEADLINE_S if is_hasty else None):
                 client = await stack.enter_async_context(here.client(project))
             is_behind = not await send_queue(client, here)
@@ -184,7 +185,7 @@ async def call(
     except (RequestError, ToolError, BlockedError, UnsealableError):
         raise
     except (ConfideError, TimeoutError) as error:
-        if catalogue.offline(tool) == "fail":
+        if offline == "fail":
             raise
         return await _without(here, project, asked, error, began)
 

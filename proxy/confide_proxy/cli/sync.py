@@ -198,12 +198,20 @@ class Watch:
         self._group: asyncio.TaskGroup
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
-        self._files = Files(paths, config, *served, sealing=self.sealing, on_report=teller.report, backlog=backlog)
+        self._files = Files(
+            paths,
+            config,
+            *served,
+            sealing=self.sealing,
+            on_report=teller.report,
+            backlog=backlog,
+            on_news=self._on_news,
+        )
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
             on_up=self._on_up,
             on_message=_ignore,
-            on_request=self._on_request,
+            on_request=self._files.on_request,
             on_stream=self._files.on_stream,
             on_down=self._on_down,
             on_renewed=self._on_renewed,
@@ -245,11 +253,8 @@ class Watch:
             self._reason = str(reason)
             self._teller.say("down", f"the link is down, trying again: {reason}", reason=str(reason))
 
-    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
-        if op != "roster":
-            return await self._files.on_request(op, body)
+    def _on_news(self) -> None:
         self._group.create_task(self._look_again())
-        return {}
 
     async def _on_renewed(self, attached: dict[str, Any]) -> None:
         self._group.create_task(self._look_again(attached))

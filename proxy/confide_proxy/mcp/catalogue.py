@@ -49,11 +49,14 @@ _FORM: dict[str, type] = {
 class Catalogue:
     """The daemon's own description of itself, as its `catalogue` command prints it.
 
-    Raises, when made: KeyError, TypeError or ValueError where `data` is something else.
+    Raises, when made: KeyError, TypeError, ValueError or AttributeError where `data` is something else.
 
     Attributes:
         data: as it goes to disk.
         tools: as `tools/list` carries them, by name.
+        offline: what is done with a tool's calls while the daemon cannot be reached: "queue", "local" or "fail".
+        long_jobs: tools whose calls are exempt from the ten seconds that every other call has.
+        read_only: tools whose calls may be sent twice without harm.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -62,18 +65,10 @@ class Catalogue:
                 raise TypeError(f"the catalogue's {key} is not of the form it should have")
         self.data = data
         self.tools: dict[str, Mapping[str, Any]] = {tool["name"]: tool for tool in data["tools"]}
-
-    def is_read_only(self, tool: str) -> bool:
-        """Whether a call of this tool may be sent twice without harm."""
-        return bool(self.tools.get(tool, {}).get("annotations", {}).get("readOnlyHint"))
-
-    def offline(self, tool: str) -> str:
-        """What is done with a call of this tool while the daemon cannot be reached: "queue", "local" or "fail"."""
-        return str(self.tools.get(tool, {}).get("_meta", {}).get(call_keys.OFFLINE, "fail"))
-
-    def is_long_job(self, tool: str) -> bool:
-        """Whether a call of this tool is exempt from the ten seconds that every other call has."""
-        return bool(self.tools.get(tool, {}).get("_meta", {}).get(call_keys.LONG_JOB))
+        metas = {name: tool.get("_meta", {}) for name, tool in self.tools.items()}
+        self.offline = {name: str(meta.get(call_keys.OFFLINE, "fail")) for name, meta in metas.items()}
+        self.long_jobs = {name for name, meta in metas.items() if meta.get(call_keys.LONG_JOB)}
+        self.read_only = {name for name, tool in self.tools.items() if tool.get("annotations", {}).get("readOnlyHint")}
 
     def answer(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """The result for one of `LOCAL_METHODS`, or None if the method is not served in the caller's protocol era."""
@@ -115,7 +110,7 @@ def load(cache: Path) -> Catalogue:
     """The cached catalogue, or the packaged one where the cache is missing or unreadable."""
     try:
         return Catalogue(json.loads(cache.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Catalogue(json.loads(PACKAGED.read_bytes()))
 
 

@@ -76,7 +76,7 @@ class Client:
         connection = self.connection = await open_connection(self._paths, self._config, keys=self._machine)
         self.since = time.time()
         self._serving = asyncio.create_task(
-            connection.serve(on_message=self._receive, on_request=self._on_request, on_stream=self.files.on_stream)
+            connection.serve(on_message=self._receive, on_request=self.files.on_request, on_stream=self.files.on_stream)
         )
         self._serving.add_done_callback(self._on_end)
         try:
@@ -112,7 +112,7 @@ class Client:
             ConnectionLost, TimeoutError: from the link.
         """
         said = (more_meta or {}).get(SAID)
-        is_lookup = catalogues.load(self._paths.catalogue).is_read_only(tool)
+        is_lookup = tool in catalogues.load(self._paths.catalogue).read_only
         asked = Asked(tool, arguments, self._project.name, said)
         given = await self.sealed.arguments(self.connection, asked, is_lookup=is_lookup)
         identifier = len(self._answers) + 1
@@ -154,11 +154,6 @@ class Client:
         took_s = time.perf_counter() - began
         self.round_trip_s = min(self.round_trip_s or took_s, took_s)
         return answer
-
-    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
-        if op == "roster":
-            return {}  # a command is over before it could do anything about news; it had them when it began
-        return await self.files.on_request(op, body)
 
     async def _receive(self, data: bytes) -> None:
         message: Any = None

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -31,7 +31,6 @@ from confide_proxy.sync.workspace import Files
 log = logging.getLogger(__name__)
 
 _CATALOGUE_DEADLINE_S = 10.0
-_CROWDED_S = 0.01
 
 
 class Session:
@@ -43,22 +42,18 @@ class Session:
         config: ProxyConfig,
         project: Project,
         tunnel: Tunnel,
-        *,
-        is_crowded: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_crowded` says whether the client is too far behind to be passed on more."""
         self._paths = paths
         self._config = config
         self._tunnel = tunnel
-        self._is_crowded = is_crowded
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
-        self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
+        self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog, on_news=self._on_news)
         bodies = {name: attach_body(name, config) for name in (project.name, GLOBAL_PROJECT)}
         callbacks = Callbacks(
             on_up=self._on_up,
-            on_message=self._on_message,
-            on_request=self._on_request,
+            on_message=tunnel.on_message,
+            on_request=self.files.on_request,
             on_stream=self.files.on_stream,
             on_down=self._on_down,
             on_renewed=self._on_renewed,
@@ -83,17 +78,8 @@ class Session:
 
                 group.create_task(Transcripts(self._paths, self._config, self.link, self.sealing).run())
 
-    async def _on_message(self, data: bytes) -> None:
-        # A client that reads more slowly than the daemon writes holds the daemon back; a flood must not end its session.
-        while self._is_crowded():  # noqa: ASYNC110 - it is a thread that catches up
-            await asyncio.sleep(_CROWDED_S)
-        await self._tunnel.on_message(data)
-
-    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
-        if op != "roster":
-            return await self.files.on_request(op, body)
+    def _on_news(self) -> None:
         self._spawn(self._look_again())
-        return {}
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
         space = str(attached["space"])

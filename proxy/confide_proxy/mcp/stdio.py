@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
 
 def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, project: Path) -> None:
     """Pass lines from the descriptor `stdin` on until it ends or the client stops reading."""
-    tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue))
+    tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue), is_crowded=outlet.is_crowded)
     lines = Lines(stdin)
     engine: Engine | None = None
     patience_s = SPEECHLESS_S
@@ -123,7 +123,6 @@ class Outlet:
         self._taken = self._written = 0
         self.is_open = True
 
-    @property
     def is_crowded(self) -> bool:
         """Whether the client is so far behind that what can wait should."""
         return self._lines.qsize() > _LINES_OUT // 2 or self._taken - self._written > _BYTES_OUT // 2
@@ -194,7 +193,6 @@ class Engine:
     def __init__(self, tunnel: Tunnel, outlet: Outlet, here: places.Paths, config: ProxyConfig, project: Path) -> None:
         outlet.start()  # from here on it is the loop that writes, and must not wait for the client
         self._tunnel = tunnel
-        self._outlet = outlet
         self._ready = threading.Event()
         self._slots = threading.Semaphore(_LINES_IN)
         # The loop makes these three before it says that it is ready.
@@ -247,7 +245,7 @@ class Engine:
         self._ending = asyncio.Event()
         self._ready.set()
         identified = await asyncio.to_thread(projects.identify, folder)
-        session = Session(here, config, identified, self._tunnel, is_crowded=lambda: self._outlet.is_crowded)
+        session = Session(here, config, identified, self._tunnel)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(session.run()), group.create_task(self._pump())]
             await self._ending.wait()

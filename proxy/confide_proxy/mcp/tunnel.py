@@ -61,6 +61,7 @@ HELD_DEADLINE_S = 5.0
 """How long a store waits for what was queued before it; then it is queued too."""
 READ_HELD_S = 1.0
 """How long a search waits for that, so that it finds what its own agent has said; then it goes without."""
+_CROWDED_S = 0.01
 
 _LATE = "the daemon did not answer in time; confide status shows how it is"
 _INITIALIZED = "notifications/initialized"
@@ -69,10 +70,14 @@ _CALL = "tools/call"
 
 
 class Tunnel:
-    """Both directions of one client's session. Runs in the event loop alone; `write` takes whole lines for the client."""
+    """Both directions of one client's session. Runs in the event loop alone."""
 
-    def __init__(self, write: Callable[[bytes], None], catalogue: Catalogue) -> None:
+    def __init__(
+        self, write: Callable[[bytes], None], catalogue: Catalogue, *, is_crowded: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`write` takes whole lines for the client; `is_crowded` says whether that is too far behind to be passed on more."""
         self._write = write
+        self._is_crowded = is_crowded
         self.catalogue = catalogue
         self._calls: dict[str, Call] = {}
         self._opening: dict[str, Any] | None = None
@@ -204,6 +209,11 @@ class Tunnel:
             self._link.poke()
 
     async def on_message(self, data: bytes) -> None:
+        # A client that reads more slowly than the daemon writes holds the daemon back; a flood must not end its session.
+        while self._is_crowded():
+            import asyncio
+
+            await asyncio.sleep(_CROWDED_S)  # it is a thread that catches up
         message = json.loads(data)
         identifier = message.get("id")
         if isinstance(identifier, str) and identifier.startswith(REPLAY_ID):
@@ -278,7 +288,7 @@ class Tunnel:
             is_stream = method == LISTEN
             return Call(message, line, None, not is_stream, is_stream=is_stream)
         tool = str(params.get("name"))
-        offline, is_read_only = self.catalogue.offline(tool), self.catalogue.is_read_only(tool)
+        offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":
             message = with_operation(message)
             line = encoded(message)
@@ -298,13 +308,12 @@ class Tunnel:
         if call.tool in self._fallback.tools_here:
             self._take(call, self._fallback.answer_here(call, self._send))
             return
-        is_long = call.tool is not None and self.catalogue.is_long_job(call.tool)
         call.is_sent, call.session_id = True, ""
         self._outgoing.put(Line(call.message, call.line, call))
         if call.is_stream:
             call.disarm()
         elif call.offline == "fail":
-            self._arm(call, LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S)
+            self._arm(call, LONG_JOB_DEADLINE_S if call.tool in self.catalogue.long_jobs else CALL_DEADLINE_S)
         else:
             self._arm(call, PROBE_AFTER_S, self._probe)
 

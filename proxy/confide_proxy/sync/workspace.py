@@ -38,11 +38,14 @@ class Files:
         sealing: Sealing | None = None,
         on_report: Callable[[str, SyncReport, bool], None] | None = None,
         backlog: Callable[[Path], dict[str, int]] | None = None,
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
         """`sealing` seals what is sent; `backlog` counts what waits in a journal; `on_report` is told, by project, what was done without
-        anybody waiting for it, and whether that was a comparison of all."""
+        anybody waiting for it, and whether that was a comparison of all; `on_news` is told of news of the space's devices: a command
+        passes them over, which had them when it began."""
         self._paths = paths
         self._on_report = on_report
+        self._on_news = on_news
         self._waiting = backlog
         self.on_progress: Callable[[int, int], None] | None = None
         """Told (files done, files in all) during a comparison that the daemon asks for."""
@@ -88,7 +91,7 @@ class Files:
 
     async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
-        to count them, and to say where the agent works. Nothing else.
+        to count them, to say where the agent works, and to look at the space's devices again. Nothing else.
 
         Raises RequestError: the request is not one of these, or the file system refuses.
         """
@@ -97,6 +100,9 @@ class Files:
                 return await self._apply(body)
             if op == "flush":
                 await self.flush(str(body.get("project")), str(body["path"]))
+                return {}
+            if op == "roster":
+                self._on_news()
                 return {}
             if op == "backlog":
                 return await self._backlog()

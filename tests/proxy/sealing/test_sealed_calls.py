@@ -88,7 +88,7 @@ class Space:
     def sent(self, read: dict[str, Any], catalogue: Catalogue = CATALOGUE) -> dict[str, Any]:
         """A message that is not plain, as it goes up."""
         params = read.get("params")
-        is_lookup = isinstance(params, dict) and catalogue.is_read_only(str(params.get("name")))
+        is_lookup = isinstance(params, dict) and str(params.get("name")) in catalogue.read_only
         return asyncio.run(self.calls.prepared(self, read, is_lookup=is_lookup))
 
     def call(self, tool: str, catalogue: Catalogue = CATALOGUE, /, **given: Any) -> dict[str, Any]:
