@@ -8,18 +8,22 @@ and reading on from where they were, and it spares each of them the 1.7 MB of re
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import functools
 import hashlib
 import json
 import os
 import threading
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_memory.document_path import MEMORY_FILES, MEMORY_FOLDER
 from confide_proxy.errors import FolderError
+from confide_proxy.locks import LOOK_AGAIN_S, lock_file
 from confide_proxy.sync.folder import Content, Folder, Found
 
 if TYPE_CHECKING:
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 
 COMPACT_AFTER = 1000
 """Superseded lines before the file is written anew, at the next start."""
+LONGEST_STEP_S: Final = 300.0
+"""More than a file of the largest size has for being sent and indexed."""
+_REMEMBERED: Final = 1024
+_OFFSETS: Final = 2**62
 UNREAD: Final = -1
 """The size of a file that is to be read again, whatever it looks like."""
 
@@ -195,6 +203,69 @@ def _line(path: str, state: Confirmed) -> list[str | int]:
 
 def _encoded(line: list[str | int]) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+
+@functools.cache
+def path_locks(file: Path) -> PathLocks:
+    """The locks in `file`: one object in a process, since to close a file lets go of every record lock that the process has in it."""
+    return PathLocks(file)
+
+
+class PathLocks:
+    """Locks by path, in one file that is made when it is first needed: a file for each path would be thousands.
+
+    One path of a folder is handled by one step at a time, in all processes: an edit on its way up and a revision on its way down must not
+    cross, whichever of them each is in. Within a process that is a lock of asyncio's, between processes a record lock on one byte.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._fd: int | None = None
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @asynccontextmanager
+    async def held(self, path: str) -> AsyncIterator[None]:
+        """Wait for the path, and hold it.
+
+        Raises FolderError: another process of this machine has held it for longer than any step takes: it stands still.
+        """
+        async with self._lock(path):
+            offset = int.from_bytes(hashlib.blake2b(path.encode(errors="surrogateescape"), digest_size=8).digest())
+            offset %= _OFFSETS
+            try:
+                async with asyncio.timeout(LONGEST_STEP_S):
+                    while not self._try(offset):  # noqa: ASYNC110 - another process lets go of it, which no event tells
+                        await asyncio.sleep(LOOK_AGAIN_S)
+            except TimeoutError:
+                raise FolderError(path, "is held by another confide process that stands still") from None
+            try:
+                yield
+            finally:
+                self._let_go(offset)
+
+    def _lock(self, path: str) -> asyncio.Lock:
+        if len(self._locks) > _REMEMBERED:
+            self._locks = {known: lock for known, lock in self._locks.items() if lock.locked()}
+        return self._locks.setdefault(path, asyncio.Lock())
+
+    def _try(self, offset: int) -> bool:
+        try:
+            if self._fd is None:
+                self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._fd = lock_file(self._file)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+        except (BlockingIOError, PermissionError):  # as POSIX lets a system say that it is taken
+            return False
+        except OSError:
+            return True  # a file system without locks, or a full disk: the daemon merges what crosses
+        return True
+
+    def _let_go(self, offset: int) -> None:
+        if self._fd is not None:
+            try:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, offset)
+            except OSError:
+                return
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ from confide_crypto.errors import RequestError
 from confide_memory.wire.documents import Asks, bucket_of, digests, send_text, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
-from confide_proxy.locks import path_locks
 from confide_proxy.sealing.file_sealer import deposit_file
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.sync.ledger import (
@@ -33,6 +32,7 @@ from confide_proxy.sync.ledger import (
     is_in_clear,
     is_less,
     note_touched,
+    path_locks,
     readable,
     scan,
 )

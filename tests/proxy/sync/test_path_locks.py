@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy import locks as path_locks
 from confide_proxy.errors import FolderError
+from confide_proxy.sync import ledger
 
 HOLD = """
 import asyncio, pathlib, sys
-from confide_proxy.locks import path_locks
+from confide_proxy.sync.ledger import path_locks
 
 async def hold():
     async with path_locks(pathlib.Path(sys.argv[1])).held("memory/a.md"):
@@ -42,9 +42,9 @@ async def test_a_holder_that_stands_still_is_waited_for_with_a_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "locks"
-    locks = path_locks.path_locks(file)
+    locks = ledger.path_locks(file)
     with holding(file):
-        monkeypatch.setattr(path_locks, "LONGEST_STEP_S", 0.2)
+        monkeypatch.setattr(ledger, "LONGEST_STEP_S", 0.2)
         with pytest.raises(FolderError, match="stands still"):
             async with locks.held("memory/a.md"):
                 pass
