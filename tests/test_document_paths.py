@@ -14,9 +14,8 @@ from tests.support.documents.document_names import ELSEWHERE, PROBES
 
 from confide_crypto.errors import RequestError
 from confide_daemon.errors import InvalidPathError
-from confide_memory import document_path
-from confide_memory.documents import check_path, check_stored_path
-from confide_memory.wire.documents import text_hash
+from confide_memory import documents
+from confide_memory.documents import check_path, check_stored_path, text_hash
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline.journal import Entry
 from confide_proxy.offline.queued_writes import placed
@@ -73,7 +72,7 @@ async def test_what_an_earlier_version_took_stays_of_use(tmp_path: Path, monkeyp
         await laptop.attach("p")
         put = {"project": "p", "path": path, "text": "heron\n", "hash": text_hash("heron\n"), "base": 0}
         with monkeypatch.context() as earlier:
-            earlier.setattr(document_path, "unkept", lambda _path: None)
+            earlier.setattr(documents, "unkept", lambda _path: None)
             await laptop.connection.request("put", put, timeout_s=9.0)
         more = {**put, "text": "ibis\n", "hash": text_hash("ibis\n"), "base": 1}
         with pytest.raises(RequestError, match="hidden"):

@@ -1,63 +1,161 @@
-"""What a document is: its name, its text, its days, and the marks of a clash in it. Pure functions; it knows no database.
+"""What a document is: its name, its text and how that travels, its days, and the marks of a clash. It knows no database and opens no file.
 
 A document is a markdown file named by (project, path). Lines end in "\\n" and are counted from 1; other characters that some tools take for
 line ends (form feed, U+2028) are not, so that line numbers agree with editors and with `memory_read`.
+
+What it may be called is one rule of both ends (PROTOCOL.md 9.1): one that a machine cannot have as a file would be found by every search
+and seen by nobody, and one whose name the daemon refuses would be sent for ever. Where a machine keeps documents is another question:
+`is_memory` for the files that are written, the user's globs for those that are only read.
+
+A short text travels as a parameter, a longer one as the body of a stream. Ten thousand files that are the same at both ends are found to be
+so with one short request, by digests of their states; where some differ, only their buckets are compared file by file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from confide_memory import document_path
+from confide_crypto.errors import RequestError
 from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeError
-from confide_memory.wire.documents import MAX_TEXT_BYTES
+
+if TYPE_CHECKING:
+    from confide_crypto.transport.inbox import Body
 
 SOURCES = ("memory", "sessions")
 # Where notes lie, and those of tasks, each task in a folder of its own.
 NOTES = "memory/notes/"
 TASKS = "memory/tasks/"
+MAX_PATH_BYTES = 512
+MAX_COMPONENT_BYTES = 255
+"""What file systems allow."""
+MAX_DEPTH = 32
+MEMORY_FILES = ("MEMORY.md", "memory.md")
+MEMORY_FOLDER = "memory"
+TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
+"""What tools make, and walks leave out."""
+EXAMPLE = "memory/notes/decisions.md"
+GLOBAL_PROJECT = "global"
+"""The project of what holds everywhere; every machine has it."""
 
 
 def check_path(path: str) -> str:
-    """The path itself, when it may name a document that is written.
-
-    Raises:
-        InvalidPathError: what is wrong with it.
-    """
-    return _checked(path, document_path.problem(path))
+    """The path itself, when it may name a document that is written. Raises InvalidPathError: what is wrong with it."""
+    return _checked(path, path_problem(path))
 
 
 def check_stored_path(path: str) -> str:
     """The path itself, when it may name a document that is there, which an earlier version may have taken. Raises InvalidPathError."""
-    return _checked(path, document_path.stored_problem(path))
+    return _checked(path, stored_path_problem(path))
 
 
 def _checked(path: str, why: str | None) -> str:
     if why is not None:
-        raise InvalidPathError(f"the document path is not allowed: {why}", hint=f"for example {document_path.EXAMPLE}")
+        raise InvalidPathError(f"the document path is not allowed: {why}", hint=f"for example {EXAMPLE}")
     return path
 
 
-def check_text(text: str) -> str:
-    """The text itself, when it may be stored.
+def composed(path: str) -> str:
+    """The path in Unicode's normal form C, as documents are named. macOS and some programs name files in the decomposed form."""
+    if path.isascii():
+        return path
+    import unicodedata  # a megabyte of tables, which most paths do not need
 
-    Raises:
-        TooLargeError: over `MAX_TEXT_BYTES` of UTF-8.
-        InvalidTextError: NUL characters or lone surrogates.
+    return unicodedata.normalize("NFC", path)
+
+
+def spellings(component: str) -> tuple[str, ...]:
+    """How a file system may spell one component of a composed path: composed, and decomposed where that is another spelling."""
+    if component.isascii():
+        return (component,)
+    import unicodedata
+
+    decomposed = unicodedata.normalize("NFD", component)
+    return (component,) if decomposed == component else (component, decomposed)
+
+
+def is_memory(path: str) -> bool:
+    """Whether it names a file of memory, which machines write: `MEMORY.md`, `memory.md` or one below `memory/`."""
+    return is_in_memory(path) and path_problem(path) is None
+
+
+def is_in_memory(path: str) -> bool:
+    """Whether its place is that of a file of memory, whatever it is called there."""
+    return path in MEMORY_FILES or path.startswith(f"{MEMORY_FOLDER}/")
+
+
+def path_problem(path: str) -> str | None:
+    """Why no document that is written may have this path; None where it may."""
+    return stored_path_problem(path) or unkept(path)
+
+
+def stored_path_problem(path: str) -> str | None:
+    """Why nobody may change a document at this path, though earlier versions took some names that `path_problem` refuses.
+
+    Such documents stay: they can be read, deleted, restored and exported.
     """
-    if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
-        raise TooLargeError(
-            f"the document is over {MAX_TEXT_BYTES // (1024 * 1024)} MiB", hint="split it into several files"
-        )
-    if "\0" in text:
-        raise InvalidTextError("the document is not text: it holds NUL characters")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidTextError("the document is not text: it holds lone surrogates") from None
-    return text
+    if (why := unsafe(path)) is not None:
+        return why
+    if source_of(path) == "sessions":
+        return "sessions/ holds the transcripts, which nobody writes by hand"
+    return None
+
+
+def unsafe(path: str) -> str | None:
+    """Why no document of any version, transcripts included, has this path: it could lead out of a folder or break a machine."""
+    if not path:
+        return "it is empty"
+    if not path.isprintable() and any(_is_control(character) for character in path):
+        return "it holds control characters"
+    if "\\" in path:
+        return "it holds a backslash; folders are separated by /"
+    if path != composed(path):
+        return "it is not in Unicode normal form C"
+    if len(path.encode()) > MAX_PATH_BYTES:
+        return f"it is longer than {MAX_PATH_BYTES} bytes"
+    if path.startswith("/") or re.match(r"[A-Za-z]:", path):
+        return "it is not relative"
+    for component in path.split("/"):
+        if component in ("", ".", ".."):
+            return "it has an empty, '.' or '..' component"
+        if len(component.encode()) > MAX_COMPONENT_BYTES:
+            return f"a component is longer than {MAX_COMPONENT_BYTES} bytes"
+        if component != component.strip():
+            return "a component begins or ends with a blank"
+    if not path.endswith(".md") or path.rsplit("/", 1)[-1] == ".md":
+        return "it does not end in .md"
+    return None
+
+
+def unkept(path: str) -> str | None:
+    """Why no machine keeps a file with a name that is safe otherwise."""
+    if not path.isprintable():
+        return "it holds characters that cannot be seen"
+    *folders, _ = parts = path.split("/")
+    if is_hidden(path):
+        return "a name that begins with a dot is hidden, and hidden files are not kept as memory"
+    if len(parts) > MAX_DEPTH:
+        return f"it has more than {MAX_DEPTH} components"
+    for folder in folders:
+        if folder in TOOL_FOLDERS:
+            return f"{folder}/ is left out as a folder of tools"
+        if folder.endswith(".md"):
+            return "a folder in it ends in .md, as files do"
+    return None
+
+
+def is_hidden(path: str) -> bool:
+    """Whether the file, or a folder that it is in, is hidden."""
+    return path.startswith(".") or "/." in path
+
+
+def _is_control(character: str) -> bool:
+    import unicodedata
+
+    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
 def source_of(path: str) -> str:
@@ -105,6 +203,94 @@ def parsed(text: str) -> datetime | None:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
+
+
+# ---------------------------------------------------------------- its text
+
+BUCKETS: Final = 256
+_DIGEST_BYTES: Final = 16
+INLINE_BYTES: Final = 8 * 1024
+"""Up to here one record is cheaper than the three of a stream."""
+MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
+
+
+def check_text(text: str) -> str:
+    """The text itself, when it may be stored.
+
+    Raises:
+        TooLargeError: over `MAX_TEXT_BYTES` of UTF-8.
+        InvalidTextError: NUL characters or lone surrogates.
+    """
+    if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
+        raise TooLargeError(
+            f"the document is over {MAX_TEXT_BYTES // (1024 * 1024)} MiB", hint="split it into several files"
+        )
+    if "\0" in text:
+        raise InvalidTextError("the document is not text: it holds NUL characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidTextError("the document is not text: it holds lone surrogates") from None
+    return text
+
+
+def text_hash(text: str) -> str:
+    """BLAKE2b-256 of the UTF-8 bytes, in hex: the name of a content on the wire."""
+    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+
+
+def bucket_of(path: str) -> int:
+    """Which bucket a path belongs to: the first byte of the BLAKE2b-256 of its UTF-8 bytes."""
+    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=32).digest()[0]
+
+
+def digests(states: Iterable[tuple[str, str, int]]) -> list[str]:
+    """For each bucket the hex BLAKE2b-128 of `path 0x00 hash 0x00 revision 0x0a`, in order of the paths' bytes; "" for an empty one.
+
+    Args:
+        states: (path, hash, revision) of each file.
+    """
+    lines: list[list[bytes]] = [[] for _ in range(BUCKETS)]
+    for path, digest, revision in states:
+        lines[bucket_of(path)].append(f"{path}\0{digest}\0{revision}\n".encode("utf-8", "surrogateescape"))
+    return [
+        hashlib.blake2b(b"".join(sorted(each)), digest_size=_DIGEST_BYTES).hexdigest() if each else "" for each in lines
+    ]
+
+
+class Asks(Protocol):
+    """A connection, or a link that has one."""
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        """As `Connection.request`."""
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        """As `Connection.upload`."""
+
+
+async def send_text(link: Asks, op: str, body: dict[str, Any], text: str, *, timeout_s: float) -> dict[str, Any]:
+    """Ask with a text, behind everything interactive.
+
+    Raises:
+        RequestError, ConnectionLost, TimeoutError: as `Connection.upload`.
+    """
+    data = text.encode()
+    if len(data) > INLINE_BYTES:
+        return await link.upload(op, body, data, timeout_s=timeout_s)
+    return await link.request(op, {**body, "text": text}, timeout_s=timeout_s, bulk=True)
+
+
+async def receive_text(body: Body) -> str:
+    """The text that came as a body.
+
+    Raises:
+        RequestError: `too_large`, `invalid` where it is not UTF-8, or as `Body.read`.
+        ConnectionLost: the connection ended first.
+    """
+    try:
+        return (await body.read(MAX_TEXT_BYTES)).decode()
+    except UnicodeDecodeError:
+        raise RequestError("invalid", "the text is not UTF-8") from None
 
 
 # ---------------------------------------------------------------- a clash

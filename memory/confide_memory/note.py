@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide_memory import front_matter, note_names
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import task_of
+from confide_memory.documents import GLOBAL_PROJECT, task_of
 from confide_memory.front_matter import FrontMatter
 from confide_memory.note_names import MAX_TITLE, title_of
 from confide_memory.sensitivity import is_sensitive

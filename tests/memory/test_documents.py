@@ -1,8 +1,14 @@
-"""Names and texts of documents."""
+"""Names and texts of documents, and the digests of many of them."""
 
 from __future__ import annotations
 
+import hashlib
+import unicodedata
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.documents.document_names import ELSEWHERE, PROBES
 
 from confide_memory import documents
 from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeError
@@ -43,3 +49,55 @@ def test_text_that_is_no_text_is_refused() -> None:
 def test_daily_logs_are_dated_by_their_name(path: str, day: str | None) -> None:
     """A file without a date in its name is dated by its last change."""
     assert documents.day_of(path) == day
+
+
+@pytest.mark.parametrize(("path", "is_taken", "is_kept"), PROBES)
+def test_names(path: str, is_taken: bool, is_kept: bool) -> None:
+    """What a machine could not have as a file is refused; what earlier versions took of it can still be named."""
+    assert (documents.path_problem(path) is None) == is_taken
+    assert documents.is_memory(path) == is_taken
+    assert (documents.stored_path_problem(path) is None) == is_kept
+    assert (documents.unsafe(path) is None) == (is_kept or path == "sessions/x.md")
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_a_place_is_not_a_name(path: str) -> None:
+    """Others may be read by globs, and are no memory."""
+    assert not documents.is_in_memory(path)
+    assert not documents.is_memory(path)
+    assert (documents.path_problem(path) is None) == (path != "memory.md/a.md")
+
+
+@given(st.text(st.characters(exclude_characters="/"), min_size=1))
+def test_a_composed_name_has_at_most_two_spellings(name: str) -> None:
+    """Each composes to it again, so that a file is found by the name of its document."""
+    path = documents.composed(name)
+    assert unicodedata.is_normalized("NFC", path)
+    found = documents.spellings(path)
+    assert found[0] == path
+    assert {documents.composed(spelled) for spelled in found} == {path}
+    assert unicodedata.normalize("NFD", name) in found
+
+
+STATES = [(f"memory/{number}.md", f"{number:064x}", number) for number in range(1000)]
+
+
+def test_the_order_does_not_matter_and_every_part_does() -> None:
+    """Path, hash and revision each change the digest of one bucket, and of no other."""
+    all_of_them = documents.digests(STATES)
+    assert all_of_them == documents.digests(reversed(STATES))
+    path, digest, revision = STATES[7]
+    for changed in ((path, digest, revision + 1), (path, "0" * 64, revision)):
+        other = documents.digests([*STATES[:7], changed, *STATES[8:]])
+        assert [n for n in range(documents.BUCKETS) if other[n] != all_of_them[n]] == [documents.bucket_of(path)]
+    missing = documents.digests(STATES[:7] + STATES[8:])
+    assert [n for n in range(documents.BUCKETS) if missing[n] != all_of_them[n]] == [documents.bucket_of(path)]
+
+
+def test_as_the_document_says() -> None:
+    """One file by hand: its bucket, its line, and nothing in the others."""
+    told = documents.digests([("memory/é.md", "ab" * 32, 3)])
+    bucket = hashlib.blake2b("memory/é.md".encode(), digest_size=32).digest()[0]
+    line = b"memory/\xc3\xa9.md\0" + b"ab" * 32 + b"\x003\n"
+    assert told[bucket] == hashlib.blake2b(line, digest_size=16).hexdigest()
+    assert told.count("") == documents.BUCKETS - 1

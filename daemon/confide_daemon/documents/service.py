@@ -22,8 +22,7 @@ from confide_daemon.errors import LinkError, NotFoundError
 from confide_daemon.store.rows import DocumentRow, Filter, ProjectRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import GLOBAL_PROJECT, text_hash
 
 T = TypeVar("T")
 P = ParamSpec("P")

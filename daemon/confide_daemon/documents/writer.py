@@ -13,8 +13,8 @@ from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, Op
 from confide_daemon.store.rows import DocumentRow, OperationRow, PieceChanges
 from confide_daemon.store.store import Store
 from confide_memory import documents, markdown
+from confide_memory.documents import MAX_TEXT_BYTES, bucket_of, text_hash
 from confide_memory.markdown import in_style_of
-from confide_memory.wire.documents import MAX_TEXT_BYTES, bucket_of, text_hash
 
 LOST_HINT = (
     "a machine that has the file sends it again when it next compares (confide sync); confide history lists older texts"

@@ -12,8 +12,7 @@ from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeEr
 from confide_daemon.notes.edit import Draft
 from confide_daemon.store.store import Store
 from confide_memory import note_names
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import check_path, check_text
+from confide_memory.documents import GLOBAL_PROJECT, check_path, check_text
 from confide_memory.note import digest_of
 
 State = Literal["new", "known", "identical", "deleted", "refused"]

@@ -22,8 +22,7 @@ from confide_daemon.store.tables.notes import folded
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter, note_names
 from confide_memory import note as notes
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import check_path, check_text
+from confide_memory.documents import GLOBAL_PROJECT, check_path, check_text
 from confide_memory.note import Note
 
 # Below that two names have little in common but letters.

@@ -19,8 +19,7 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.store.rows import DocumentRow, NoteRow
 from confide_daemon.tools.context import ToolContext
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import iso, source_of
+from confide_memory.documents import GLOBAL_PROJECT, iso, source_of
 from confide_memory.note import level_of
 
 CORE: Final = "memory://core"

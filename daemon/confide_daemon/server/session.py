@@ -42,10 +42,9 @@ from confide_daemon.server.tool_calls import call_again, catalogue, fingerprint
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.wire.documents import MAX_TEXT_BYTES, receive_text, send_text
-from confide_memory.wire.requests import project as project_of
-from confide_memory.wire.requests import read
+from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, receive_text, send_text
+from confide_memory.requests import project as project_of
+from confide_memory.requests import read
 
 log = logging.getLogger(__name__)
 

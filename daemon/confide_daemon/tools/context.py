@@ -15,11 +15,9 @@ from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.notes.service import now
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import NoteRow
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import has_clash, source_of
+from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_hash
 from confide_memory.tools.arguments import Parameters
 from confide_memory.tools.call import ALSO_TAKES, LONG_JOB, OFFLINE
-from confide_memory.wire.documents import text_hash
 
 T = TypeVar("T")
 Offline = Literal["queue", "local", "fail"]

@@ -20,8 +20,7 @@ from confide_daemon.tools.context import (
     ToolResult,
     record,
 )
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import iso
+from confide_memory.documents import GLOBAL_PROJECT, iso
 from confide_memory.front_matter import UnreadableError
 from confide_memory.note import level_of
 

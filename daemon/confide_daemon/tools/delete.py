@@ -7,8 +7,7 @@ from typing import Any
 from confide_daemon.errors import ConflictError, NotFoundError, ToolError
 from confide_daemon.tools.context import COUNT, FLAG, OUTCOME, TEXT, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.note_fields import ID
-from confide_memory.document_path import GLOBAL_PROJECT, is_in_memory
-from confide_memory.documents import check_stored_path, iso
+from confide_memory.documents import GLOBAL_PROJECT, check_stored_path, is_in_memory, iso
 
 PATH: dict[str, Any] = {"type": "string", "maxLength": 512}
 PROJECT: dict[str, Any] = {"type": "string", "maxLength": 256}

@@ -26,8 +26,7 @@ from confide_daemon.tools.context import (
     ToolResult,
     record,
 )
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import iso
+from confide_memory.documents import GLOBAL_PROJECT, iso
 from confide_memory.note import MAX_WORD, SCOPES
 
 MOST = 500

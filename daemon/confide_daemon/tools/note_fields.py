@@ -14,7 +14,7 @@ from confide_daemon.errors import ToolError
 from confide_daemon.notes.edit import Draft
 from confide_daemon.tools.context import ToolContext
 from confide_memory import front_matter, note_names
-from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.note import (
     IMPORTANCE,
     MAX_KEYWORDS,

@@ -33,10 +33,8 @@ from confide_daemon.tools.context import (
     record,
 )
 from confide_memory import front_matter, note_names
-from confide_memory.document_path import GLOBAL_PROJECT, MEMORY_FOLDER, is_in_memory
-from confide_memory.documents import check_path
+from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER, check_path, is_in_memory, text_hash
 from confide_memory.sensitivity import is_sensitive
-from confide_memory.wire.documents import text_hash
 
 MAX_CONTENT_CHARS = 1_000_000
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from confide_crypto.errors import printable
-from confide_memory.document_path import composed
+from confide_memory.documents import composed
 from confide_memory.errors import ToolError
 from confide_memory.tools.call import ALSO_TAKES
 

@@ -20,7 +20,7 @@ from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Device
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.wire.requests import records
+from confide_memory.requests import records
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,
@@ -42,7 +42,7 @@ from confide_proxy.link import daemon
 from confide_proxy.sync import project as projects
 
 if TYPE_CHECKING:
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.devices.connection import SpaceConnection
     from confide_proxy.devices.keyring import Keyring
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_memory.document_path import GLOBAL_PROJECT, composed
-from confide_memory.wire.requests import local_time, names, records, value
+from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.requests import local_time, names, records, value
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,

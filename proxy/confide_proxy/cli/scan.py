@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import printable
-from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.cli.console import Here, Output, ProjectDir, command, counted, identified, remark, replace_file, say
 from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import RequestError, printable
-from confide_memory.wire.documents import MAX_TEXT_BYTES
-from confide_memory.wire.requests import local_time, records
+from confide_memory.documents import MAX_TEXT_BYTES
+from confide_memory.requests import local_time, records
 from confide_proxy.cli.console import (
     Here,
     Output,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, KeyFileError, RequestError
-from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.cli import join
 from confide_proxy.cli.console import (
     Here,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confide_crypto.errors import RequestError
-from confide_memory.document_path import GLOBAL_PROJECT, composed
-from confide_memory.wire.requests import records
+from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.requests import records
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.link.key_rotation import MachineKeys
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.devices.pairing import Joining
     from confide_proxy.devices.roster_cache import RosterCache
     from confide_proxy.devices.roster_client import Shown

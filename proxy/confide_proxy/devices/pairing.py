@@ -26,7 +26,7 @@ from confide_proxy.link.daemon import load_pin, save_pin
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.roster import Roster
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
 
 _FILE: Final = re.compile(r"[0-9a-f]{32}\.invite")
 _CARD: Final = ".card"

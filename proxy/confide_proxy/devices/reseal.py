@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.sealing.record import Record
-from confide_memory.wire.requests import encoded
+from confide_memory.requests import encoded
 from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
 
 DEADLINE_S: Final = 30.0
 PAGE: Final = 64

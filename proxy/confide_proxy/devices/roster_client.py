@@ -18,12 +18,12 @@ from confide_crypto.keys.identity import KEY_LENGTH, MAX_NAME
 from confide_crypto.sealing.pairing import REQUEST_LENGTH
 from confide_crypto.sealing.roster import MAX_ENTRIES, Pin, Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, MAX_ENTRY_BYTES, Card, Entry
-from confide_memory.wire.requests import encoded
+from confide_memory.requests import encoded
 from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
 
 log = logging.getLogger(__name__)
 

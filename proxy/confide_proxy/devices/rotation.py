@@ -29,7 +29,7 @@ from confide_proxy.link.key_rotation import MachineKeys, exclusive
 if TYPE_CHECKING:
     from confide_crypto.sealing.roster import Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.config import ProxyConfig
     from confide_proxy.paths import Paths
 

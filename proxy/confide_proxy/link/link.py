@@ -27,7 +27,7 @@ from confide_crypto.errors import (
     RequestError,
     UnreachableError,
 )
-from confide_memory.wire.documents import Asks
+from confide_memory.documents import Asks
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, StateError
 from confide_proxy.link import daemon

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.transport.open import Connection
-from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import SAID
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig

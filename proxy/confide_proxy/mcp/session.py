@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from confide_crypto.errors import ConfideError
-from confide_memory.document_path import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import TASKS, is_note, iso, task_of
+from confide_memory.documents import GLOBAL_PROJECT, TASKS, is_note, iso, task_of
 from confide_memory.markdown import lines_of
 from confide_memory.note_names import MAX_TITLE
 from confide_memory.tools.call import Answer

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_memory.document_path import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, is_memory, problem
+from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, is_memory, path_problem
 from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.call import Answer
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
@@ -27,7 +27,7 @@ from confide_proxy.offline.outage import Trouble
 from confide_proxy.sealing.tool_calls import OF_FILES, Asked, SealedCalls
 
 if TYPE_CHECKING:
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
@@ -137,7 +137,7 @@ def _new_text(wish: Entry) -> Entry:
     _check_target(wish, target)
     path = wish.arguments.get("path") or f"{MEMORY_FOLDER}/{datetime.fromisoformat(wish.said):%Y-%m-%d}.md"
     if not is_memory(path):  # as the daemon would say
-        why = problem(path)
+        why = path_problem(path)
         raise ToolError(
             "'path' must be MEMORY.md or a .md file below memory/" + (f": {why}" if why else ""),
             hint=f"for example {EXAMPLE}",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.config import ProxyConfig
     from confide_proxy.link.key_rotation import MachineKeys
     from confide_proxy.paths import Paths

@@ -13,7 +13,7 @@ from confide_proxy.errors import BlockedError, FolderError
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.config import Policy
     from confide_proxy.sealing.context import Deposit, Sealing
     from confide_proxy.sealing.sealer import Sealed, Secret

@@ -16,7 +16,7 @@ from confide_proxy.errors import NoSecretError, UnfitAnswerError
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.devices.keyring import Keyring
 
 _DEADLINE_S: Final = 20.0

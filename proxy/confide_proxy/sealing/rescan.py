@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
+from confide_memory.documents import MAX_TEXT_BYTES
+from confide_memory.requests import value
 from confide_memory.sensitivity import is_sensitive
-from confide_memory.wire.documents import MAX_TEXT_BYTES
-from confide_memory.wire.requests import value
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import batches
 
 if TYPE_CHECKING:
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.config import Policy
     from confide_proxy.sealing.context import Deposit
     from confide_proxy.sealing.sealer import Sealed, Sealer

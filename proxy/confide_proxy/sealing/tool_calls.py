@@ -20,7 +20,7 @@ from confide_proxy.sealing.detection import prefilter
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.detection.scanner import Repeats
     from confide_proxy.sealing.sealer import Sealed, Sealer, Secret

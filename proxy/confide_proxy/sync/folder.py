@@ -4,7 +4,7 @@ Every path is walked component by component with directory descriptors and `O_NO
 leads a read or a write outside. Writes are accepted for memory files alone: `MEMORY.md`, `memory.md` and `memory/**/*.md`;
 further globs from the user's configuration are read only. What the project's own file excludes is neither read nor written.
 
-Paths are those of documents: composed (NFC), as `document_path` allows them. A file that its disk spells decomposed (NFD) is found by them,
+Paths are those of documents: composed (NFC), as `documents` allows them. A file that its disk spells decomposed (NFD) is found by them,
 and keeps its spelling. Where a folder has both, the composed one is the document, and the other is told of and left alone.
 
 A file gets its place at once, and never over what somebody has just written there.
@@ -24,9 +24,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
 from confide_crypto.errors import printable
-from confide_memory import document_path
-from confide_memory.document_path import MEMORY_FILES, MEMORY_FOLDER, composed
-from confide_memory.wire.documents import MAX_TEXT_BYTES, text_hash
+from confide_memory import documents
+from confide_memory.documents import MAX_TEXT_BYTES, MEMORY_FILES, MEMORY_FOLDER, composed, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.sync.project import FILE, Narrowing
 from confide_proxy.sync.walk import descended, fixed_part, listed, tree
@@ -109,12 +108,12 @@ class Folder:
         """Whether `path` is one that may be written here."""
         if self.is_tree:
             return self.is_watched(path)
-        return document_path.is_memory(path) and not self.narrowing.excludes(path)
+        return documents.is_memory(path) and not self.narrowing.excludes(path)
 
     def is_watched(self, path: str) -> bool:
         """Whether `path` is one that is sent from here."""
         # A tree holds copies of what is stored: transcripts, and what an earlier version took.
-        why = document_path.unsafe(path) if self.is_tree else document_path.problem(path)
+        why = documents.unsafe(path) if self.is_tree else documents.path_problem(path)
         return why is None and self._could_be(path)
 
     def why_not(self, path: str) -> str:
@@ -122,12 +121,12 @@ class Folder:
         if self.narrowing.excludes(path):
             return f"is excluded by {FILE}"
         # Where it is none of ours in any case, its place says more than its name.
-        why = document_path.problem(path) if self._could_be(path) else None
+        why = documents.path_problem(path) if self._could_be(path) else None
         return f"has a name that is not allowed: {why}" if why else "is outside the memory folders"
 
     def _could_be(self, path: str) -> bool:
         """Whether a file at this place is watched, whatever it is called."""
-        is_here = document_path.is_in_memory(path) or any(fnmatch.fnmatch(path, composed(glob)) for glob in self.extra)
+        is_here = documents.is_in_memory(path) or any(fnmatch.fnmatch(path, composed(glob)) for glob in self.extra)
         return is_here and not self.narrowing.excludes(path)
 
     def walk(self, *, below: str = "") -> Iterator[Found]:
@@ -139,7 +138,7 @@ class Folder:
         linked: set[str] = set()  # by two names that compose to one
         for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries():
             path = composed(spelled)
-            if not self.is_watched(path) or document_path.unkept(path) or path in linked:
+            if not self.is_watched(path) or documents.unkept(path) or path in linked:
                 continue
             if entry.is_file(follow_symlinks=False) and self._is_document(path, spelled):
                 if not path.isascii():
@@ -160,9 +159,9 @@ class Folder:
             path = composed(spelled)
             if entry.is_symlink():
                 why = _SYMLINK if self.could_hold(path) else None
-            elif not path.endswith(".md") or document_path.is_hidden(path) or not self._could_be(path):
+            elif not path.endswith(".md") or documents.is_hidden(path) or not self._could_be(path):
                 why = None  # no markdown, an editor's, or none of ours
-            elif document_path.problem(path) is not None:
+            elif documents.path_problem(path) is not None:
                 why = self.why_not(path)
             else:
                 why = None if self._is_document(path, spelled) else _TWIN
@@ -177,7 +176,7 @@ class Folder:
         parts = path.split("/")
         found = [""]
         for depth, part in enumerate(parts):
-            deeper = [f"{above}/{name}" if above else name for above in found for name in document_path.spellings(part)]
+            deeper = [f"{above}/{name}" if above else name for above in found for name in documents.spellings(part)]
             deeper = [one for one in deeper if os.path.lexists(self.root / one)]
             if not deeper:
                 return "/".join([*filter(None, found[:1]), *parts[depth:]])

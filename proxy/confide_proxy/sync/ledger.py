@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_memory.document_path import MEMORY_FILES, MEMORY_FOLDER
+from confide_memory.documents import MEMORY_FILES, MEMORY_FOLDER
 from confide_proxy.errors import FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
 from confide_proxy.sync.folder import Content, Folder, Found

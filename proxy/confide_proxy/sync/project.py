@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from confide_memory.document_path import GLOBAL_PROJECT, MEMORY_FOLDER, composed
+from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER, composed
 
 log = logging.getLogger(__name__)
 

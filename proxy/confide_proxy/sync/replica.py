@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
-from confide_memory.wire.documents import Asks, bucket_of, digests, send_text, text_hash
+from confide_memory.documents import Asks, bucket_of, digests, send_text, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sealing.file_sealer import deposit_file

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from confide_memory.document_path import MAX_DEPTH, TOOL_FOLDERS
+from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS
 
 
 def fixed_part(glob: str) -> str:

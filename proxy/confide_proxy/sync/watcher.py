@@ -15,7 +15,7 @@ from watchdog import events
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from confide_memory.document_path import MEMORY_FOLDER, composed
+from confide_memory.documents import MEMORY_FOLDER, composed
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.walk import fixed_part
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.wire.documents import Asks, receive_text
+from confide_memory.documents import GLOBAL_PROJECT, Asks, receive_text
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
 from confide_proxy.paths import Paths

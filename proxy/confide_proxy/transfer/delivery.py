@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError, printable
-from confide_memory.wire.requests import records
+from confide_memory.requests import records
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.transfer.plan import Batch, Plan
 from confide_proxy.transfer.reader import Skipped
 
 if TYPE_CHECKING:
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.sealing.context import Sealing
 
 STATES = ("new", "known", "identical", "deleted", "refused")

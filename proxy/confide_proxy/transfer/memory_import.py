@@ -20,7 +20,7 @@ from confide_proxy.transfer.plan import Plan, Survey, stores_at
 from confide_proxy.transfer.readers import readers
 
 if TYPE_CHECKING:
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.sealing.context import Sealing
 
 TOOL: Final[dict[str, Any]] = {

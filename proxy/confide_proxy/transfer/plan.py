@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, printable
 from confide_crypto.sealing.placeholder import STANDIN
-from confide_memory.document_path import composed
+from confide_memory.documents import composed
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import BlockedError, ToolError, UnreadableError
 from confide_proxy.sealing import tool_calls

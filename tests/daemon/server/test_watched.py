@@ -10,7 +10,7 @@ import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
 
 from confide_crypto.errors import RequestError
-from confide_memory.wire.documents import BUCKETS, bucket_of, digests
+from confide_memory.documents import BUCKETS, bucket_of, digests
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.server.jobs import perform
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.upkeep import integrity, salvage
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import text_hash
 
 
 @pytest.fixture(scope="module")

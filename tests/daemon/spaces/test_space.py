@@ -23,7 +23,7 @@ from confide_daemon.errors import EmbedderError, InvalidPathError, NotFoundError
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import text_hash
 
 KEY = os.urandom(32)
 LOG = "# Log\n\n## Decisions\n\n- we chose postgres because of row level security\n\n## Bugs\n\nERR_CONN_42: the pool was empty\n"

@@ -21,7 +21,7 @@ from confide_daemon.store.tables.documents import OPERATIONS_KEPT_S
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.tables.vectors import CACHED_S, CACHED_VECTORS
 from confide_daemon.store.upkeep import repair
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import text_hash
 
 NOW = 1_700_000_000.0  # 2023-11-14
 EMBEDDER = HashedEmbedder(64)

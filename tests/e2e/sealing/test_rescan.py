@@ -29,7 +29,7 @@ from tests.support.programs.processes import (
 from confide_crypto.errors import ConnectionLost
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import text_hash
 from confide_proxy import config, paths
 from confide_proxy.mcp.client import Client
 from confide_proxy.sealing.rescan import Rescan

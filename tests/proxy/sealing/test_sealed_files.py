@@ -19,7 +19,7 @@ from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, Se
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.transport.open import Connection
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import text_hash
 
 FILE = "memory/deploy.md"
 TEXT = f"# Deploy\n\nexport GITHUB_TOKEN={TOKEN}\n\nThen wait.\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.sync.folder import Content, Folder, is_spelled_so
 

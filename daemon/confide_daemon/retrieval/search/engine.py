@@ -58,8 +58,7 @@ from confide_daemon.retrieval.search.scoring import (
 from confide_daemon.store.rows import Filter, Generation, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import is_note
+from confide_memory.documents import GLOBAL_PROJECT, is_note
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker

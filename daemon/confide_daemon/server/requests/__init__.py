@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_memory.wire.requests import read
+from confide_memory.requests import read
 
 Operation = Callable[..., Awaitable[dict[str, Any]]]
-"""Answers a request; gets its fields as `confide_memory.wire.requests` has them."""
+"""Answers a request; gets its fields as `confide_memory.requests` has them."""
 
 
 async def answer(operations: Mapping[str, Operation], op: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,12 +17,10 @@ from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Change, Copies
 from confide_daemon.server.requests import Operation, as_request_error
 from confide_daemon.spaces.space import Space
-from confide_memory.document_path import GLOBAL_PROJECT
-from confide_memory.documents import check_text
-from confide_memory.wire.documents import bucket_of, text_hash
-from confide_memory.wire.documents import digests as digests_of
-from confide_memory.wire.requests import project as project_of
-from confide_memory.wire.requests import read
+from confide_memory.documents import GLOBAL_PROJECT, bucket_of, check_text, text_hash
+from confide_memory.documents import digests as digests_of
+from confide_memory.requests import project as project_of
+from confide_memory.requests import read
 
 
 class SyncRequests:

@@ -24,8 +24,7 @@ from confide_daemon.store.rows import (
     TranscriptRow,
 )
 from confide_daemon.store.tables.keyword import condition_of
-from confide_memory.documents import day_of, has_clash, source_of
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import day_of, has_clash, source_of, text_hash
 
 OPERATIONS_KEPT_S = 90 * 86400.0
 """How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""

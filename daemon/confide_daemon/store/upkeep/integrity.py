@@ -26,7 +26,7 @@ from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.store.database import AMONG, Rows, Table
 from confide_daemon.store.rows import Breach
 from confide_daemon.store.tables.pieces import piece_hash
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import text_hash
 
 # Nothing of this tells what a space holds, so it may stand in logs, in a status and in the table `breach`.
 KEYWORD_MISSING: Final = "pieces without keyword rows"

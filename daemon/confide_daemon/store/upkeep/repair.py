@@ -24,7 +24,7 @@ from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.pieces import PieceTable
 from confide_daemon.store.upkeep import integrity
 from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE, BreachTable
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import text_hash
 
 # Where documents stand whose names are lost. A working copy that has the file sends it again under its own.
 RECOVERED = "recovered"

@@ -31,8 +31,7 @@ from confide_crypto.sealing.placeholder import is_sealed_from
 from confide_daemon.errors import InvalidTextError
 from confide_daemon.store.database import Table
 from confide_daemon.store.rows import StoredText
-from confide_memory.documents import has_clash, source_of
-from confide_memory.wire.documents import text_hash
+from confide_memory.documents import has_clash, source_of, text_hash
 
 # The migration since which credentials are sealed.
 SEALING: Final = 9

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_memory.wire.documents import INLINE_BYTES, Asks
+from confide_memory.documents import INLINE_BYTES, Asks
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync import project as projects

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
-from confide_memory.wire.documents import Asks
+from confide_memory.documents import Asks
 from confide_proxy.config import ProxyConfig
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.paths import Paths

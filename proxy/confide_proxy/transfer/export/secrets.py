@@ -23,7 +23,7 @@ from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import WrapKey
-from confide_memory.wire.requests import encoded
+from confide_memory.requests import encoded
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import ExportError, UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.sealer import Secret
@@ -33,7 +33,7 @@ from confide_proxy.transfer.export.manifest import SECRETS
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
     from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.wire.documents import Asks
+    from confide_memory.documents import Asks
     from confide_proxy.devices.keyring import Keyring
 
 MAX_BYTES: Final = 1024 * 1024 * 1024

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.sealing import placeholder as placeholders
-from confide_memory import document_path
-from confide_memory.wire.documents import Asks
+from confide_memory import documents
+from confide_memory.documents import Asks
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.context import batches
 from confide_proxy.sealing.file_sealer import NAME_TELLS
@@ -161,7 +161,7 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool, progre
             continue
         folder = Folder(project, root, ("*.md",), is_tree=True)
         for path in part.files:
-            if document_path.unsafe(path) is None and (why := document_path.unkept(path)) is not None:
+            if documents.unsafe(path) is None and (why := documents.unkept(path)) is not None:
                 report.skip(project, path, f"has a name that is not allowed: {why}")
         waiting = batches(
             _sealed_documents(folder, sealed, report), lambda one: one.size, most=BATCH_FILES, most_size=BATCH_BYTES
@@ -226,17 +226,17 @@ async def _documents(link: Asks, project: str) -> Any:
     after = ""
     while True:
         answer = await link.request("export", {"project": project, "after": after}, timeout_s=_DEADLINE_S)
-        documents, complete = answer.get("documents"), answer.get("complete")
-        if not isinstance(documents, list) or not isinstance(complete, bool):
+        found, complete = answer.get("documents"), answer.get("complete")
+        if not isinstance(found, list) or not isinstance(complete, bool):
             raise UnfitAnswerError
-        for document in documents:
+        for document in found:
             if not isinstance(document, dict) or not isinstance(path := document.get("path"), str) or path <= after:
                 raise UnfitAnswerError
             after = path
             yield document
         if complete:
             return
-        if not documents:
+        if not found:
             raise UnfitAnswerError
 
 

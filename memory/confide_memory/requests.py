@@ -24,8 +24,8 @@ from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
 from confide_crypto.sealing.roster import MAX_ENTRIES
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, MAX_EPOCHS
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+from confide_memory.documents import BUCKETS
 from confide_memory.errors import UnfitAnswerError
-from confide_memory.wire.documents import BUCKETS
 
 MAX_PROJECT_CHARS: Final = 256
 MAX_LABEL_CHARS: Final = 128

@@ -11,7 +11,7 @@ from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_messag
 from confide_crypto.errors import RequestError
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection, connect
-from confide_memory.wire.documents import INLINE_BYTES, MAX_TEXT_BYTES, receive_text, send_text
+from confide_memory.documents import INLINE_BYTES, MAX_TEXT_BYTES, receive_text, send_text
 
 
 async def serve_texts(connection: Connection) -> None:

@@ -1,1 +1,0 @@
-"""Bodies of requests between the programs (PROTOCOL.md 9)."""
