@@ -130,8 +130,8 @@ class Space:
             reranker=settings.reranker,
             former=settings.former,
         )
-        self.documents = Documents(threads, writer, self._indexer.wake)
-        self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self._indexer.wake)
+        self.documents = Documents(threads, writer, self._indexer.changed)
+        self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self._indexer.changed)
         self.history = History(threads, deleted_days=deleted_days, clock=clock)
         self.projects = Projects(threads)
         self.records = SealedRecords(threads, clock) if vault is None else VaultRecords(threads, vault, space_id, clock)
@@ -147,7 +147,7 @@ class Space:
         )
         self.notes = Notes(threads, writer, self.documents.change)
         self.deduplication = Deduplication(threads, self.notes)
-        self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.wake, self.searcher.forget_texts)
+        self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.changed, self.searcher.forget_texts)
         self.upkeep = Upkeep(
             threads,
             damage,

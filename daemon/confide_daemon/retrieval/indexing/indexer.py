@@ -98,6 +98,8 @@ RETRY_S = 30.0
 OUTAGE_LOOK_S = 10.0
 CALENDAR_LOOK_S = 3600.0
 SHORTEST_PAUSE_S = 0.05
+# A change is answered before its vectors are made, and what changes in quick succession is embedded in one call.
+SETTLE_S = 0.05
 # Closing waits so long for calls that are under way; what comes later is embedded again after the next start.
 CLOSE_S = 5.0
 # One decision may lead to another (drop, add, fill from nothing, swap), but not for ever.
@@ -141,6 +143,7 @@ class Indexer:
         self._derivation = derivation
         self._patience = patience
         self._wake = asyncio.Event()
+        self._settling: asyncio.TimerHandle | None = None
         self._moved = asyncio.Condition()
         self._closing = False
         self._renew = False
@@ -168,13 +171,26 @@ class Indexer:
         self.wake()
 
     def wake(self) -> None:
+        """There is work, or a reason to try it again."""
         self.idle = False
         self._held_back = False
         self._wake.set()
 
+    def changed(self) -> None:
+        """Documents have changed: the index follows SETTLE_S later."""
+        self.idle = False
+        if self._settling is None:
+            self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._settled)
+
+    def _settled(self) -> None:
+        self._settling = None
+        self.wake()
+
     async def close(self) -> None:
         """Ends after what is being stored; calls that take longer are given up."""
         self._closing = True
+        if self._settling is not None:
+            self._settling.cancel()
         self._wake.set()
         if self._task is not None:
             await self._task
@@ -248,7 +264,7 @@ class Indexer:
                 while not self._closing and await self._write(self._recut):
                     await self._tell()
                 await self._decide()
-            self.idle = not self._wake.is_set() and not self._filling
+            self.idle = not (self._wake.is_set() or self._filling or self._settling)
             await self._tell()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._pause())
