@@ -129,11 +129,10 @@ def _allow(here: Here, given: list[str]) -> Output:
 
 
 def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[dict[str, Any]]:
-    from confide_proxy.sealing.detection.finding import outside
-    from confide_proxy.sealing.detection.scanner import scan as find
+    from confide_proxy.sealing.detection import scanner
 
     line, behind = text.line, 0
-    for finding in outside(text.text, find(text.text)):
+    for finding in scanner.outside(text.text, scanner.scan(text.text)):
         if not text.is_one_line:
             line += text.text.count("\n", behind, finding.start)
             behind = finding.start

@@ -25,7 +25,6 @@ from confide_crypto.sealing.record import KIND_PATTERN, MAX_VALUE
 from confide_memory import sensitivity
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing.detection import scanner
-from confide_proxy.sealing.detection.finding import outside
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
@@ -126,7 +125,7 @@ class Sealer:
     def _parts(self, text: str, making: _Making) -> Iterator[str]:
         end = 0
         policy = self._policy
-        for found in outside(text, scanner.scan(text, policy.min_confidence)):
+        for found in scanner.outside(text, scanner.scan(text, policy.min_confidence)):
             value = text[found.start : found.end]
             fingerprint = self._fingerprints().of(found.kind, value) if policy.allow else None
             action = policy.action(making.source, found.confidence, fingerprint)

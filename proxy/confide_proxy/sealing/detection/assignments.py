@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.finding import Finding, compiled, places
+from confide_proxy.sealing.detection.finding import Finding
 from confide_proxy.sealing.detection.key_names import promise_of
 from confide_proxy.sealing.detection.plausibility import Context, judged
-from confide_proxy.sealing.detection.prefilter import NAME_MARKS
+from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compiled, places
 
 _MAX_NAME_CHARS: Final = 48
 _REST_OF_NAME: Final = r"[\w-]{0,40}+"

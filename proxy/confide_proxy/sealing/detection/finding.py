@@ -1,28 +1,9 @@
-"""A credential in a text: where, of what kind, and how sure that is; and what every detector needs to find one."""
+"""A credential in a text: where, of what kind, and how sure that is."""
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cache
-
-from confide_crypto.sealing.placeholder import STANDIN
-
-
-@cache
-def compiled(expression: str, flags: int = 0) -> re.Pattern[str]:
-    """An expression, compiled when a text gives the first reason to."""
-    return re.compile(expression, flags)
-
-
-def places(text: str, mark: str) -> Iterator[int]:
-    """Where the mark stands, none over another. Searches for single strings are ten times as fast as one expression for all of them."""
-    at = text.find(mark)
-    while at >= 0:
-        yield at
-        at = text.find(mark, at + len(mark))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +41,3 @@ def resolved(findings: list[Finding]) -> list[Finding]:
             chosen.insert(at, finding)
             starts.insert(at, finding.start)
     return chosen
-
-
-def outside(text: str, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Those that touch nothing that is sealed or redacted already, as in `password=(sealed:…)` (PROTOCOL.md 10.4)."""
-    sealed = [found.span() for found in STANDIN.finditer(text)]
-    ends = [stop for _, stop in sealed]
-    for finding in findings:
-        behind = bisect_right(ends, finding.start)
-        if behind == len(sealed) or sealed[behind][0] >= finding.end:
-            yield finding

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from confide_proxy.sealing.detection.finding import compiled
+from confide_proxy.sealing.detection.prefilter import compiled
 
 
 class Demand(Enum):

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.finding import Finding, compiled, places
+from confide_proxy.sealing.detection.finding import Finding
 from confide_proxy.sealing.detection.key_names import promise_of
 from confide_proxy.sealing.detection.plausibility import Context, is_placeholder, is_random, is_sample, judged
+from confide_proxy.sealing.detection.prefilter import compiled, places
 
 _VALUE: Final = r"(?P<quote>[\"']?)(?P<value>[^\s\"']{4,200})(?P=quote)(?=\s|$|\))"
 _PAIR: Final = r"(?P<user>[^\s:\"']{1,80}):(?P<value>[^\s\"']{4,200})"

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from confide_proxy.sealing.detection.finding import Finding, compiled
+from confide_proxy.sealing.detection.finding import Finding
 from confide_proxy.sealing.detection.key_names import PASSWORDS, Demand, Promise
+from confide_proxy.sealing.detection.prefilter import compiled
 
 _IDENTIFIER: Final = r"^[A-Za-z_$@][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[?!]?$"
 _NUMBERED_VARIABLE: Final = (

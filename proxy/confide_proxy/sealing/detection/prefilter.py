@@ -1,10 +1,13 @@
 """Whether a text is worth a closer look at all: most are not, and nothing is imported or compiled for them.
 
-Here stands what each detector begins with. Tests hold every finding against it.
+Here stands what each detector begins with, and how it looks for that. Tests hold every finding against it.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 NAME_MARKS: Final = (
@@ -30,6 +33,20 @@ def gives_reason(lowered: str) -> bool:
 def is_telling(lowered: str) -> bool:
     """Whether a text in lower case has a telling word: without one only what is known by its form can be in it (`tokens`)."""
     return any(mark in lowered for mark in _MARKS)
+
+
+@cache
+def compiled(expression: str, flags: int = 0) -> re.Pattern[str]:
+    """An expression, compiled when a text gives the first reason to."""
+    return re.compile(expression, flags)
+
+
+def places(text: str, mark: str) -> Iterator[int]:
+    """Where the mark stands, none over another. Searches for single strings are ten times as fast as one expression for all of them."""
+    at = text.find(mark)
+    while at >= 0:
+        yield at
+        at = text.find(mark, at + len(mark))
 
 
 def lower(text: str) -> str:

@@ -6,9 +6,11 @@ hard (a megabyte of `eyJ`) costs no more than a multiple of any other. Nothing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from confide_crypto.sealing.placeholder import STANDIN
 from confide_proxy.sealing.detection.prefilter import gives_reason, is_telling, lower, plain
 
 if TYPE_CHECKING:
@@ -49,7 +51,17 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
     if least <= plausibility.RANDOM_CONFIDENCE:
         found += plausibility.find_random(text)
     found = [each for each in found if each.confidence >= least]
-    return resolved([*found, *_repeated(text, found)])
+    return resolved([*found, *_repeated(text, found)]) if found else []
+
+
+def outside(text: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Those that touch nothing that is sealed or redacted already, as in `password=(sealed:…)` (PROTOCOL.md 10.4)."""
+    sealed = [found.span() for found in STANDIN.finditer(text)]
+    ends = [stop for _, stop in sealed]
+    for finding in findings:
+        behind = bisect_right(ends, finding.start)
+        if behind == len(sealed) or sealed[behind][0] >= finding.end:
+            yield finding
 
 
 def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:

@@ -15,9 +15,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from confide_proxy.sealing.detection.finding import Finding, compiled, places
+from confide_proxy.sealing.detection.finding import Finding
 from confide_proxy.sealing.detection.plausibility import is_sample, is_wordy
-from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN
+from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN, compiled, places
 
 _W = r"[A-Za-z0-9]"
 _U = r"[A-Za-z0-9_-]"
