@@ -1,4 +1,4 @@
-"""The texts of documents, of now and of the past: a space keeps every revision, and for a while those of deleted documents.
+"""The past of documents: a space keeps every revision, and for a while those of deleted documents.
 
 Deleting keeps the texts, so that a document can come back, until a sweep removes those that were deleted too long ago.
 """
@@ -6,21 +6,17 @@ Deleting keeps the texts, so that a document can come back, until a sweep remove
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from confide_daemon.documents.results import DocumentText
-from confide_daemon.documents.writer import LOST_HINT
 from confide_daemon.errors import DamagedError, NotFoundError, StorageError
 from confide_daemon.store.rows import RevisionEntry
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter
-from confide_memory.documents import iso, source_of
 from confide_memory.markdown import headings
 
 log = logging.getLogger(__name__)
@@ -33,7 +29,6 @@ _SWEPT_AT_ONCE = 32
 _LOOKED_AT = 500
 # Texts that one listing compares, to say what each revision changed: for 150 ms at most.
 MAX_COMPARED_BYTES = 2 * 1024 * 1024
-NEAR_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,38 +175,6 @@ def _summary(entry: RevisionEntry, text: str | None, before: RevisionEntry | Non
         return "restored"
     found = compare(earlier, text) if text is not None and earlier is not None else None
     return "" if found is None else str(found)
-
-
-def read_document(store: Store, project: str, path: str, revision: int | None) -> DocumentText:
-    """One revision of a document. Raises NotFoundError."""
-    with store.reading():
-        row = store.documents.find(project, path)
-        if row is None or (row.deleted and revision is None):
-            raise NotFoundError("no such document", hint=near_names(store, project, path))
-        found = store.documents.revision(row.id, row.revision if revision is None else revision)
-    if found is None and (revision is None or revision == row.revision):
-        raise DamagedError("the newest text of the document is lost", hint=LOST_HINT)
-    if found is None:
-        raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
-    if found.text is None:
-        raise NotFoundError(f"revision {found.number} deleted the document", hint="ask for the one before")
-    updated_at = iso(found.created_at)
-    return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at, row.id)
-
-
-def newest_text(store: Store, project: str, path: str) -> str | None:
-    """The text that a document has now; None where there is none, and no names like it, which are a walk over all."""
-    row = store.documents.find(project, path)
-    return None if row is None or row.deleted else read_document(store, project, path, None).text
-
-
-def near_names(store: Store, project: str, path: str) -> str | None:
-    """A hint with the paths most like the one asked for, of its source: whoever asks may reach no other."""
-    present = [row.path for row in store.documents.listed(frozenset((project,))) if not row.deleted]
-    present = [name for name in present if source_of(name) == source_of(path)]
-    same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
-    near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
-    return f"did you mean {', '.join(near)}?" if near else None
 
 
 MAX_COMPARED = 1024 * 1024  # characters of both texts

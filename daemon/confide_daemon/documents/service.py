@@ -15,17 +15,51 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.documents import transcripts
-from confide_daemon.documents.history import newest_text, read_document
 from confide_daemon.documents.results import Comparison, DocumentText, PutResult
-from confide_daemon.documents.writer import Derive, Writer, compare_states, states
-from confide_daemon.errors import LinkError, NotFoundError
+from confide_daemon.documents.writer import LOST_HINT, Derive, Writer, compare_states, states
+from confide_daemon.errors import DamagedError, LinkError, NotFoundError
 from confide_daemon.store.rows import DocumentRow, Filter, ProjectRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.documents import GLOBAL_PROJECT, text_hash
+from confide_memory.documents import GLOBAL_PROJECT, iso, source_of, text_hash
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+NEAR_NAMES = 5
+
+
+def _read(store: Store, project: str, path: str, revision: int | None) -> DocumentText:
+    """One revision of a document. Raises NotFoundError."""
+    with store.reading():
+        row = store.documents.find(project, path)
+        if row is None or (row.deleted and revision is None):
+            raise NotFoundError("no such document", hint=_near_names(store, project, path))
+        found = store.documents.revision(row.id, row.revision if revision is None else revision)
+    if found is None and (revision is None or revision == row.revision):
+        raise DamagedError("the newest text of the document is lost", hint=LOST_HINT)
+    if found is None:
+        raise NotFoundError(f"the document has no revision {revision}", hint=f"its newest is {row.revision}")
+    if found.text is None:
+        raise NotFoundError(f"revision {found.number} deleted the document", hint="ask for the one before")
+    updated_at = iso(found.created_at)
+    return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at, row.id)
+
+
+def _newest_text(store: Store, project: str, path: str) -> str | None:
+    """The text that a document has now; None where there is none, and no names like it, which are a walk over all."""
+    row = store.documents.find(project, path)
+    return None if row is None or row.deleted else _read(store, project, path, None).text
+
+
+def _near_names(store: Store, project: str, path: str) -> str | None:
+    """A hint with the paths most like the one asked for, of its source: whoever asks may reach no other."""
+    present = [row.path for row in store.documents.listed(frozenset((project,))) if not row.deleted]
+    present = [name for name in present if source_of(name) == source_of(path)]
+    same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
+    near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
+    return f"did you mean {', '.join(near)}?" if near else None
 
 
 def _in_writer(
@@ -66,11 +100,11 @@ class Documents:
 
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
         """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
-        return await self._threads.read(lambda store: read_document(store, project, path, revision))
+        return await self._threads.read(lambda store: _read(store, project, path, revision))
 
     async def newest_text(self, project: str, path: str) -> str | None:
         """The text that a document has now; None where there is none, or it was deleted. Cheaper there than `read`."""
-        return await self._threads.read(lambda store: newest_text(store, project, path))
+        return await self._threads.read(lambda store: _newest_text(store, project, path))
 
     async def listed(self, projects: frozenset[str] | None, *, sources: frozenset[str] | None) -> list[DocumentRow]:
         """The documents of these projects and sources (None: all), by name."""

@@ -47,6 +47,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "sensitive": {"type": "boolean"},
 }
 
+# Any of them makes it a note.
 PROPERTIES: dict[str, dict[str, Any]] = {
     **FIELDS,
     "scope": {"type": "string", "enum": list(SCOPES)},
@@ -54,11 +55,6 @@ PROPERTIES: dict[str, dict[str, Any]] = {
     "relatedTo": {"type": "array", "items": ID, "maxItems": MAX_RELATIONS, "description": "Note ids"},
     "relation": {"type": "string", "enum": list(RELATIONS)},
 }
-
-
-def is_note(arguments: dict[str, Any]) -> bool:
-    """Whether any of the parameters makes it one."""
-    return any(name in arguments for name in PROPERTIES)
 
 
 def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | None]:

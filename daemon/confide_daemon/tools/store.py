@@ -104,7 +104,7 @@ DEFINITION = Definition(
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Write; a caller that reaches some projects alone is told what waits in those. Raises as `_store_file`, and NotFoundError."""
-    store = _store_note if note_fields.is_note(arguments) else _store_file
+    store = _store_note if arguments.keys() & note_fields.PROPERTIES.keys() else _store_file
     result = await store(context, arguments)
     if (projects := context.grants.projects) is not None:
         result.structured["queuedChunks"] = await context.space.queued(projects)

@@ -45,7 +45,8 @@ class Derivation:
         pieces = [] if text is None else self._pieces(text, found)
         words = "" if found is None else found.words
         changes = store.pieces.replace(row, pieces, chunking=self.chunks.name, now=now, words=words)
-        store.notes.replace(row, found, now=now)
+        if is_note(row.path):
+            store.notes.replace(row, found, now=now)
         return changes
 
     def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:
