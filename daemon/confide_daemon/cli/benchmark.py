@@ -17,8 +17,8 @@ from confide_daemon.errors import EmbedderError, QuestionsError
 from confide_daemon.retrieval.search import engine
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.store.rows import Generation, model_name
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.pieces import Generation, model_name
 
 QUESTIONS = 100
 MOST_QUESTIONS = 5000

@@ -24,9 +24,9 @@ from confide_daemon.notes.similarity import FIRST, Near, find_near, first_look
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.retrieval.indexing.generations import live_generation, loading
 from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider, in_thread
-from confide_daemon.store.rows import Generation, NoteRow
+from confide_daemon.store.rows import NoteRow
 from confide_daemon.store.store import Store
-from confide_daemon.store.tables.pieces import piece_hash
+from confide_daemon.store.tables.pieces import Generation, piece_hash
 from confide_daemon.store.threads import StoreThreads
 
 log = logging.getLogger(__name__)

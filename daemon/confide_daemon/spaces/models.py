@@ -13,7 +13,7 @@ from confide_daemon.embedding import Embedder, Model, providers
 from confide_daemon.embedding.settings import AUTO, RemoteSettings
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
-from confide_daemon.store.rows import Generation
+from confide_daemon.store.tables.pieces import Generation
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker

@@ -226,27 +226,6 @@ class RelationRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """The vectors of one model. The live one serves searches; others are being built beside it, or stand by."""
-
-    id: int
-    provider: str
-    model: str
-    dimensions: int
-    live: bool
-
-    @property
-    def name(self) -> str:
-        """What vectors must share to be compared."""
-        return model_name(self.provider, self.model, self.dimensions)
-
-
-def model_name(provider: str, model: str, dimensions: int) -> str:
-    """provider/model/dimensions: what vectors must share to be compared."""
-    return f"{provider}/{model}/{dimensions}"
-
-
-@dataclass(frozen=True, slots=True)
 class Piece:
     start_line: int  # counted from 1, both ends included
     end_line: int

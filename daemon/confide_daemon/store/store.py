@@ -13,10 +13,9 @@ from confide_daemon.store.tables.documents import DocumentTable, OperationTable,
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.note_listing import EntityTable, NoteListing
 from confide_daemon.store.tables.notes import NoteTable
-from confide_daemon.store.tables.pieces import PieceTable
+from confide_daemon.store.tables.pieces import PieceTable, TokenTable, VectorTables, lay_out_plainly
 from confide_daemon.store.tables.sealed_records import SealedRecordTable
 from confide_daemon.store.tables.vector_scan import VectorScan
-from confide_daemon.store.tables.vectors import TokenTable, VectorTables, lay_out_plainly
 from confide_daemon.store.upkeep import replacement, salvage
 from confide_daemon.store.upkeep.free_space import FreeSpace
 from confide_daemon.store.upkeep.integrity import BreachTable, Integrity, MarkTable

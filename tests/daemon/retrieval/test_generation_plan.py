@@ -10,7 +10,7 @@ from tests.support.draws import draws
 
 from confide_daemon.retrieval.indexing.generations import Held, Patience, Plan, decide, servers
 from confide_daemon.retrieval.indexing.model import Condition, Standing
-from confide_daemon.store.rows import Generation
+from confide_daemon.store.tables.pieces import Generation
 
 NAMES = ("a/m/3", "b/m/3", "c/m/3")
 PATIENCE = Patience(60, 900)

@@ -16,8 +16,9 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import Vectors
 from confide_daemon.errors import BudgetError, EmbedderError
 from confide_daemon.retrieval.indexing.model import Budget, Provider, in_thread
-from confide_daemon.store.rows import Generation, Waiting
+from confide_daemon.store.rows import Waiting
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.pieces import Generation
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -23,8 +23,8 @@ from confide_daemon.embedding import Vectors
 from confide_daemon.embedding.model import QUERY_DEADLINE_S
 from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.indexing.model import Condition, Provider, Standing
-from confide_daemon.store.rows import Generation
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.pieces import Generation
 
 
 @dataclass(frozen=True, slots=True)

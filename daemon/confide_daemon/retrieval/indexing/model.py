@@ -20,8 +20,8 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import BreakerState, Limits, Model, Vectors
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import BudgetError, EmbedderError, ProviderDownError, QuotaError
-from confide_daemon.store.rows import model_name
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.pieces import model_name
 
 # (month, provider, model)
 Key = tuple[str, str, str]

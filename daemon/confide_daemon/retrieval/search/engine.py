@@ -55,9 +55,10 @@ from confide_daemon.retrieval.search.scoring import (
     saturate,
     stem_line,
 )
-from confide_daemon.store.rows import Filter, Generation, HitRow, Place
+from confide_daemon.store.rows import Filter, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header
+from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from confide_daemon.retrieval.search.engine import SearchQuery, SearchResult
 from confide_daemon.retrieval.search.ranking import Weights
 from confide_daemon.retrieval.search.scoring import Yardsticks, stem_line
 from confide_daemon.store.database import Damage
-from confide_daemon.store.rows import Generation
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.pieces import Generation
 from confide_daemon.store.threads import StoreThreads
 
 if TYPE_CHECKING:

@@ -1,4 +1,12 @@
-"""Pieces of documents as SQL, each with its row of the full text, and which of them stay when a document is cut again."""
+"""Pieces of documents and their vectors as SQL: which pieces stay when a document is cut again, with their rows of the full text, one table
+`vector_<id>` for each generation (provider, model, dimensions), and the cache of vectors by text.
+
+A generation is a plain table with a row for each piece, not sqlite-vec's `vec0`: that keeps its rows in chains of pages, where one
+vector takes 25 us to read (here 3), in blocks of 1,024 rows for each project (1.5 MiB for a project of one note), and what is deleted
+never gets smaller. sqlite-vec still computes the distances, so a search of the table is as exact.
+"""
+
+# ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
 
 from __future__ import annotations
 
@@ -7,12 +15,326 @@ import hashlib
 import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
+import numpy as np
+
+from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.store.connection import carried
-from confide_daemon.store.database import Database, Table
-from confide_daemon.store.rows import DocumentRow, HitRow, Piece, PieceChanges, Place
-from confide_daemon.store.tables.keyword import KeywordTable
-from confide_daemon.store.tables.vectors import VectorTables
+from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table
+from confide_daemon.store.rows import DocumentRow, Filter, HitRow, Piece, PieceChanges, Place, Waiting
+from confide_daemon.store.tables.keyword import KeywordTable, allowed_documents
+from confide_daemon.store.tables.vector_scan import SLICE, VectorScan
+
+# How many vectors are kept in case their text or their model comes back: 4 MB at 384 dimensions, or in a larger space as many as it has
+# pieces, so that a model that was tried and given up does not have to be paid for twice.
+CACHED_VECTORS = 2_000
+# A vector tells something of its text, and texts of deleted documents are not kept for ever either.
+CACHED_S = 90 * 86_400.0
+# Candidates of the codes whose true cosines are read, more in a large space (`vector_scan` has the recall that gives).
+RESCORED = 192
+RESCORED_SHARE = 1600
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The vectors of one model. The live one serves searches; others are being built beside it, or stand by."""
+
+    id: int
+    provider: str
+    model: str
+    dimensions: int
+    live: bool
+
+    @property
+    def name(self) -> str:
+        """What vectors must share to be compared."""
+        return model_name(self.provider, self.model, self.dimensions)
+
+
+def model_name(provider: str, model: str, dimensions: int) -> str:
+    """provider/model/dimensions: what vectors must share to be compared."""
+    return f"{provider}/{model}/{dimensions}"
+
+
+class VectorTables(Table):
+    """The vectors of every generation and the cache beside them, and in memory (`VectorScan`) the codes of the live one."""
+
+    def __init__(self, database: Database, scan: VectorScan) -> None:
+        super().__init__(database)
+        self._scan = scan
+        self._waits_after: dict[int, int] = {}  # generation: pieces up to there have vectors
+
+    # ---------------------------------------------------------------- generations
+
+    def generations(self) -> list[Generation]:
+        return self._database.remembered.get("generations", self._generations)
+
+    def _generations(self) -> list[Generation]:
+        sql = "SELECT id, provider, model, dimensions, state = 'live' FROM generation ORDER BY id"
+        return [Generation(row[0], row[1], row[2], row[3], bool(row[4])) for row in self._rows(sql)]
+
+    def add_generation(
+        self, provider: str, model: str, dimensions: int, *, live: bool, now: float, fresh: bool = False
+    ) -> Generation:
+        """A new, empty one with its own table; when it is to be fresh, the cache forgets what it has of the model."""
+        if fresh:
+            self._rows("DELETE FROM vector_cache WHERE model = ?", (model_name(provider, model, dimensions),))
+        found = self._rows(
+            "INSERT INTO generation (provider, model, dimensions, state, created_at) VALUES (?, ?, ?, ?, ?) RETURNING id",
+            (provider, model, dimensions, "live" if live else "building", now),
+        )
+        identity = int(found[0][0])
+        _create(self._rows, f"vector_{identity}")
+        # To count them, and to find who has none, without walking over the vectors themselves.
+        self._rows(f"CREATE INDEX vector_{identity}_chunk ON vector_{identity} (chunk)")
+        return Generation(identity, provider, model, dimensions, live)
+
+    def make_live(self, generation: int, *, now: float, keep: bool = False) -> None:
+        """Swaps the generation in; the one that was live is dropped, or kept beside it."""
+        for other in self.generations():
+            if other.live and other.id != generation and not keep:
+                self.drop(other.id, now=now)
+        self._rows("UPDATE generation SET state = 'building' WHERE state = 'live'")
+        self._rows("UPDATE generation SET state = 'live' WHERE id = ?", (generation,))
+
+    def drop(self, generation: int, *, now: float) -> None:
+        """Drops the generation; its newest vectors stay in the cache."""
+        for other in self.generations():
+            if other.id == generation:
+                self._cache_from(other, "TRUE", (), now=now)
+                self._rows(f"DROP TABLE vector_{generation}")
+                self._rows("DELETE FROM generation WHERE id = ?", (generation,))
+
+    def retire(self, generation: Generation, *, limit: int, keep: bool, now: float) -> int:
+        """Takes some vectors out, the newest first, into the cache or for good; how many. So a large generation goes in steps."""
+        table = f"vector_{generation.id}"
+        last = self._rows(f"SELECT chunk FROM {table} ORDER BY chunk DESC LIMIT 1 OFFSET ?", (limit - 1,))
+        first = int(last[0][0]) if last else 0
+        if keep:
+            self._cache_from(generation, "c.id >= ?", (first,), now=now)
+        return len(self._rows(f"DELETE FROM {table} WHERE chunk >= ? RETURNING chunk", (first,)))
+
+    def remove(self, pieces: Sequence[int], *, now: float) -> None:
+        """Drops the vectors of pieces that are about to go; they stay in the cache."""
+        gone = json.dumps(list(pieces))
+        held = self.generations()
+        # The newest of a name may be one that is computed anew, because the vectors before it are not its model's.
+        newest = {generation.name: generation.id for generation in held}
+        for generation in held:
+            if newest[generation.name] == generation.id:
+                self._cache_from(generation, f"c.id {AMONG}", (gone,), now=now)
+            self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk {AMONG}", (gone,))
+        self._database.after_commit(lambda: self._scan.remove(pieces))
+
+    # ---------------------------------------------------------------- the cache
+
+    def keep(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
+        """Puts vectors into the cache, by the hash of their text."""
+        for digest, vector in vectors:
+            packed = np.ascontiguousarray(vector, dtype=np.float32).tobytes()
+            self._rows(
+                "INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at) VALUES (?, ?, ?, ?)",
+                (generation.name, digest, packed, now),
+            )
+        self._thin_out(now=now)
+
+    def _cache_from(self, generation: Generation, which: str, values: Sequence[Any], *, now: float) -> None:
+        self._rows(
+            f"""INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at)
+                SELECT ?, c.hash, v.embedding, ? FROM chunk c JOIN vector_{generation.id} v ON v.chunk = c.id
+                WHERE {which} ORDER BY c.id DESC LIMIT {self._cache_limit()}""",
+            (generation.name, now, *values),
+        )
+        self._thin_out(now=now)
+
+    def _cache_limit(self) -> int:
+        return max(CACHED_VECTORS, int(self._rows("SELECT count(*) FROM chunk")[0][0]))
+
+    def _thin_out(self, *, now: float) -> None:
+        """Forgets what was kept for too long, and the oldest of what is too many."""
+        self._rows("DELETE FROM vector_cache WHERE kept_at < ?", (now - CACHED_S,))
+        surplus = int(self._rows("SELECT count(*) FROM vector_cache")[0][0]) - self._cache_limit()
+        if surplus > 0:
+            sql = "DELETE FROM vector_cache WHERE id IN (SELECT id FROM vector_cache ORDER BY kept_at, id LIMIT ?)"
+            self._rows(sql, (surplus,))
+
+    # ---------------------------------------------------------------- pieces without a vector
+
+    def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
+        """Pieces without a vector in the generation, by id, from above `after`."""
+        sql = f"""SELECT c.id, c.hash, c.text, c.added_at, c.tokens FROM chunk c
+                  LEFT JOIN vector_{generation} v INDEXED BY vector_{generation}_chunk
+                  ON v.chunk = c.id WHERE c.id > ? AND v.chunk IS NULL ORDER BY c.id LIMIT ?"""
+        return [Waiting(*row) for row in self._rows(sql, (after, limit))]
+
+    def waiting_count(self, generation: int) -> int:
+        return self._database.remembered.get(("waiting", generation), lambda: self._waiting_count(generation))
+
+    def _waiting_count(self, generation: int) -> int:
+        sql = f"""SELECT (SELECT count(*) FROM chunk)
+                  - (SELECT count(*) FROM vector_{generation} INDEXED BY vector_{generation}_chunk)"""
+        # Vectors without a piece, which a damaged index may have until it is healed, are no promise of more.
+        return max(0, int(self._rows(sql)[0][0]))
+
+    def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
+        """How many pieces of these projects have no vector."""
+        sql = f"""SELECT count(*) FROM project p JOIN document d ON d.project = p.id JOIN chunk c ON c.document = d.id
+                  WHERE p.name {AMONG} AND NOT EXISTS
+                  (SELECT 1 FROM vector_{generation} v INDEXED BY vector_{generation}_chunk WHERE v.chunk = c.id)"""
+        return int(self._rows(sql, (json.dumps(sorted(projects)),))[0][0])
+
+    def oldest_waiting(self, generation: int) -> float | None:
+        """When the piece that waits longest was added."""
+        # Every search during indexing asks this, and what is below the first that waited the last time has its vector by now.
+        found = self.waiting(generation, after=self._waits_after.get(generation, 0), limit=1)
+        found = found or self.waiting(generation, after=0, limit=1)
+        self._waits_after[generation] = found[0].id - 1 if found else 0
+        return found[0].added_at if found else None
+
+    # ---------------------------------------------------------------- vectors
+
+    def known(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
+        """Vectors of equal texts: of pieces that are there, or were."""
+        cached = "SELECT vector FROM vector_cache WHERE model = ? AND hash = ?"
+        present = f"""SELECT v.embedding FROM chunk c JOIN vector_{generation.id} v ON v.chunk = c.id
+            WHERE c.hash = ? LIMIT 1"""
+        known: dict[bytes, Vectors] = {}
+        for digest in set(hashes):
+            found = self._rows(present, (digest,)) or self._rows(cached, (generation.name, digest))
+            if found:
+                known[digest] = np.frombuffer(found[0][0], dtype=np.float32)
+        return known
+
+    def add(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
+        """Stores vectors for the pieces that still exist and have none; how many that were."""
+        sql = f"""INSERT INTO vector_{generation} (chunk, embedding) SELECT id, ? FROM chunk WHERE id = ?
+                  ON CONFLICT (chunk) DO NOTHING RETURNING (SELECT document FROM chunk c WHERE c.id = ?)"""
+        stored: list[tuple[int, int, Vectors]] = []
+        for piece, vector in vectors:
+            found = self._rows(sql, (np.ascontiguousarray(vector, dtype=np.float32).tobytes(), piece, piece))
+            stored += [(piece, document, vector) for (document,) in found]
+        self._database.after_commit(lambda: self._scan.add(generation, stored))
+        return len(stored)
+
+    def sample(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
+        """(text, packed vector) of some pieces in a row, from a place that the seed (0 to 1) chooses."""
+        last = int(self._one(f"SELECT max(chunk) FROM vector_{generation}") or 0)
+        sql = f"""SELECT c.text, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
+                  WHERE v.chunk > ? ORDER BY v.chunk LIMIT ?"""
+        return self._rows(sql, (max(0, int(last * seed) - count), count))
+
+    def of_pieces(self, generation: int, pieces: Sequence[int]) -> dict[int, Vectors]:
+        """The vectors of the pieces that have one."""
+        if VECTORS in self._database.damage.parts:
+            return {}
+        sql = f"SELECT v.chunk, v.embedding FROM json_each(?) j CROSS JOIN vector_{generation} v ON v.chunk = j.value"
+        with self._database.leg(VECTORS):
+            found = self._rows(sql, (json.dumps(sorted(pieces)),))
+            return {piece: np.frombuffer(packed, dtype=np.float32) for piece, packed in found}
+
+    # ---------------------------------------------------------------- search
+
+    def warm(self, generation: int) -> bool:
+        """Brings a slice of the vectors' codes into memory, outside of any transaction; whether there is more. Searches need none."""
+        found = [one for one in self.generations() if one.id == generation]
+        after = self._scan.next_slice(generation, found[0].dimensions) if found else None
+        if after is None:
+            return False
+        with self._database.reading():
+            if all(one.id != generation for one in self.generations()):  # dropped meanwhile
+                self._scan.abandon(generation)
+                return False
+            rows = self._slice(generation, after)
+        self._scan.load(generation, rows)
+        return bool(rows)
+
+    def _slice(self, generation: int, after: int) -> list[tuple[int, int, bytes]]:
+        """(piece, document, vector) by rising piece."""
+        sql = f"""SELECT v.chunk, c.document, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
+                  WHERE v.chunk > ? ORDER BY v.chunk LIMIT ?"""
+        return self._rows(sql, (after, SLICE))
+
+    def nearest(self, generation: int, vector: Vectors, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
+        """(piece, cosine), nearest first: of the codes in memory the best by their vectors, or by exact search where they are not there."""
+        if VECTORS in self._database.damage.parts:
+            return []
+        documents = allowed_documents(self._database, allowed)
+        codes = self._scan.codes(generation)
+        with self._database.leg(VECTORS):
+            if codes is None:
+                return self._nearest_of_all(generation, vector, documents, limit)
+            most = max(RESCORED + len(codes) // RESCORED_SHARE, limit + limit // 2)
+            pieces = codes.nearest(vector, most, documents).tolist()
+            found = self._cosines(generation, vector, pieces)
+        # They come by rising piece, and ties stay so: the same question always gets the same answer.
+        return sorted(found.items(), key=itemgetter(1), reverse=True)[:limit]
+
+    def _nearest_of_all(
+        self, generation: int, vector: Vectors, documents: Sequence[int] | None, limit: int
+    ) -> list[tuple[int, float]]:
+        """(piece, cosine) by exact search of the whole table, nearest first; of some documents, None: of all."""
+        sql = f"SELECT chunk, vec_distance_l2(embedding, ?) AS distance FROM vector_{generation}"
+        values: list[Any] = [vector.tobytes()]
+        if documents is not None:
+            sql += f" WHERE chunk IN (SELECT id FROM chunk WHERE document {AMONG})"
+            values.append(json.dumps(list(documents)))
+        sql += " ORDER BY distance, chunk LIMIT ?"
+        values.append(limit)
+        return [(piece, 1.0 - distance * distance / 2.0) for piece, distance in self._rows(sql, values)]
+
+    def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
+        """The true cosine of each piece that has a vector."""
+        if VECTORS in self._database.damage.parts:
+            return {}
+        with self._database.leg(VECTORS):
+            return self._cosines(generation, vector, pieces)
+
+    def _cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
+        """3 us each at 384 dimensions. Of unit vectors the L2 distance tells the cosine."""
+        if not pieces:
+            return {}
+        sql = f"""SELECT v.chunk, vec_distance_l2(v.embedding, ?) FROM carray(?) j
+                  CROSS JOIN vector_{generation} v ON v.chunk = j.value"""
+        found = self._rows(sql, (vector.tobytes(), carried(pieces)))
+        return {piece: 1.0 - distance * distance / 2.0 for piece, distance in found}
+
+
+class TokenTable(Table):
+    """How many tokens were embedded: one row for each model in each month, such as 2026-11."""
+
+    def used(self, month: str) -> list[tuple[str, str, int]]:
+        """(provider, model, tokens) of a month."""
+        sql = "SELECT provider, model, tokens FROM embedding_use WHERE month = ? ORDER BY provider, model"
+        return [(row[0], row[1], row[2]) for row in self._rows(sql, (month,))]
+
+    def count(self, month: str, provider: str, model: str, tokens: int) -> None:
+        """Adds tokens; a negative number takes back what was counted and not used."""
+        self._rows(
+            """INSERT INTO embedding_use (month, provider, model, tokens) VALUES (?, ?, ?, max(0, ?))
+               ON CONFLICT DO UPDATE SET tokens = max(0, tokens + ?)""",
+            (month, provider, model, tokens, tokens),
+        )
+
+
+def lay_out_plainly(rows: Rows) -> None:
+    """Turns vec0 tables, as they were before, into plain ones; the caller has a transaction around it."""
+    sql = "SELECT name FROM sqlite_schema WHERE name GLOB 'vector_[0-9]*' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
+    for (table,) in rows(sql, ()):
+        _create(rows, "vector_plain")
+        rows(f"INSERT INTO vector_plain SELECT chunk, embedding FROM {table} ORDER BY chunk", ())
+        rows(f"DROP TABLE {table}", ())
+        rows(f"ALTER TABLE vector_plain RENAME TO {table}", ())
+        rows(f"CREATE INDEX {table}_chunk ON {table} (chunk)", ())
+
+
+def _create(rows: Rows, table: str) -> None:
+    rows(f"CREATE TABLE {table} (chunk INTEGER PRIMARY KEY, embedding BLOB NOT NULL)", ())
+
+
+# ---------------------------------------------------------------- pieces
 
 # Above this, exact alignment costs more than the ids it would save.
 ALIGNED_PIECES = 2000
