@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs import forked
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, CONFIDED, Machine, wait_until
@@ -41,7 +42,7 @@ def result(start: type[subprocess.Popen[Any]], machine: Machine, command: Sequen
     """Exit code, standard output and error of a command."""
     pipe = subprocess.PIPE
     with start(command, cwd=machine.project, env=machine.env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        out, err = process.communicate(b"", timeout=60)
+        out, err = process.communicate(b"", timeout=DEADLINE_S)
     return process.returncode, out, err
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 _PROGRAM = """
 import sys
@@ -36,5 +37,5 @@ main()
 )
 def test_while_the_program_loads(module: str, arguments: list[str], part: str) -> None:
     program = _PROGRAM.format(module=module, arguments=arguments, part=part)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fuzz.targets import TARGETS
+from tests.support.deadline import DEADLINE_S
 
 EXECUTIONS = 3000
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def run_fuzz(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE_S,
         check=False,
     )
 

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.interop.engine import PROLOGUE
+from tests.support.deadline import DEADLINE_S
 
 SOURCE = Path(__file__).parent / "go" / "engine.go"
 GOPATH = Path("/usr/share/gocode")
@@ -49,7 +50,7 @@ class GoEngine:
 
     def close(self) -> None:
         """End the process."""
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=DEADLINE_S)
 
     def _do(self, command: str, *arguments: bytes) -> bytes:
         assert self._process.stdin is not None

@@ -13,7 +13,6 @@ from websockets.exceptions import ConnectionClosed
 
 KEEPALIVE_S = 25.0
 # How long either end waits for the other.
-DEADLINE_S = 30.0
 
 
 class Sender:

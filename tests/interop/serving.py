@@ -11,7 +11,8 @@ from tests.interop.bodies import CONNECTION_CREDIT, GIVE_BACK_AT, GivenUpError, 
 from tests.interop.frames import BULK, BrokenError, Frame, Type
 from tests.interop.joining import Joiner
 from tests.interop.requests import RefusedError, read_request
-from tests.interop.sending import DEADLINE_S, Sender
+from tests.interop.sending import Sender
+from tests.support.deadline import DEADLINE_S
 
 MAX_STREAMS = 64
 

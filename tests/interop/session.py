@@ -8,8 +8,9 @@ import contextlib
 from tests.interop.asking import Asking
 from tests.interop.frames import BrokenError, Frame, Records, Type
 from tests.interop.joining import Joiner
-from tests.interop.sending import DEADLINE_S, Sender
+from tests.interop.sending import Sender
 from tests.interop.serving import Answer, Serving
+from tests.support.deadline import DEADLINE_S
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 

@@ -18,6 +18,7 @@ from tests.interop.frames import BULK, MAX_PAYLOAD, MORE, Frame, Type
 from tests.interop.peer import Opened, open_channel
 from tests.interop.requests import read_answer
 from tests.interop.texts import Identity, Invite
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import running_daemon
 from websockets.exceptions import ConnectionClosed
 
@@ -27,7 +28,6 @@ ATTACH = json.dumps({"op": "attach", "project": "p", "machine": "hand", "proxyVe
 PUT = json.dumps({"op": "put", "project": "p", "path": "memory/a.md", "hash": "0" * 64, "base": 0}).encode()
 # A stream that no rule below uses.
 LATER = 1001
-DEADLINE_S = 30.0
 
 
 class Hand:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_message, no_request
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import RequestError
 from confide_crypto.transport.inbox import Body
@@ -41,7 +42,7 @@ async def test_a_text_arrives_whichever_way_it_takes(text: str, way: str) -> Non
     async with hosting(Door(LAPTOP.public_key), serve_texts) as host, asyncio.TaskGroup() as group:
         connection = await connect(host.url, LAPTOP, HOST.static_key)
         group.create_task(connection.serve(on_message=no_message, on_request=no_request))
-        answer = await send_text(connection, "put", {"path": "MEMORY.md"}, text, timeout_s=20)
+        answer = await send_text(connection, "put", {"path": "MEMORY.md"}, text, timeout_s=DEADLINE_S)
         assert answer == {"letters": len(text), "as": way}
         await connection.close()
 
@@ -54,7 +55,7 @@ async def test_a_body_that_is_no_text_is_refused_and_the_link_stays(data: bytes,
         connection = await connect(host.url, LAPTOP, HOST.static_key)
         group.create_task(connection.serve(on_message=no_message, on_request=no_request))
         with pytest.raises(RequestError) as caught:
-            await connection.upload("put", {"path": "MEMORY.md"}, data, timeout_s=20)
+            await connection.upload("put", {"path": "MEMORY.md"}, data, timeout_s=DEADLINE_S)
         assert caught.value.code == code
-        assert (await send_text(connection, "put", {}, "fine", timeout_s=20))["letters"] == 4
+        assert (await send_text(connection, "put", {}, "fine", timeout_s=DEADLINE_S))["letters"] == 4
         await connection.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP, Door, channel_pair, hosting, no_message, no_request
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.channel.protocol import (
     MAX_PAYLOAD,
@@ -225,7 +226,7 @@ async def parts(*sizes: int) -> AsyncIterator[bytes]:
 async def test_a_body_of_any_length_is_taken_whole(door: Door, length: int) -> None:
     async with hosting(door, taking(measure)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group)
-        answer = await connection.upload("put", {"path": "x"}, bytes(length), timeout_s=30)
+        answer = await connection.upload("put", {"path": "x"}, bytes(length), timeout_s=DEADLINE_S)
         assert answer == {"op": "put", "path": "x", "length": length}
         await connection.close()
 
@@ -233,7 +234,7 @@ async def test_a_body_of_any_length_is_taken_whole(door: Door, length: int) -> N
 async def test_a_body_may_come_in_parts(door: Door) -> None:
     async with hosting(door, taking(measure)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group)
-        answer = await connection.upload("put", {}, parts(1, 0, 100_000, 2_000_000), timeout_s=30)
+        answer = await connection.upload("put", {}, parts(1, 0, 100_000, 2_000_000), timeout_s=DEADLINE_S)
         assert answer["length"] == 2_100_001
         await connection.close()
 
@@ -242,7 +243,9 @@ async def test_many_bodies_at_once_all_arrive(door: Door) -> None:
     """More than have credit, and more than there are places."""
     async with hosting(door, taking(measure)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group)
-        uploads = [connection.upload("put", {}, bytes(200_000 + n), timeout_s=60) for n in range(2 * MAX_REQUESTS)]
+        uploads = [
+            connection.upload("put", {}, bytes(200_000 + n), timeout_s=DEADLINE_S) for n in range(2 * MAX_REQUESTS)
+        ]
         answers = await asyncio.gather(*uploads)
         assert [answer["length"] for answer in answers] == [200_000 + n for n in range(2 * MAX_REQUESTS)]
         await connection.close()
@@ -253,7 +256,7 @@ async def test_a_message_overtakes_a_body(door: Door) -> None:
     heard: asyncio.Queue[bytes] = asyncio.Queue()
     async with hosting(door, taking(measure)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group, heard.put)
-        upload = group.create_task(connection.upload("put", {}, bytes(60_000_000), timeout_s=60))
+        upload = group.create_task(connection.upload("put", {}, bytes(60_000_000), timeout_s=DEADLINE_S))
         for number in range(20):
             await connection.send_message(b"%d" % number)
             assert await heard.get() == b"%d" % number
@@ -271,7 +274,7 @@ async def test_a_body_that_is_refused_stops_and_leaves_the_link_in_order(door: D
         connection = await dial(host.url, group)
         for _ in range(2 * MAX_REQUESTS):  # every place is given back, and so is every byte of credit
             with pytest.raises(RequestError) as refused:
-                await connection.upload("put", {}, bytes(300_000), timeout_s=30)
+                await connection.upload("put", {}, bytes(300_000), timeout_s=DEADLINE_S)
             assert refused.value.code == "too_large"
         await connection.close()
         assert await host.ended.get() is None
@@ -296,14 +299,14 @@ async def test_a_body_that_is_given_up_is_never_used(door: Door) -> None:
     async with hosting(door, taking(use)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group)
         with pytest.raises(OSError, match="went away"):
-            await connection.upload("put", {}, broken(), timeout_s=30)
+            await connection.upload("put", {}, broken(), timeout_s=DEADLINE_S)
         assert (await failures.get()).code == "cancelled"
-        upload = asyncio.create_task(connection.upload("put", {}, bytes(200_000_000), timeout_s=60))
+        upload = asyncio.create_task(connection.upload("put", {}, bytes(200_000_000), timeout_s=DEADLINE_S))
         await asyncio.sleep(0.05)
         upload.cancel()
         assert (await failures.get()).code == "cancelled"
         assert used == []
-        await connection.upload("put", {}, b"fine", timeout_s=30)
+        await connection.upload("put", {}, b"fine", timeout_s=DEADLINE_S)
         assert used == [4]
         await connection.close()
 
@@ -322,7 +325,7 @@ async def test_bodies_that_are_given_up_unread_leave_no_hole_in_the_credit(door:
             with pytest.raises(TimeoutError):
                 await connection.upload("put", {}, bytes(2 * STREAM_CREDIT), timeout_s=0.1)
         is_reading.set()
-        answer = await connection.upload("put", {}, bytes(2 * CONNECTION_CREDIT), timeout_s=30)
+        answer = await connection.upload("put", {}, bytes(2 * CONNECTION_CREDIT), timeout_s=DEADLINE_S)
         assert answer == {"length": 2 * CONNECTION_CREDIT}
         await connection.close()
 
@@ -333,7 +336,7 @@ async def test_a_handler_that_reads_nothing_still_answers_after_the_end(door: Do
 
     async with hosting(door, taking(ignore)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group)
-        assert await connection.upload("put", {}, bytes(12_000_000), timeout_s=30) == {"read": 0}
+        assert await connection.upload("put", {}, bytes(12_000_000), timeout_s=DEADLINE_S) == {"read": 0}
         await connection.close()
 
 
@@ -341,10 +344,10 @@ async def test_an_end_that_takes_no_bodies_says_so(door: Door) -> None:
     async with hosting(door, taking(None)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group)
         with pytest.raises(RequestError) as refused:
-            await connection.upload("put", {}, bytes(5_000_000), timeout_s=30)
+            await connection.upload("put", {}, bytes(5_000_000), timeout_s=DEADLINE_S)
         assert refused.value.code == "invalid"
         with pytest.raises(RequestError) as too_large:
-            await connection.upload("put", {"path": "x" * MAX_PAYLOAD}, b"", timeout_s=30)
+            await connection.upload("put", {"path": "x" * MAX_PAYLOAD}, b"", timeout_s=DEADLINE_S)
         assert too_large.value.code == "too_large"
         await connection.close()
 
@@ -358,7 +361,7 @@ async def test_an_ok_before_the_end_is_fatal(door: Door) -> None:
 
     async with hosting(door, lie) as host:
         connection = await connect(host.url, LAPTOP, HOST.static_key)
-        upload = asyncio.create_task(connection.upload("put", {}, bytes(5_000_000), timeout_s=30))
+        upload = asyncio.create_task(connection.upload("put", {}, bytes(5_000_000), timeout_s=DEADLINE_S))
         with pytest.raises(ProtocolViolation, match="an ok before"):
             await connection.serve(on_message=no_message, on_request=no_request)
         with pytest.raises(ConnectionLost):
@@ -376,7 +379,7 @@ async def test_a_body_that_stalls_is_given_up(door: Door, monkeypatch: pytest.Mo
     async with hosting(door, taking(measure)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group)
         with pytest.raises(RequestError) as stalled:
-            await connection.upload("put", {}, slow(), timeout_s=30)
+            await connection.upload("put", {}, slow(), timeout_s=DEADLINE_S)
         assert stalled.value.code == "cancelled"
         await connection.close()
 
@@ -394,7 +397,7 @@ async def test_a_body_that_nobody_reads_stops_at_its_credit(door: Door) -> None:
 
     async with hosting(door, taking(wait)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group, heard.put)
-        upload = group.create_task(connection.upload("put", {}, bytes(5_000_000), timeout_s=60))
+        upload = group.create_task(connection.upload("put", {}, bytes(5_000_000), timeout_s=DEADLINE_S))
         for _ in range(200):
             await connection.send_message(b"ping")
             await heard.get()
@@ -419,7 +422,7 @@ async def test_closing_gives_up_what_is_under_way_and_still_says_goodbye(door: D
     async with hosting(door, taking(use)) as host:
         connection = await connect(host.url, LAPTOP, HOST.static_key)
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
-        upload = asyncio.create_task(connection.upload("put", {}, bytes(100_000_000), timeout_s=60))
+        upload = asyncio.create_task(connection.upload("put", {}, bytes(100_000_000), timeout_s=DEADLINE_S))
         await asyncio.sleep(0.05)
         await connection.close()
         with pytest.raises(ConnectionLost):
@@ -443,7 +446,7 @@ async def test_a_link_that_breaks_fails_the_bodies_on_both_ends(door: Door) -> N
     async with hosting(door, taking(use)) as host:
         connection = await connect(host.url, LAPTOP, HOST.static_key)
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
-        upload = asyncio.create_task(connection.upload("put", {}, bytes(100_000_000), timeout_s=60))
+        upload = asyncio.create_task(connection.upload("put", {}, bytes(100_000_000), timeout_s=DEADLINE_S))
         await asyncio.sleep(0.05)
         connection._ws.transport.abort()
         with pytest.raises(ConnectionLost):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.crypto.channels import Door, answering, dial, echo, hosting, no_message, no_request
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.channel.protocol import MAX_PAYLOAD, FrameType
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
@@ -52,7 +53,9 @@ async def test_a_cut_wakes_everybody_who_waits(door: Door) -> None:
     async with hosting(door, answering(never)) as host:
         connection = await dial(host.url)
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
-        waiting = [asyncio.create_task(connection.request("hang", {}, timeout_s=60)) for _ in range(3 * MAX_REQUESTS)]
+        waiting = [
+            asyncio.create_task(connection.request("hang", {}, timeout_s=DEADLINE_S)) for _ in range(3 * MAX_REQUESTS)
+        ]
         waiting += [asyncio.create_task(connection.send_message(bytes(MAX_MESSAGE))) for _ in range(3)]
         await asyncio.sleep(0)
         connection._ws.transport.abort()

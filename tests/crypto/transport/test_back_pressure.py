@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.crypto.channels import Door, answering, dial, hosting, no_message, no_request
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.limits import MAX_HELD, MAX_MESSAGE, MAX_REQUESTS, MAX_WAITING_MESSAGES
 from confide_crypto.transport.open import Connection
@@ -126,7 +127,9 @@ async def test_slow_handlers_slow_the_peer_down_instead_of_filling_the_memory(do
         connection = await dial(host.url)
         group.create_task(connection.serve(on_message=no_message, on_request=no_request))
         text = "x" * (8 * 1024 * 1024)
-        uploads = [group.create_task(connection.request("put", {"text": text}, timeout_s=60)) for _ in range(10)]
+        uploads = [
+            group.create_task(connection.request("put", {"text": text}, timeout_s=DEADLINE_S)) for _ in range(10)
+        ]
         while len(held) < 4:  # noqa: ASYNC110 - as many as there is room for
             await asyncio.sleep(0.01)
         for _ in range(20):
@@ -215,7 +218,7 @@ async def test_nothing_is_read_until_enough_has_been_handled(door: Door) -> None
         group.create_task(connection.serve(on_message=no_message, on_request=no_request))
         asked = {}
         for name, size in (("a", 10), ("b", 10), ("c", 10), ("d", 15), ("e", 0)):
-            asked[name] = group.create_task(connection.request(name, {"text": "x" * size * MIB}, timeout_s=60))
+            asked[name] = group.create_task(connection.request(name, {"text": "x" * size * MIB}, timeout_s=DEADLINE_S))
             await until(min(4, len(asked)))
         ends["a"].set()
         await asked["a"]

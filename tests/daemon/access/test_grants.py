@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving, text_hash
+from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.transcripts import batch, said
 
 from confide_crypto.errors import RequestError

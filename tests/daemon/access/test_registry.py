@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 from tests.support.daemon.registries import ALICE, BOB, KEY
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import INVITE_MEMORY_S, Invites, Joined, Refused
@@ -140,7 +141,7 @@ def test_another_process_sees_and_makes_changes(tmp_path: Path, registry: Regist
         "r = Registry.open(Path(sys.argv[1]), bytes(range(32)))\n"
         "r.add_caller(b'a' * 32, Grants('laptop'), space='laptop', added_by='line'); r.close()"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "registry.db")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "registry.db")], check=True, timeout=DEADLINE_S)
     assert registry.version() != before
     assert registry.caller(ALICE) is not None
 

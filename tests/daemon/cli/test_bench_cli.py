@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 
 NOTES = {
@@ -35,7 +36,7 @@ async def test_questions_are_asked_beside_the_daemon_and_after_it(ready: Confide
     assert {"keyword", "fetch"} <= set(beside["stepsMs"])
     assert all(0 <= times["p50"] <= times["p95"] for times in beside["stepsMs"].values())
     process.terminate()
-    process.wait(30)
+    process.wait(DEADLINE_S)
     alone = ready.run("bench")
     assert "3 questions: 3 answered, 0% left empty" in alone.stdout
     assert "the right document first: 100%" in alone.stdout

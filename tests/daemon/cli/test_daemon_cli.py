@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED
@@ -148,7 +149,7 @@ async def test_reindex_rebuilds_every_space(ready: Confided) -> None:
         await laptop.attach("proj")
         await laptop.put("MEMORY.md", "# One\n\nfact\n")
     process.terminate()
-    process.wait(30)
+    process.wait(DEADLINE_S)
     (row,) = ready.json("reindex", "--reembed")
     assert row["space"] == "laptop"
     ready.run("reindex")
@@ -170,7 +171,7 @@ def test_the_catalogue_is_printed_the_same_each_time(confided: Confided) -> None
             env={**confided.env, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_S,
             check=True,
         ).stdout
         for seed in ("1", "2")

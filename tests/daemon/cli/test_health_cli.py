@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import wait_until
 
@@ -29,7 +30,7 @@ async def filled(ready: Confided) -> Path:
         for number in range(5):
             await laptop.put(f"{number}.md", f"# Note {number}\n\nabout the pool\n")
     process.terminate()
-    process.wait(30)
+    process.wait(DEADLINE_S)
     (path,) = (ready.data / "spaces").glob("*.db")
     return path
 
@@ -50,7 +51,9 @@ def run(ready: Confided, path: Path, *statements: str) -> list[Any]:
 def health(ready: Confided) -> tuple[int, dict[str, Any]]:
     """What the running daemon tells a stranger."""
     assert ready.address is not None
-    connection = http.client.HTTPConnection("127.0.0.1", int(ready.address["url"].rsplit(":", 1)[1]), timeout=10)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", int(ready.address["url"].rsplit(":", 1)[1]), timeout=DEADLINE_S
+    )
     connection.request("GET", "/health")
     answer = connection.getresponse()
     said: dict[str, Any] = json.loads(answer.read())
@@ -140,6 +143,6 @@ async def test_a_reindex_that_is_interrupted_leaves_the_index_whole(ready: Confi
         lambda: path.with_name(path.name + "-wal").exists() or process.poll() is not None,
     )
     os.kill(process.pid, end)
-    assert process.wait(30) in (0, 130, -end)
+    assert process.wait(DEADLINE_S) in (0, 130, -end)
     ready.run("doctor", "--fix")
     assert all(check["ok"] for check in ready_doctor(ready))

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.daemon.loopback import DEADLINE_S, text_hash
+from tests.support.daemon.loopback import text_hash
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import CONFIDED, wait_until
 

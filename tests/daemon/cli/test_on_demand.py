@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import time
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import wait_until
 
@@ -39,7 +40,7 @@ async def test_on_demand_trusts_a_key_line_in_its_folder(confided: Confided) -> 
 def test_on_demand_it_ends_when_nobody_comes_and_can_be_started_again(confided: Confided) -> None:
     for _ in range(2):
         process = confided.serve("--on-demand", "--idle-exit", "1")
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE_S) == 0
         assert confided.address is None
 
 

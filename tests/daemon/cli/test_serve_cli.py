@@ -12,6 +12,7 @@ import socket
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 
 from confide_crypto.errors import RequestError
@@ -144,7 +145,7 @@ def test_health_and_status(ready: Confided) -> None:
     assert status["running"] is True
     assert ready.address is not None
     assert status["url"] == ready.address["url"]
-    connection = http.client.HTTPConnection("127.0.0.1", int(status["url"].rsplit(":", 1)[1]), timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", int(status["url"].rsplit(":", 1)[1]), timeout=DEADLINE_S)
     connection.request("GET", "/health")
     assert json.loads(connection.getresponse().read())["status"] == "ok"
     connection.close()
@@ -164,7 +165,7 @@ def test_a_killed_daemon_is_not_said_to_run(ready: Confided) -> None:
 def test_signals_end_it_in_good_order(ready: Confided, number: int) -> None:
     process = ready.serve()
     process.send_signal(number)
-    assert process.wait(30) == 0
+    assert process.wait(DEADLINE_S) == 0
     assert ready.address is None
     assert "confided ended" in ready.log
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, serving
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import KeyFileError, WrongDaemonKey
 from confide_crypto.handshake.rotation import Succession
@@ -30,8 +31,6 @@ from confide_daemon.datadir import identity, instance
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import RotationError
-
-DEADLINE_S = 10.0
 
 # Ends the process by SIGKILL in place of its n-th change of a file, before the change (n from 1).
 KILLED = """
@@ -65,7 +64,7 @@ def killed(folder: DataFolder, command: str, change: int) -> bool:
         [sys.executable, "-c", KILLED, str(folder.root), command, str(change)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0

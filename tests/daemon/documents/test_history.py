@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving, text_hash
+from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import RequestError
 from confide_daemon.embedding import Model

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.transcripts import SESSION, batch, said
 
 from confide_crypto.errors import RequestError

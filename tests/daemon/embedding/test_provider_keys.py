@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import SERVER_KEEPS, wait_until
 from tests.support.providers.provider_server import ProviderServer
@@ -30,7 +31,9 @@ def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def processes() -> str:
     """The command lines of everything that runs."""
-    return subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(
+        ["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    ).stdout
 
 
 def written(path: Path, text: str = f"{PLANTED}\n", mode: int = 0o600) -> Path:
@@ -115,7 +118,9 @@ async def test_the_key_shows_nowhere(ready: Confided) -> None:
                 told.append(await client.call_tool("memory_search", {"query": "where is the red lamp"}))
                 told.append(await client.call_tool("memory_status", {}))
         assert ready.address is not None
-        connection = http.client.HTTPConnection("127.0.0.1", int(ready.address["url"].rsplit(":", 1)[1]), timeout=10)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", int(ready.address["url"].rsplit(":", 1)[1]), timeout=DEADLINE_S
+        )
         connection.request("GET", "/health")
         told.append(connection.getresponse().read())
         connection.close()
@@ -125,7 +130,7 @@ async def test_the_key_shows_nowhere(ready: Confided) -> None:
         assert "refuses the key" in doctor.stdout + doctor.stderr
         told += [doctor.stdout, doctor.stderr, (ready.data / "daemon.address").read_text()]
         process.terminate()
-        process.wait(30)
+        process.wait(DEADLINE_S)
         assert server.headers[0]["Authorization"] == f"Bearer {PLANTED}"
         assert any("found by keywords" in str(one) for one in told)
         log = ready.log

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.providers import minilm_gguf
 from tests.support.providers.generations import fill, opened
 
@@ -178,7 +179,7 @@ async def test_a_space_is_searched_with_gguf(sentence_model: Path, tmp_path: Pat
         await fill(space, 12)
         text = "The reason for picking PostgreSQL was row level security.\n"
         await space.documents.put("p", "memory/db.md", text, base=0, author="a")
-        assert await space.wait_indexed(timeout_s=60)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         result = await space.searcher.search(SearchQuery("why was that relational database chosen", min_score=0.0))
         assert result.mode == "hybrid"
         assert result.hits[0].path == "memory/db.md"
@@ -243,4 +244,4 @@ def test_questions_find_their_turn_while_gguf_embeds_documents(tmp_path: Path, m
         is_over = documents.done()
         monkeypatch.setattr(Llama, "text_s", 0.0)
         assert not is_over
-        assert len(documents.result(timeout=30)) == 400
+        assert len(documents.result(timeout=DEADLINE_S)) == 400

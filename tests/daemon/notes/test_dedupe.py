@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import yaml
 from mcp.client.client import Client
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent, acting
 from tests.support.providers.likeness import LikenessEmbedder
 

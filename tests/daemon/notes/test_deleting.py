@@ -6,7 +6,8 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent
 
 

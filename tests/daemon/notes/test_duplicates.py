@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent, acting
 from tests.support.providers.likeness import LikenessEmbedder
 

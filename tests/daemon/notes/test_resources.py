@@ -8,7 +8,8 @@ from typing import Any
 import mcp_types
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine
+from tests.support.daemon.loopback import Machine, Serving, machine
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent, acting
 
 from confide_daemon.server.resources import file_uri, names_of

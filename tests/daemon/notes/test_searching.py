@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Machine
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent
 
 from confide_daemon.embedding import Model
@@ -89,7 +90,7 @@ async def test_filters_act_before_any_limit(space: Space) -> None:
         await space.documents.put("p", f"memory/notes/n{number}.md", f"pool pool pool {number}\n", base=0, author="a")
     rare = "---\ntags: [rare]\nentity: Pump\ntype: odd\ncategory: tools\n---\nAmong many other things that were said on that day, a pool.\n"
     await space.documents.put("p", "memory/notes/rare.md", rare, base=0, author="a")
-    assert await space.wait_indexed(timeout_s=60)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     wide = await space.searcher.search(SearchQuery("pool", min_score=0.0))
     assert "memory/notes/rare.md" not in [hit.path for hit in wide.hits]
     for limits in (

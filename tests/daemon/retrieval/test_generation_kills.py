@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
 WRITER = ROOT / "tests" / "support" / "kills" / "generation_writer.py"
@@ -58,7 +59,7 @@ class Writer:
         return self._log.read()[-6000:]
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=DEADLINE_S)
         self._log.close()
 
 

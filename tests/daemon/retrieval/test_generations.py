@@ -16,6 +16,7 @@ import jsonschema
 import numpy as np
 import pytest
 from tests.support.daemon.loopback import machine, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.providers.generations import (
     DOWN,
     KEY,
@@ -53,10 +54,10 @@ async def test_searches_go_on_with_one_model_while_another_is_built_and_swapped(
     old, new = models()
     async with opened(tmp_path / "s.db", [handle(old)]) as space:
         await fill(space, 60)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
     async with opened(tmp_path / "s.db", [handle(new), handle(old)]) as space:
         seen = []
-        built = asyncio.create_task(space.wait_indexed(timeout_s=30))
+        built = asyncio.create_task(space.wait_indexed(timeout_s=DEADLINE_S))
         while not built.done():
             mode, model, _ = await ask(space, [old, new])
             assert mode == "hybrid"
@@ -75,7 +76,7 @@ async def test_many_searches_at_once_around_a_swap(tmp_path: Path) -> None:
     old, new = models()
     async with opened(tmp_path / "s.db", [handle(old)]) as space:
         await fill(space, 30)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
     new.open.clear()
     async with opened(tmp_path / "s.db", [handle(new), handle(old)]) as space:
         searches = [asyncio.create_task(ask(space, [old, new])) for _ in range(10)]
@@ -83,7 +84,7 @@ async def test_many_searches_at_once_around_a_swap(tmp_path: Path) -> None:
         for number in range(30, 60):
             await fill(space, 1, start=number)
             searches += [asyncio.create_task(ask(space, [old, new])) for _ in range(3)]
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert all(mode == "hybrid" for mode, _, _ in await asyncio.gather(*searches))
         result = await space.searcher.search(SearchQuery("number59 pool", min_score=0.0))
         assert result.hits[0].path == "memory/59.md"
@@ -94,7 +95,7 @@ async def test_a_change_that_is_taken_back_costs_nothing_twice(tmp_path: Path) -
     old, new = models()
     async with opened(tmp_path / "s.db", [handle(old)]) as space:
         await fill(space, 40)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
 
     class Stopping(MarkedEmbedder):
         def embed_documents(self, texts: Sequence[str]) -> object:  # type: ignore[override]
@@ -109,11 +110,11 @@ async def test_a_change_that_is_taken_back_costs_nothing_twice(tmp_path: Path) -
         assert 0 < status.reembedding[1] < 40
         assert [one.state for one in status.generations] == ["live", "building"]
     async with opened(tmp_path / "s.db", [handle(old)]) as space:
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         status = await until(space, lambda status: len(status.generations) == 1)
         assert (status.model, status.queued) == ("model-0", 0)
     async with opened(tmp_path / "s.db", [handle(new)]) as space:
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert set(old.embedded.values()) == {1}
     assert set((stopping.embedded + new.embedded).values()) == {1}
 
@@ -123,13 +124,13 @@ async def test_all_vectors_computed_anew_come_from_the_model(tmp_path: Path) -> 
     (model,) = models(1)
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 10)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         await space.documents.remove("p", "memory/3.md", base=1, author="a")
         await space.documents.put("p", "memory/3.md", "note number3 about the pool\n", base=2, author="a")
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert set(model.embedded.values()) == {1}
         await space.rebuild(reembed=True)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert set(model.embedded.values()) == {2}
         await until(space, lambda status: len(status.generations) == 1)
 
@@ -159,12 +160,12 @@ async def test_a_renewal_that_begins_while_the_state_is_read_is_waited_for(
 
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 10)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         with monkeypatch.context() as held:
             held.setattr(Store, "reading", slowly)
             held.setattr(Indexer, "_apply", late)
             await space.rebuild(reembed=True)
-            assert await space.wait_indexed(timeout_s=30)
+            assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert set(model.embedded.values()) == {2}
 
 
@@ -207,13 +208,13 @@ async def test_the_next_model_takes_over_in_an_outage_and_gives_back(tmp_path: P
     first, second = models()
     async with opened(tmp_path / "s.db", [handle(first), handle(second)]) as space:
         await fill(space, 20)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert (await ask(space, [first, second]))[1] == "model-0"
         assert second.calls == 0
         first.failure = DOWN
         await fill(space, 5, start=20)
         status = await until(space, lambda status: status.provider == "provider-1")
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         mode, model, warnings = await ask(space, [first, second])
         assert (mode, model) == ("hybrid", "model-1")
         status = await space.status(None)
@@ -221,10 +222,10 @@ async def test_the_next_model_takes_over_in_an_outage_and_gives_back(tmp_path: P
         assert [one.state for one in status.generations] == ["standby", "live"]
         assert any("provider-1 serves meanwhile" in warning for warning in status.warnings)
         await fill(space, 5, start=25)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         first.failure = None
         await until(space, lambda status: status.provider == "provider-0")
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         mode, model, warnings = await ask(space, [first, second])
         assert (mode, model, warnings) == ("hybrid", "model-0", [])
         assert (await space.status(None)).warnings == []
@@ -257,14 +258,14 @@ async def test_a_short_outage_builds_nothing(tmp_path: Path) -> None:
     patient = IndexSettings(patience=Patience(60.0, 900.0))
     async with opened(tmp_path / "s.db", [handle(first), handle(second)], settings=patient) as space:
         await fill(space, 10)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         first.failure = DOWN
         await fill(space, 1, start=10)
         await until(space, lambda status: status.providers[0].state == "down")
         mode, _, warnings = await ask(space, [first, second])
         assert mode == "keyword"
         assert any("cannot reach the provider" in warning and "keywords" in warning for warning in warnings)
-        assert not await space.wait_indexed(timeout_s=30)
+        assert not await space.wait_indexed(timeout_s=DEADLINE_S)
         first.failure = None
         assert (await until(space, lambda status: status.queued == 0)).provider == "provider-0"
     assert second.calls == 0
@@ -276,7 +277,7 @@ async def test_a_complete_generation_answers_at_once_when_the_live_one_cannot_be
     path = tmp_path / "s.db"
     async with opened(path, [handle(first), handle(second)]) as space:
         await fill(space, 10)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         first.failure = DOWN
         await fill(space, 1, start=10)
         await until(space, lambda status: status.provider == "provider-1")
@@ -375,7 +376,7 @@ async def test_questions_are_counted_and_kept_within_the_budget_too(tmp_path: Pa
     handles = [handle(model, price=1.0, monthly_tokens=100)]
     async with opened(tmp_path / "s.db", handles) as space:
         await fill(space, 3)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         before = (await space.status(None)).providers[0].tokens
         assert before is not None
         await space.searcher.search(SearchQuery("one two three"))
@@ -408,7 +409,7 @@ async def test_a_quota_over_a_real_socket(tmp_path: Path, monkeypatch: pytest.Mo
         handles = start(config)
         async with opened(tmp_path / "s.db", handles) as space:
             await fill(space, 20)
-            assert await space.wait_indexed(timeout_s=30)
+            assert await space.wait_indexed(timeout_s=DEADLINE_S)
             status = await space.status(None)
             assert (status.provider, status.providers[0].state) == ("openai", "ready")
             assert status.providers[0].tokens == sum(
@@ -473,7 +474,7 @@ async def test_no_write_waits_for_a_provider_and_none_of_its_vectors_is_lost_whe
     (model,) = models(1)
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 4)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         model.open.clear()
         await space.rebuild(reembed=True)
         await until(space, lambda status: bool(status.reembedding) and model.calls >= 2)

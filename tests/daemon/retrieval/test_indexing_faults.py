@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.providers.generations import KEY, MarkedEmbedder, ask, fill, handle, models, opened, until
 from tests.support.providers.provider_server import KEY as KEY_OF_PROVIDER
 from tests.support.providers.provider_server import ProviderServer, documented
@@ -56,18 +57,18 @@ async def test_nothing_is_embedded_or_counted_that_the_disk_has_no_room_for(
     (model,) = models(1)
     async with opened(tmp_path / "s.db", [handle(model, price=price, monthly_tokens=500)]) as space:
         await fill(space, 3)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         before = (await space.status(None)).providers[0].tokens
         disk.is_full = True
         for number in range(3, 8):
             await fill(space, 1, start=number)
-            assert not await space.wait_indexed(timeout_s=30)
+            assert not await space.wait_indexed(timeout_s=DEADLINE_S)
         status = await space.status(None)
         assert len(model.embedded) == 3
         assert status.providers[0].tokens == before
         assert any("nearly full" in warning for warning in status.warnings)
         disk.is_full = False
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert not (await space.status(None)).warnings
     assert set(model.embedded.values()) == {1}
     assert len(model.embedded) == 8
@@ -81,7 +82,7 @@ async def test_documents_are_not_cut_again_on_the_last_room(tmp_path: Path, monk
     disk.is_full = True
     settings = IndexSettings(chunks=ChunkSettings.named("original"))
     async with opened(tmp_path / "s.db", [Model.none()], settings=settings) as space:
-        assert not await space.wait_indexed(timeout_s=30)
+        assert not await space.wait_indexed(timeout_s=DEADLINE_S)
         waiting = await space._threads.read(lambda store: store.documents.cut_otherwise(settings.chunks.name, limit=10))
         assert len(waiting) == 3
         assert (await space.searcher.search(SearchQuery("number1"))).hits
@@ -95,7 +96,7 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
     (model,) = models(1)
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 2)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
 
     def broken(text: str, settings: ChunkSettings) -> None:
         raise ValueError(f"cannot cut {text}")
@@ -104,13 +105,13 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
     with monkeypatch.context() as fault:
         fault.setattr(indexer, "cut", broken)
         async with opened(tmp_path / "s.db", [handle(model)], settings=settings) as space:
-            assert not await space.wait_indexed(timeout_s=10)
+            assert not await space.wait_indexed(timeout_s=DEADLINE_S)
             status = await space.status(None)
             assert any("indexing has stopped" in warning for warning in status.warnings)
             assert "index" in space.ailments()
             assert (await space.searcher.search(SearchQuery("number1 pool"))).hits
             fault.undo()
-            assert await space.wait_indexed(timeout_s=30)
+            assert await space.wait_indexed(timeout_s=DEADLINE_S)
             await until(space, lambda status: not status.warnings)
             assert not space.ailments()
     assert "number1" not in caplog.text
@@ -147,17 +148,17 @@ async def test_a_renamed_document_takes_its_vectors_along(tmp_path: Path) -> Non
     (model,) = models(1)
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 4)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         for number, removed_first in ((1, True), (2, False)):
             text = (await space.documents.read("p", f"memory/{number}.md")).text
             if removed_first:
                 await space.documents.remove("p", f"memory/{number}.md", base=1, author="a")
-                assert await space.wait_indexed(timeout_s=30)
+                assert await space.wait_indexed(timeout_s=DEADLINE_S)
             await space.documents.put("p", f"memory/moved{number}.md", text, base=0, author="a")
             if not removed_first:
-                assert await space.wait_indexed(timeout_s=30)
+                assert await space.wait_indexed(timeout_s=DEADLINE_S)
                 await space.documents.remove("p", f"memory/{number}.md", base=1, author="a")
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert (await ask(space, [model]))[:2] == ("hybrid", "model-0")
         result = await space.searcher.search(SearchQuery("pool number", min_score=0.0, max_results=50))
         moved = [hit for hit in result.hits if "moved" in hit.path]
@@ -171,7 +172,7 @@ async def replaced(path: Path, new: MarkedEmbedder) -> MarkedEmbedder:
     old = MarkedEmbedder("model-0", 0)
     async with opened(path, [handle(old)]) as space:
         await fill(space, 40)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
     store = Store.open(path, KEY, writer=True, now=time.time())
     with store.writing():
         store.rows("UPDATE generation SET model = ?", (new.model,))
@@ -191,7 +192,7 @@ async def test_vectors_that_are_computed_anew_are_never_the_old_ones_by_way_of_t
         await space.documents.remove("p", "memory/33.md", base=1, author="a")
         await space.documents.put("p", "memory/moved.md", text, base=0, author="a")
         new.open.set()
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert (await ask(space, [old, new]))[:2] == ("hybrid", "model-1")
 
 
@@ -211,7 +212,7 @@ async def test_a_foreign_model_is_computed_anew_once_however_often_it_is_looked_
         building = status.generations[-1].id
         for _ in range(3):
             await space.upkeep.check()
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         status = await until(space, lambda status: len(status.generations) == 1)
         assert status.generations[0].id == building
 
@@ -240,7 +241,7 @@ async def test_closing_does_not_wait_for_a_model_that_is_being_looked_at(tmp_pat
     (model,) = models(1)
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 3)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         model.open.clear()
         calls = model.calls
         checking = asyncio.create_task(space.upkeep.check())
@@ -265,7 +266,7 @@ async def test_many_questions_of_a_slow_model_wait_no_longer_than_one(tmp_path: 
     model = Slow("model-0", 0)
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 3)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         started = time.monotonic()
         results = await asyncio.gather(
             *(space.searcher.search(SearchQuery(f"slow pool {number}", min_score=0.0)) for number in range(60))
@@ -286,11 +287,11 @@ def test_a_model_that_is_refused_while_it_loads_is_tried_again_when_somebody_has
 
     made = Model(load, name="compatible")
     made.when_settled(told.release)
-    assert told.acquire(timeout=10)
+    assert told.acquire(timeout=DEADLINE_S)
     assert made.state == "failed"
     pulled.set()
     made.load_again()
-    assert told.acquire(timeout=10)
+    assert told.acquire(timeout=DEADLINE_S)
     assert (made.state, made.failure) == ("ready", None)
     made.close()
 
@@ -300,7 +301,7 @@ async def test_a_search_of_a_closed_space_says_so(tmp_path: Path) -> None:
     (model,) = models(1)
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 1)
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert (await space.searcher.search(SearchQuery("another question"))).mode == "hybrid"
     with pytest.raises(StorageError, match="closed"):
         await space.searcher.search(SearchQuery("a question"))
@@ -332,7 +333,7 @@ async def test_spaces_together_ask_no_more_at_once_than_the_model_takes(tmp_path
         for number, space in enumerate((one, two, three)):
             await fill(space, 12, start=100 * number)
         model.open.set()
-        assert all(await asyncio.gather(*(space.wait_indexed(timeout_s=30) for space in (one, two, three))))
+        assert all(await asyncio.gather(*(space.wait_indexed(timeout_s=DEADLINE_S) for space in (one, two, three))))
     assert model.most == 2
 
 
@@ -368,7 +369,7 @@ async def test_the_model_before_answers_questions_until_the_new_one_of_its_provi
             async with opened(tmp_path / "s.db", handles, settings=index_settings(settings)) as space:
                 if model.endswith("small"):
                     await fill(space, 10)
-                    assert await space.wait_indexed(timeout_s=30)
+                    assert await space.wait_indexed(timeout_s=DEADLINE_S)
                     server.whenever("note ", held)
                 else:
                     await until(space, lambda status: len(status.generations) == 2)
@@ -378,7 +379,7 @@ async def test_the_model_before_answers_questions_until_the_new_one_of_its_provi
                         assert result.hits[0].path == f"memory/{number}.md"
                         assert asked_of(server, f"pool number{number}") == ["text-embedding-3-small"]
                     gate.set()
-                    assert await space.wait_indexed(timeout_s=30)
+                    assert await space.wait_indexed(timeout_s=DEADLINE_S)
                     result = await space.searcher.search(SearchQuery("pool number9"))
                     assert result.mode == "hybrid"
                     assert asked_of(server, "pool number9")[-1] == model

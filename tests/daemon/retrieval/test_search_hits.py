@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytest_asyncio
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.embedder import Limits
@@ -163,7 +164,7 @@ async def test_a_question_for_a_day_alone_is_answered_with_what_is_from_it(
         tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=embedder()
     )
     await put(space, {f"memory/{day}.md": "- wrote the importer\n", "memory/2020-01-02.md": "- met Anna in the shop\n"})
-    await space.wait_indexed(timeout_s=30)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     for asked in ("what did we do yesterday?", "what happened yesterday?", f"what did I work on, {day}", "yesterday"):
         assert (await first(space, asked)).path == f"memory/{day}.md"
     assert (await first(space, "notes of January 2020")).path == "memory/2020-01-02.md"
@@ -228,7 +229,7 @@ async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
         embedder=Model.ready(HashedEmbedder(64)),
     )
     await put(space, NOTES)
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     hit = await first(space, "the pool was empty")
     assert hit.vector is not None
     assert hit.score == pytest.approx(0.7 * hit.vector + 0.3, abs=0.001)
@@ -267,7 +268,7 @@ async def test_a_model_with_narrow_cosines_does_not_make_everything_an_answer(tm
         embedder=Model.ready(model),
     )
     await put(space, NOTES)
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     unrelated = SearchQuery("volcanoes of iceland")
     assert (await space.searcher.search(unrelated)).hits  # not known yet: 0.75 looks like an answer
     for _ in range(600):

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, serving
+from tests.support.daemon.loopback import Machine, Serving, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.rosters import device, resigned
 
 from confide_crypto.errors import ConfideError, RequestError, WrongKeyError

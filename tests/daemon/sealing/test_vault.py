@@ -21,6 +21,7 @@ import hvac
 import pytest
 import trustme
 from tests.support.daemon.openbao import MOUNT, Kubernetes, OpenBao, openbao, service_account_token
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.config import VaultConfig
 from confide_daemon.errors import VaultError
@@ -30,7 +31,6 @@ SPACE = "space-1"
 ID = bytes(range(16))
 RECORD = b"record"
 PLACE = place_for(RECORD)
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

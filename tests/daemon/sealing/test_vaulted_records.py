@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.damage import KEY
-from tests.support.daemon.loopback import DEADLINE_S, Machine, serving
+from tests.support.daemon.loopback import Machine, serving
 from tests.support.daemon.openbao import MOUNT, Between, OpenBao, openbao
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS
 from tests.support.sealing.rosters import KEYS
@@ -369,7 +370,7 @@ async def test_a_record_goes_through_the_daemon_into_the_vault_and_back_out(
         ]
         assert await fetched(machine, other) == other
     process.terminate()
-    process.wait(30)
+    process.wait(DEADLINE_S)
     assert all(check["ok"] for check in ready.json("doctor"))
     # Without a daemon too, and then without a vault.
     ready.run("vault", "move", "--back")
@@ -397,7 +398,7 @@ async def test_a_daemon_that_is_killed_between_vault_and_row_has_acknowledged_no
             assert await asyncio.to_thread(between.written.wait, DEADLINE_S)
             assert len(bao.paths()) == 2
             process.kill()
-            process.wait(30)
+            process.wait(DEADLINE_S)
             assert await asyncio.gather(asking, return_exceptions=True)
     laptop.configure(settings)
     process = ready.serve()
@@ -407,7 +408,7 @@ async def test_a_daemon_that_is_killed_between_vault_and_row_has_acknowledged_no
         await keep(machine, second)
         assert await fetched(machine, second) == second
     process.terminate()
-    process.wait(30)
+    process.wait(DEADLINE_S)
     # What the killed one has left in the vault is found again, though no record is there.
     assert len(bao.paths()) == 3
     (path,) = (ready.data / "spaces").glob("*.db")

@@ -13,6 +13,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.daemon.loopback import Machine as Connected
 from tests.support.daemon.loopback import machine, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import CONFIDED, Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
@@ -194,7 +195,7 @@ def serve_with_limit(daemon: Daemon, files: int, *, code: int = 0) -> str:
             "it to serve or end", lambda: process.poll() is not None or (daemon.data / "daemon.address").exists()
         )
         process.terminate()
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
     assert process.returncode == code, told

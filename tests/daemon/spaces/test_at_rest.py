@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Machine
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.transcripts import batch, said
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, wait_until
@@ -110,7 +111,7 @@ async def test_no_file_shows_what_is_remembered(ready: Confided, keeper: str) ->
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         process.kill()
-        process.wait(30)
+        process.wait(DEADLINE_S)
     assert disk.tells() == []
     spaces = ready.json("status")["atRest"]
     assert (spaces["laptop"]["custody"], spaces["laptop"]["locked"]) == (keeper, keeper == "caller")
@@ -123,7 +124,7 @@ async def test_no_file_shows_what_is_remembered(ready: Confided, keeper: str) ->
         assert DOCUMENT in await remembered(laptop)
         assert disk.tells() == []
     process.terminate()
-    process.wait(30)
+    process.wait(DEADLINE_S)
     assert disk.tells() == []
     assert not list(ready.data.glob("spaces/*-wal"))
 
@@ -166,7 +167,7 @@ async def test_an_operator_sees_who_keeps_a_key_and_gives_it_away(ready: Confide
         refusal = ready.run("rekey", "laptop", code=1).stderr
         assert "the machines of this space keep its key" in refusal
     process.terminate()
-    process.wait(30)
+    process.wait(DEADLINE_S)
     assert "its machines keep its key (epoch 1); locked" in ready.run("status").stdout
     assert "locked" in ready.run("doctor").stdout
     assert "left out: this space is locked" in ready.run("reindex").stderr

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, serving
+from tests.support.daemon.loopback import Machine, Serving, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.support.daemon import damage as damaging
 from tests.support.daemon.damage import DOCUMENTS, found, open_space, run, text_of
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.engine import SearchQuery
@@ -38,7 +39,7 @@ def path(made: Path, tmp_path: Path) -> Path:
 
 async def whole(space: Space, *, without: frozenset[int] = frozenset()) -> None:
     """Every document can be read and is found by its own word."""
-    assert await space.wait_indexed(timeout_s=60)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     for number in range(DOCUMENTS):
         if number not in without:
             assert (await space.documents.read("p", f"{number}.md")).text == text_of(number)
@@ -95,7 +96,7 @@ async def test_what_ids_tell_is_put_right_by_itself(path: Path, what: str) -> No
         await whole(space, without=frozenset([5]) if what == integrity.PIECES_STALE else frozenset())
     if what == integrity.PIECES_STALE:
         assert (await space.searcher.search(SearchQuery("staleword", min_score=0.0))).hits[0].path == "5.md"
-    assert await space.wait_indexed(timeout_s=60)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert what in await healed_breaches(space)
     await space.close()
     damaging.sound(path)
@@ -124,7 +125,7 @@ async def test_what_is_missing_of_notes_is_read_from_their_files_again(path: Pat
     run(path, *damage.split(";"))
     space = await open_space(path)
     await healed(space)
-    assert await space.wait_indexed(timeout_s=60)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert what in await healed_breaches(space)
     found = (await space.searcher.search(SearchQuery("pool", min_score=0.0, tags=frozenset({"b"})))).hits
     assert [hit.path for hit in found] == ["memory/notes/a.md"]
@@ -378,7 +379,7 @@ async def test_a_deleted_space_gives_its_room_back_while_it_is_searched(tmp_path
     for number in range(20):
         await space.documents.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
     await space.documents.put("p", "3.md", text_of(3), base=0, author="a")
-    await space.wait_indexed(timeout_s=120)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.upkeep.give_back()
     before = path.stat().st_size
     for number in range(20):
@@ -423,7 +424,7 @@ async def test_room_that_a_reader_holds_back_is_given_back_when_it_is_done(tmp_p
     filler = " ".join(f"filler{number}" for number in range(1200))
     for number in range(20):
         await space.documents.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
-    await space.wait_indexed(timeout_s=120)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.upkeep.give_back()
     for number in range(20):
         await space.documents.remove("p", f"big{number}.md", base=1, author="a")

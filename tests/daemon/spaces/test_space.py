@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.config import ChunkSettings
 from confide_daemon.documents.transcripts import Batch, Message, Name
@@ -101,7 +102,7 @@ async def test_searches_go_by_keywords_until_the_model_is_there(tmp_path: Path) 
     assert result.mode == "keyword"
     assert any("still loading" in warning for warning in result.warnings)
     gate.set()
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     result = await space.searcher.search(SearchQuery("postgres"))
     assert result.mode == "hybrid"
     assert result.warnings == []
@@ -116,7 +117,7 @@ async def test_pieces_that_wait_for_their_vectors_are_found_and_counted(tmp_path
     space = await open_space(tmp_path / "s.db", Model.ready(gate))
     gate.open.set()
     await space.documents.put("p", "a.md", LOG, base=0, author="alice")
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     gate.open.clear()
     await space.documents.put("p", "b.md", "kubernetes upgrade notes\n", base=0, author="alice")
     result = await space.searcher.search(SearchQuery("kubernetes upgrade"))
@@ -125,7 +126,7 @@ async def test_pieces_that_wait_for_their_vectors_are_found_and_counted(tmp_path
     assert result.index_age_s >= 0
     assert (await space.status(None)).queued == 1
     gate.open.set()
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert (await space.status(None)).queued == 0
     await space.close()
 
@@ -133,7 +134,7 @@ async def test_pieces_that_wait_for_their_vectors_are_found_and_counted(tmp_path
 async def test_nothing_below_the_threshold_is_returned(space: Space) -> None:
     """A question about something else gets nothing, not the least bad piece."""
     await space.documents.put("p", "a.md", LOG, base=0, author="alice")
-    await space.wait_indexed(timeout_s=30)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     assert (await space.searcher.search(SearchQuery("volcanoes of iceland", min_score=0.25))).hits == []
     assert (await space.searcher.search(SearchQuery("row level security"))).hits
 
@@ -263,7 +264,7 @@ async def test_replacing_a_section_or_the_whole(space: Space) -> None:
     for _ in range(2):  # by words alone, and by vectors, which find anything there is where no threshold is asked
         hits = (await space.searcher.search(SearchQuery("ERR_CONN_42", min_score=0.0))).hits
         assert [hit for hit in hits if hit.keyword or "ERR_CONN_42" in hit.snippet] == []
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
     with pytest.raises(NotFoundError) as caught:
         await space.documents.replace("p", "a.md", "x", heading="Plans", author="a")
     assert "Decisions" in str(caught.value.hint)
@@ -358,7 +359,7 @@ async def test_a_store_that_nobody_waits_for_any_more_is_indexed_too(
 ) -> None:
     """Its connection broke while the writer's thread was at it: what was kept gets its vectors, and not only at the next store."""
     await space.documents.put("p", "memory/first.md", "One line.\n", base=0, author="alice")
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     has_begun, may_go_on = threading.Event(), threading.Event()
     put = space._writer.put
 
@@ -376,7 +377,7 @@ async def test_a_store_that_nobody_waits_for_any_more_is_indexed_too(
     may_go_on.set()
     await space._threads.write(lambda _store: None)
     assert "memory/a.md" in await found(space, "postgres")
-    assert await space.wait_indexed(timeout_s=10)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
 
 
 async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> None:
@@ -384,7 +385,7 @@ async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> No
     path = tmp_path / "s.db"
     space = await open_space(path)
     await space.documents.put("p", "a.md", LOG, base=0, author="a")
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.close()
     other = Gate("words-v2")
     space = await open_space(path, Model.ready(other))
@@ -393,7 +394,7 @@ async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> No
     assert result.mode == "keyword"
     assert any("being built" in warning for warning in result.warnings)
     other.open.set()
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     result = await space.searcher.search(SearchQuery("postgres row level"))
     assert result.mode == "hybrid"
     status = await space.status(None)
@@ -402,7 +403,7 @@ async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> No
     # Back to the first model: its vectors were kept, so nothing is embedded.
     first = Gate("words-v1")
     space = await open_space(path, Model.ready(first))
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert first.embedded == []
     await space.close()
 
@@ -411,11 +412,11 @@ async def test_a_rebuild_with_new_vectors_keeps_answering(space: Space) -> None:
     """The old generation serves meanwhile, so no search falls back to keywords."""
     for n in range(40):
         await space.documents.put("p", f"{n}.md", f"note {n} about the pool\n", base=0, author="a")
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     before = (await space.status(None)).size_bytes
     result = await space.rebuild(reembed=True)
     assert (result.added, result.kept, result.removed) == (0, 40, 0)
-    done = asyncio.create_task(space.wait_indexed(timeout_s=30))
+    done = asyncio.create_task(space.wait_indexed(timeout_s=DEADLINE_S))
     while not done.done():
         assert (await space.searcher.search(SearchQuery("note pool", min_score=0.0))).mode == "hybrid"
     assert done.result()
@@ -432,7 +433,7 @@ async def test_other_chunk_settings_take_hold_at_the_next_start(tmp_path: Path) 
     small = (await space.status(None)).chunks
     await space.close()
     space = await open_space(path, settings=IndexSettings(ChunkSettings(400, 80)))
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     large = (await space.status(None)).chunks
     assert 1 < large < small / 4
     await space.close()
@@ -445,7 +446,7 @@ async def test_indexing_goes_on_after_a_restart(tmp_path: Path) -> None:
     await space.documents.put("p", "a.md", LOG, base=0, author="a")
     await space.close()
     space = await open_space(path)
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert (await space.searcher.search(SearchQuery("postgres"))).mode == "hybrid"
     await space.close()
 
@@ -459,7 +460,7 @@ async def test_a_model_that_fails_stops_the_indexing_and_says_so(tmp_path: Path)
 
     space = await open_space(tmp_path / "s.db", Model.ready(Broken(64)))
     await space.documents.put("p", "a.md", LOG, base=0, author="a")
-    assert not await space.wait_indexed(timeout_s=30)
+    assert not await space.wait_indexed(timeout_s=DEADLINE_S)
     result = await space.searcher.search(SearchQuery("postgres"))
     assert result.hits
     assert any("OutOfMemory" in warning for warning in (await space.status(None)).warnings)
@@ -490,7 +491,7 @@ async def test_progress_is_told_while_waiting(tmp_path: Path) -> None:
         await space.documents.put("p", f"{n}.md", f"note {n}\n", base=0, author="a")
     seen: list[tuple[int, int]] = []
     waiting = asyncio.create_task(
-        space.wait_indexed(timeout_s=30, progress=lambda done, total: seen.append((done, total)))
+        space.wait_indexed(timeout_s=DEADLINE_S, progress=lambda done, total: seen.append((done, total)))
     )
     gate.open.set()
     assert await waiting

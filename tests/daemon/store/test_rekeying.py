@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
@@ -57,7 +58,7 @@ async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
     space = await open_space(path, OLD)
     await fill(space, 4)
     await space.documents.put("p", "log.md", "the log of the pool\n", base=0, author="a")
-    await space.wait_indexed(timeout_s=60)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     done = asyncio.Event()
     read, written, during = 0, 0, [0, 0]
 
@@ -184,7 +185,7 @@ async def test_a_check_that_is_under_way_begins_again_with_the_new_file(tmp_path
     path = tmp_path / "s.db"
     space = await open_space(path, OLD)
     await fill(space, 4)
-    await space.wait_indexed(timeout_s=60)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     begun, may_go_on, slices = threading.Event(), threading.Event(), 0
     examine = Integrity.examine
 

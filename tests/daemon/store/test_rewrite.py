@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from tests.support.daemon import residue
-from tests.support.daemon.loopback import DEADLINE_S, Machine, Serving, machine, serving, text_hash
+from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.transcripts import batch, said
 from tests.support.sealing.founder import Device
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.kills.crash_writer import text_of
 
 from confide_daemon.embedding import Model
@@ -69,7 +70,7 @@ async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]]
         assert found >= version
         result = await space.searcher.search(SearchQuery(f"document{number} version{found}", min_score=0.0))
         assert result.hits[0].path == f"{number}.md"
-    assert await space.wait_indexed(timeout_s=60)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     status = await space.status(None)
     assert status.queued == 0
     assert status.reembedding is None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
@@ -35,7 +36,7 @@ async def open_space(path: Path, key: bytes = KEY) -> Space:
 async def make(path: Path) -> None:
     space = await open_space(path)
     await space.documents.put("p", "a.md", f"the {CANARY} lives here\n", base=0, author="alice")
-    await space.wait_indexed(timeout_s=20)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.close()
 
 
@@ -172,7 +173,7 @@ async def test_a_full_disk_refuses_the_write_and_keeps_the_rest(small_disk: Path
     await asyncio.to_thread(remount, small_disk, "size=64m")
     await space.documents.put("p", "last.md", "there is room for everything\n", base=1, author="a")
     acknowledged[-1] = ("last", "there is room for everything\n")
-    assert await space.wait_indexed(timeout_s=60)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.close()
     assert [file.name for file in small_disk.iterdir()] == ["s.db"]
     space = await open_space(path)
@@ -233,7 +234,7 @@ async def test_no_plaintext_reaches_the_disk(tmp_path: Path) -> None:
         text = f"# {CANARY}\n\nthe {CANARY} lives here {number}\n\n" * 20
         await space.documents.put(f"{CANARY}-project", f"memory/{CANARY}{number}.md", text, base=0, author=CANARY)
     await space.searcher.search(SearchQuery(f"{CANARY} lives"))
-    await space.wait_indexed(timeout_s=60)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.documents.remove(f"{CANARY}-project", f"memory/{CANARY}3.md", base=1, author=CANARY)
 
     def leaks() -> list[str]:
@@ -310,7 +311,7 @@ async def test_a_disk_that_fills_up_while_the_key_is_changed_leaves_the_old_one(
     space = await open_space(path)
     for number in range(25):
         await space.documents.put("p", f"{number}.md", os.urandom(20_000).hex() + "\n", base=0, author="a")
-    await space.wait_indexed(timeout_s=20)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.upkeep.give_back()
     ballast = small_disk / "ballast"
 

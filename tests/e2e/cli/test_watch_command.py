@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.pair import joined
 from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
@@ -119,7 +120,7 @@ def test_the_units_command_line_works(tmp_path: Path, kind: str) -> None:
         assert machine.local_daemon is not None
     finally:
         watch.process.send_signal(signal.SIGINT)
-        assert watch.process.wait(30) == 0
+        assert watch.process.wait(DEADLINE_S) == 0
         for pipe in (watch.process.stdout, watch.process.stderr):
             assert pipe is not None
             pipe.close()
@@ -136,7 +137,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "--user", "verify", "--man=no", str(unit)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=DEADLINE_S,
         check=False,
         env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.edits import CHANGES, POLITE_CLOSE, Once
 from tests.support.network.reverse_proxies import Authority
 from tests.support.network.tls_relay import Direction, Edit, Frame, Passage, TlsRelay
@@ -16,7 +17,6 @@ from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import Identity
 
-DEADLINE_S = 20.0
 HEADERS = {"Host", "Upgrade", "Connection", "Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol"}
 
 
@@ -251,7 +251,7 @@ def test_the_relay_forwards_what_it_does_not_edit(relay: TlsRelay, authority: Au
 
     context = ssl.create_default_context(cafile=str(authority.ca_file))
     with (
-        socket.create_connection(("127.0.0.1", relay.port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", relay.port), timeout=DEADLINE_S) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as tls,
     ):
         tls.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.keys.forms import WORDS, choose_keyring, seal, seal_key
 from tests.support.keys.runtime import runtime_folder
 from tests.support.programs.forked import Program
@@ -86,7 +87,7 @@ def cut_short(paths: Paths, after: str, passphrase: str | None = None) -> tuple[
             await rotation.prepare_roster(
                 paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time())
             )
-            await connection.request("rotate", sign_rotation(old, new, connection.session_id), timeout_s=10)
+            await connection.request("rotate", sign_rotation(old, new, connection.session_id), timeout_s=DEADLINE_S)
             await connection.close()
             await asyncio.gather(serving, return_exceptions=True)
             if after == "named":
@@ -120,7 +121,7 @@ def test_cut_short_anywhere_the_machine_gets_in(daemon: Daemon, machine: Machine
         Program([CONFIDE, "search", "herons"], cwd=machine.project, env=machine.env, stdout=-1, stderr=-2)
         for _ in range(4)
     ]
-    said = [program.communicate(timeout=60)[0].decode() for program in programs]
+    said = [program.communicate(timeout=DEADLINE_S)[0].decode() for program in programs]
     assert [program.returncode for program in programs] == [0] * 4, said
     assert all("nest in March" in each for each in said)
     assert words(machine) == fingerprint_words(expected.public_key)

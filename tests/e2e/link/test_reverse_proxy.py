@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.reverse_proxies import KINDS, Authority, free_port, front, program, require
 from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
@@ -90,9 +91,11 @@ def health(url: str, authority: Authority | None) -> str:
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
     made = (
-        http.client.HTTPSConnection(host, context=ssl.create_default_context(cafile=str(authority.ca_file)), timeout=10)
+        http.client.HTTPSConnection(
+            host, context=ssl.create_default_context(cafile=str(authority.ca_file)), timeout=DEADLINE_S
+        )
         if scheme == "confides" and authority
-        else http.client.HTTPConnection(host, timeout=10)
+        else http.client.HTTPConnection(host, timeout=DEADLINE_S)
     )
     try:
         made.request("GET", f"/{path}/health")
@@ -291,7 +294,7 @@ async def test_what_else_answers_is_named(answer: bytes, sentence: str, hint: st
 
 async def test_a_proxy_that_does_not_pass_the_upgrade_on_is_named(daemon: Daemon) -> None:
     """The daemon is asked for a web page and says so; the same bytes come back to us."""
-    asked = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=10)
+    asked = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=DEADLINE_S)
     asked.request("GET", "/confide")
     page = asked.getresponse().read()
     asked.close()

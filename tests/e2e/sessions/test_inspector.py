@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import CONFIDE, Machine
 
 INSPECTOR = "@modelcontextprotocol/inspector"
@@ -29,7 +30,7 @@ def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), INSPECTOR],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=DEADLINE_S,
         check=False,
     )
     if done.returncode != 0:
@@ -49,7 +50,7 @@ def test_the_inspector_lists_and_calls(inspector: Path, tmp_path: Path) -> None:
             env=machine.env,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr

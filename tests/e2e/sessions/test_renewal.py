@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
@@ -47,7 +48,7 @@ def test_calls_go_on_while_the_link_moves(tmp_path: Path) -> None:
                 assert not answers[asked]["result"].get("isError"), answers[asked]
                 time.sleep(0.02)  # every moment of a move is met so as well, and other tests get their turn
             if long_job not in answers:
-                answers[long_job] = wire.answer(long_job, timeout_s=60)
+                answers[long_job] = wire.answer(long_job, timeout_s=DEADLINE_S)
             result = answers[long_job]["result"]
             assert not result.get("isError"), result
             assert result["structuredContent"]["filesScanned"] >= 150

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
@@ -40,7 +41,7 @@ def machine(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
     return joined
 
 
-def heard(wire: Wire, method: str, *, timeout_s: float = 30) -> dict[str, Any]:
+def heard(wire: Wire, method: str, *, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
     """The parameters of the next such notification."""
     end = time.monotonic() + timeout_s
     while True:

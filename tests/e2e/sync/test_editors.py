@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.pair import pair
 from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.watch import Watching, watching
@@ -217,7 +218,7 @@ def test_git_checkout_of_500_files(desk: Desk) -> None:
             env={**desk.ann.env, "GIT_CONFIG_NOSYSTEM": "1"},
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=DEADLINE_S,
         )
 
     git("init", "-q", "-b", "one")

@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import CONFIDE, Machine
 
 FILES = 400
@@ -50,7 +51,7 @@ def test_no_bar_where_nobody_looks(tmp_path: Path) -> None:
     machine.write("memory/a.md", "The heron fishes at dawn.\n")
     try:
         done = subprocess.run(
-            [CONFIDE, "sync"], cwd=machine.project, env=machine.env, capture_output=True, timeout=60, check=True
+            [CONFIDE, "sync"], cwd=machine.project, env=machine.env, capture_output=True, timeout=DEADLINE_S, check=True
         )
         assert b"\x1b" not in done.stderr
         assert b"1 compared" in done.stdout

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Serving, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.devices import Device
 from tests.support.sealing.rosters import STRANGER
 
@@ -382,7 +383,7 @@ async def test_a_key_that_changes_stays_one_device(daemon: Serving, tmp_path: Pa
             assert new.public_key in keyring.roster.devices
             if is_in_force:
                 session_id = link.session_id
-                await link.request("rotate", sign_rotation(old, new, session_id), timeout_s=20)
+                await link.request("rotate", sign_rotation(old, new, session_id), timeout_s=DEADLINE_S)
         if is_in_force:
             ann.paths.next_identity.rename(ann.paths.identity)
         else:

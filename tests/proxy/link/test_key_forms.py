@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
+from tests.support.deadline import DEADLINE_S
 from tests.support.keys.forms import WORDS, choose_keyring, seal_key
 from tests.support.keys.runtime import runtime_folder
 from tests.support.programs.processes import CONFIDE, Machine
@@ -268,7 +269,7 @@ def test_the_passphrase_is_asked_for_at_a_terminal_without_an_echo(machine: Mach
                 said += os.read(outer, 1024)
             except OSError:
                 break
-        assert process.wait(30) == 0, said
+        assert process.wait(DEADLINE_S) == 0, said
     finally:
         process.kill()
         process.wait(10)

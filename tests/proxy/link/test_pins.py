@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP, Door, echo, hosting
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 
@@ -23,7 +24,6 @@ from confide_proxy.link.daemon import Joined, follow, load_pin, save_pin
 
 NEW = Identity(bytes(range(64, 96)))
 ATTACHED = {"space": "s", "project": "p", "daemonVersion": "0", "limits": {}, "catalogue": "x"}
-DEADLINE_S = 20.0
 
 
 class StolenStatic(Identity):

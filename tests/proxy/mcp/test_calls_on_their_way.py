@@ -11,6 +11,7 @@ from queue import Empty
 from typing import Any
 
 from tests.support.crypto.channels import HOST, Door
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -21,7 +22,6 @@ from confide_crypto.transport.open import Connection, accept, websocket_options
 
 ATTACHED = {"space": "s", "project": "p", "daemonVersion": "0", "limits": {}, "catalogue": "x"}
 NOTHING: dict[str, Any] = {"send": [], "adopt": [], "pull": [], "drop": []}
-PATIENCE_S = 20.0
 SHORT_S = 0.5
 CALL = "tools/call"
 Message = dict[str, Any]
@@ -66,7 +66,7 @@ class Slow:
         await self.say({"id": identifier, "result": {"content": [{"type": "text", "text": text}]}})
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not condition():  # noqa: ASYNC110 - another program is waited for
                 await asyncio.sleep(0.02)
 
@@ -94,7 +94,7 @@ class Client:
     def cancel(self, identifier: Any) -> None:
         self.wire.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
 
-    async def next(self, timeout_s: float = PATIENCE_S) -> Message:
+    async def next(self, timeout_s: float = DEADLINE_S) -> Message:
         return await asyncio.to_thread(self.wire.next, timeout_s)
 
     async def hears_nothing(self) -> None:

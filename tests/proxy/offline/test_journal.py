@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.kills.journal_writer import CALLS, call
 
 from confide_crypto.errors import KeyFileError
@@ -190,7 +191,12 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_record(folder: Path) -> None
     )
     root = Path(__file__).parents[3]
     done = subprocess.run(
-        [sys.executable, "-c", script, str(folder)], cwd=root, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script, str(folder)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     assert (done.stdout, done.stderr) == ("refused\n", "")
     journal = Journal(folder)
@@ -224,7 +230,7 @@ def run(folder: Path, what: str, step: int) -> tuple[list[str], bool]:
         [sys.executable, str(WRITER), str(folder), what, str(step)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert done.returncode in (0, -9), done.stderr

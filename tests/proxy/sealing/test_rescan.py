@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.daemon.loopback import DEADLINE_S, Serving, serving, text_hash
+from tests.support.daemon.loopback import Serving, serving, text_hash
+from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.devices import Device
 
 from confide_crypto.sealing import placeholder as placeholders

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.daemon.loopback import DEADLINE_S, Serving, serving
+from tests.support.daemon.loopback import Serving, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.draws import draws
 from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine, approve
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Serving, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.transcripts import ClaudeSession, text
 from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine
 
@@ -44,10 +45,10 @@ async def sent(keeper: Keeper) -> dict[str, int]:
 async def all_documents(keeper: Keeper) -> str:
     """Every text that the daemon has, of every project."""
     found: list[str] = []
-    answer = await keeper.connection.request("projects", {"project": PROJECT}, timeout_s=20)
+    answer = await keeper.connection.request("projects", {"project": PROJECT}, timeout_s=DEADLINE_S)
     for project in answer["projects"]:
         body = {"project": project["name"], "after": ""}
-        page = await keeper.connection.request("export", body, timeout_s=20)
+        page = await keeper.connection.request("export", body, timeout_s=DEADLINE_S)
         assert page["complete"]
         found += [f"{one['path']}\n{one['text']}\n{json.dumps(one.get('note'))}" for one in page["documents"]]
     return "\n".join(found)
@@ -59,7 +60,7 @@ async def values(keeper: Keeper, shown: str) -> set[str]:
     assert keys is not None
     found = set()
     for _, _, one in placeholder.find(shown):
-        answer = await keeper.connection.request("record", {"id": one.secret_id.hex()}, timeout_s=20)
+        answer = await keeper.connection.request("record", {"id": one.secret_id.hex()}, timeout_s=DEADLINE_S)
         found.add(Record.parse(b64decode(answer["record"])).open(keys).decode())
     return found
 

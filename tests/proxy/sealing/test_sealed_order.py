@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.crypto.channels import HOST, Door
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve
@@ -22,7 +23,6 @@ from confide_crypto.transport.open import Connection, accept, websocket_options
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 NOTHING: dict[str, Any] = {"send": [], "adopt": [], "pull": [], "drop": []}
-PATIENCE_S = 20.0
 
 
 class Scripted:
@@ -58,7 +58,7 @@ class Scripted:
 
     async def until(self, *came: str) -> None:
         """Wait for exactly these, in this order."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while len(self.came) < len(came):  # noqa: ASYNC110 - two programs are waited for
                 await asyncio.sleep(0.02)
         assert self.came == list(came)
@@ -150,7 +150,7 @@ async def running(tmp_path: Path, *troubles: str) -> AsyncIterator[tuple[Scripte
 async def test_who_comes_later_is_sent_later(tmp_path: Path) -> None:
     async with running(tmp_path, "later") as (daemon, agent):
         asked = [agent.store(f"token {TOKEN}"), agent.ask("memory_search", query="plain"), agent.store("plain")]
-        await asyncio.wait_for(daemon.is_asked.wait(), PATIENCE_S)
+        await asyncio.wait_for(daemon.is_asked.wait(), DEADLINE_S)
         assert not daemon.came
         daemon.may_go_on.set()
         answers = [await agent.answer(one) for one in asked]
@@ -161,7 +161,7 @@ async def test_who_comes_later_is_sent_later(tmp_path: Path) -> None:
 async def test_a_call_that_is_taken_back_meanwhile_is_not_sent(tmp_path: Path) -> None:
     async with running(tmp_path, "later") as (daemon, agent):
         gone = agent.store(f"token {TOKEN}")
-        await asyncio.wait_for(daemon.is_asked.wait(), PATIENCE_S)
+        await asyncio.wait_for(daemon.is_asked.wait(), DEADLINE_S)
         agent.wire.send({"method": "notifications/cancelled", "params": {"requestId": gone}})
         following = agent.ask("memory_search", query="plain")
         # Answered without the daemon, so what was said before has been heard.

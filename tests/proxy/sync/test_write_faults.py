@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.pair import pair
 from tests.support.programs.processes import Machine
 
@@ -46,7 +47,7 @@ class Syncs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=DEADLINE_S)
 
 
 def memory(machine: Machine) -> dict[str, str]:

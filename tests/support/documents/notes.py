@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.client.client import Client
-from tests.support.daemon.loopback import DEADLINE_S, Machine
+from tests.support.daemon.loopback import Machine
+from tests.support.deadline import DEADLINE_S
 
 
 class Agent:

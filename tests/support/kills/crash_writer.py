@@ -14,6 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
+
 from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.spaces.models import IndexSettings
@@ -51,7 +53,7 @@ async def write(path: Path, key: bytes, start: int, mode: str) -> None:
         )
         print(f"ack {number} {version} {result.revision}", flush=True)
         if mode != "put" and version >= start + 10:
-            await space.wait_indexed(timeout_s=60)
+            await space.wait_indexed(timeout_s=DEADLINE_S)
 
 
 async def current(space: Space, number: int) -> int:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.support.deadline import DEADLINE_S
 from tests.support.providers.generations import MarkedEmbedder, handle, model_of
 
 from confide_daemon.embedding import Limits, Vectors
@@ -149,7 +150,7 @@ async def run(task: dict[str, Any]) -> None:
         while (status := await space.status(None)).model != order[0].model or status.queued or status.reembedding:
             await search(space)
             await asyncio.sleep(0.05)
-    assert await space.wait_indexed(timeout_s=30)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
     await search(space)
     await space._threads.read(lambda store: every_vector_is_of_its_model(store, both))
     tell("done", model=status.model, steps=crash.step())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.tls_relay import TlsRelay
 from tests.support.programs.processes import wait_until
 
@@ -96,7 +97,7 @@ def front(
         yield f"{scheme}://localhost:{port}{PREFIX}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(DEADLINE_S)
 
 
 def free_port() -> int:

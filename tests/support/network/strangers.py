@@ -16,6 +16,7 @@ from typing import Any, Self
 from unittest.mock import patch
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.handshake import noise
 from confide_crypto.handshake.handshake import HASH, MAX_HELLO, PROLOGUE, derive_psk, transcript
@@ -59,7 +60,7 @@ def frame(data: bytes = b"", opcode: int = BINARY, *, fin: bool = True, declared
 class Stranger:
     """One TCP connection to the daemon, with `with`."""
 
-    def __init__(self, port: int, *, is_open: bool = False, timeout_s: float = 15.0) -> None:
+    def __init__(self, port: int, *, is_open: bool = False, timeout_s: float = DEADLINE_S) -> None:
         """`is_open` opens the websocket too."""
         self._received = b""
         self.closed_with: int | None = None

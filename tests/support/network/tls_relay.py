@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from tests.support.deadline import DEADLINE_S
+
 UP, DOWN = "up", "down"
 Direction = Literal["up", "down"]
 BINARY, CLOSE = 2, 8
 _PIECE = 64 * 1024
 _HEAD_LIMIT = 16 * 1024
-_DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +91,14 @@ class TlsRelay:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(_DEADLINE_S)
+        assert self._ready.wait(DEADLINE_S)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(_DEADLINE_S)
+        self._thread.join(DEADLINE_S)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:

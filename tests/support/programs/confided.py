@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.daemon.loopback import Machine
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program, run
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, NO_MODEL, SERVER_KEEPS, wait_until
 
@@ -87,7 +88,7 @@ class Confided:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-            process.wait(30)
+            process.wait(DEADLINE_S)
             if process.stdout is not None:
                 process.stdout.close()
 

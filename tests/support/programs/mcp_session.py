@@ -13,8 +13,9 @@ import mcp_types
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.message import SessionMessage
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
-from tests.support.programs.processes import CONFIDE, DEADLINE_S, Machine
+from tests.support.programs.processes import CONFIDE, Machine
 
 Era = Literal["legacy", "2026-07-28"]
 ERAS: tuple[Era, ...] = ("legacy", "2026-07-28")

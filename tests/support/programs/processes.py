@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import BIN, Program, run
 
 CONFIDE = str(BIN / "confide")
 CONFIDED = str(BIN / "confided")
-DEADLINE_S = 30.0
 COMMAND_DEADLINE_S = 120.0
 NO_MODEL = '[embedding]\nprovider = "hashed"\n'
 """A daemon that loads no model: three tenths of a second for every daemon, in tests that do not search by meaning."""

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.support.deadline import DEADLINE_S
+
 COMPILER: Final = shutil.which("cc") if sys.platform == "linux" else None
 SOURCE: Final = Path(__file__).with_suffix(".c")
 
@@ -24,7 +26,9 @@ class WallClock:
         assert COMPILER is not None
         library = folder / "wall_clock.so"
         if not library.exists():
-            subprocess.run([COMPILER, "-shared", "-fPIC", "-O2", "-o", library, SOURCE, "-ldl"], check=True, timeout=60)
+            subprocess.run(
+                [COMPILER, "-shared", "-fPIC", "-O2", "-o", library, SOURCE, "-ldl"], check=True, timeout=DEADLINE_S
+            )
         self._file = folder / f"{name}.clock"
         self._file.write_bytes(bytes(8))
         self.env: Final = {"LD_PRELOAD": str(library), "WALL_CLOCK": str(self._file)}

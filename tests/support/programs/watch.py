@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine
 
@@ -38,7 +39,7 @@ class Watching:
         for line in self.process.stdout:
             self.said.put(json.loads(line))
 
-    def until(self, event: str, *, timeout_s: float = 20, **facts: Any) -> dict[str, Any]:
+    def until(self, event: str, *, timeout_s: float = DEADLINE_S, **facts: Any) -> dict[str, Any]:
         """The next such event."""
         end = time.monotonic() + timeout_s
         while True:

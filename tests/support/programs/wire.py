@@ -10,6 +10,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine
 
@@ -44,10 +45,10 @@ class Wire:
         if not self.process.stdin.closed:
             self.process.stdin.close()
         try:
-            self.process.wait(30)
+            self.process.wait(DEADLINE_S)
         finally:
             self.process.kill()
-            self.process.wait(30)
+            self.process.wait(DEADLINE_S)
             for pipe in (self.process.stdout, self.process.stderr):
                 assert pipe is not None
                 pipe.close()
@@ -75,17 +76,19 @@ class Wire:
         self.send({"id": self._last, "method": method, **({"params": params} if params is not None else {})})
         return self._last
 
-    def call(self, method: str, params: dict[str, Any] | None = None, *, timeout_s: float = 30) -> dict[str, Any]:
+    def call(
+        self, method: str, params: dict[str, Any] | None = None, *, timeout_s: float = DEADLINE_S
+    ) -> dict[str, Any]:
         """Send a request and wait for its answer."""
         return self.answer(self.ask(method, params), timeout_s=timeout_s)
 
-    def tool(self, name: str, arguments: dict[str, Any], *, timeout_s: float = 30) -> dict[str, Any]:
+    def tool(self, name: str, arguments: dict[str, Any], *, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
         """The result of a tool call."""
         answer = self.call("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)
         result: dict[str, Any] = answer["result"]
         return result
 
-    def answer(self, identifier: int | None, *, timeout_s: float = 30) -> dict[str, Any]:
+    def answer(self, identifier: int | None, *, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
         """The answer to one request; other messages are passed over."""
         end = time.monotonic() + timeout_s
         while True:
@@ -93,7 +96,7 @@ class Wire:
             if message.get("id") == identifier and "method" not in message:
                 return message
 
-    def next(self, timeout_s: float = 30) -> dict[str, Any]:
+    def next(self, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
         """The next message, whatever it is."""
         message = self._lines.get(timeout=timeout_s)
         assert message is not None, "confide mcp closed its output"

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import CircuitBreaker, Limits, Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
@@ -136,7 +137,7 @@ async def fill(space: Space, count: int, *, start: int = 0) -> None:
         )
 
 
-async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: float = 30.0) -> SpaceStatus:
+async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: float = DEADLINE_S) -> SpaceStatus:
     """Waits until the status is so; what it is then."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.daemon.loopback import Serving
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import DeviceInvite
@@ -65,7 +66,7 @@ class Device:
     async def attach(self, connection: Connection) -> dict[str, Any]:
         """The answer to `attach`."""
         body = {"project": "p", "machine": self.name, "proxyVersion": "0", "toolsets": ["core"], "watches": False}
-        answer: dict[str, Any] = await connection.request("attach", body, timeout_s=20)
+        answer: dict[str, Any] = await connection.request("attach", body, timeout_s=DEADLINE_S)
         return answer
 
     async def visit(self) -> Keyring:

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.daemon.loopback import DEADLINE_S, Serving
+from tests.support.daemon.loopback import Serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.devices import SPACE, Device
 
 from confide_crypto.sealing import roster_entry
