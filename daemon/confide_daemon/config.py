@@ -103,12 +103,15 @@ class IndexConfig:
 class ChunkSettings:
     size: int = 48  # tokens at most; LoCoMo recall within 500 tokens: 48 80.8, 56 77.3, 64 75.2, 80 70.3, 100 67.7
     overlap: int = 0  # tokens repeated from the piece before, at most
+    name: str = field(init=False)
+    """Stored with each document; a document cut under another name is cut again. The last number is the algorithm's version."""
 
     def __post_init__(self) -> None:
         if not 16 <= self.size <= 2000 or not 0 <= self.overlap <= self.size // 2:
             raise ValueError(
                 f"a chunk size is 16 to 2000 tokens and an overlap at most half of it, not {self.size}/{self.overlap}"
             )
+        object.__setattr__(self, "name", f"{self.size}/{self.overlap}/2")
 
     @classmethod
     def named(cls, name: str) -> ChunkSettings:
@@ -119,11 +122,6 @@ class ChunkSettings:
         if not (slash and size.isdecimal() and overlap.isdecimal() and len(name) < 12):
             raise ValueError(f"it is {' or '.join(CHUNKINGS)}, or two numbers such as 48/0")
         return cls(int(size), int(overlap))
-
-    @property
-    def name(self) -> str:
-        """Stored with each document; a document cut under another name is cut again. The last number is the algorithm's version."""
-        return f"{self.size}/{self.overlap}/2"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,11 +72,6 @@ def only(text: str) -> bool:
     return not STANDIN.sub("", text).strip()
 
 
-def in_order(text: str) -> tuple[str, ...]:
-    """The stand-ins in a text, as they come."""
-    return tuple(STANDIN.findall(text))
-
-
 def is_sealed_from(after: str, before: str) -> bool:
     """Whether `after` is `before` with stand-ins in the places of some of its parts, and is the same in all others."""
     first, *others = STANDIN.split(after)

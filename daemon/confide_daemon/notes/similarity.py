@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from rapidfuzz import fuzz
 
-from confide_crypto.sealing import placeholder
+from confide_crypto.sealing.placeholder import STANDIN, only
 from confide_daemon.embedding import Vectors
 from confide_daemon.retrieval.search.query import STOP_WORDS, keyword_query
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
@@ -75,7 +75,7 @@ def compared(pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors]) -> Com
         sorted_words(text),
         sum(piece.tokens for piece in pieces),
         len(pieces) > FIRST,
-        placeholder.in_order(text) if placeholder.only(text) else (),
+        tuple(STANDIN.findall(text)) if only(text) else (),
     )
 
 

@@ -8,7 +8,7 @@ import math
 from datetime import datetime
 from typing import Any
 
-from confide_crypto.sealing import placeholder
+from confide_crypto.sealing.placeholder import STANDIN
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import ToolError
@@ -296,7 +296,7 @@ def _answer(
 
 def sealed_warnings(text: str) -> list[str]:
     """What whoever had this stored may not know: a credential that was given in clear stands in it no more."""
-    found = set(placeholder.in_order(text))
+    found = set(STANDIN.findall(text))
     sealed = sum(one.startswith("(sealed:") for one in found)
     redacted = len(found) - sealed
     warnings = []
