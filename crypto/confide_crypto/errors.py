@@ -196,6 +196,11 @@ class RequestError(ConfideError):
         self.code = code
         self.exit_code = _CODE_EXITS.get(code, EXIT_OTHER)
 
+    @classmethod
+    def of(cls, error: ConfideError) -> RequestError:
+        """The answer for an error: its code, which the peer acts on, and its sentence for a person."""
+        return error if isinstance(error, RequestError) else cls(error.code, str(error), error.hint)
+
 
 class LinkError(ConfideError):
     """The way to the peer is not there, or no longer."""

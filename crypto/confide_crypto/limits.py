@@ -1,14 +1,9 @@
-"""Every size, count and timer of the protocol, and the limiter in front of it (PROTOCOL.md 8). Imports nothing heavy."""
+"""Every size, count and timer of the protocol (PROTOCOL.md 8). Imports nothing heavy."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
-
-from confide_crypto.errors import BusyError
 
 SUBPROTOCOL: Final = "confide.v1"
 DEFAULT_PORT: Final = 7733
@@ -82,10 +77,6 @@ class Timers:
 
 DEFAULT_TIMERS: Final = Timers()
 
-MAX_HALF_OPEN: Final = 64
-HANDSHAKES_PER_S: Final = 50.0
-"""WireGuard's figure; garbage at this rate costs the daemon 0.4 % of a core (channel design, 4)."""
-
 WRITE_LIMIT: Final = 16 * 1024
 """Bytes that wait in our own buffer, and as many in the kernel's, before a sender does: one bulk record each, so that a message in
 between waits for two. At 10 Mbit/s a body that is under way adds 70 ms to a call, 550 ms with the kernel's usual megabytes."""
@@ -104,74 +95,3 @@ def websocket_options() -> dict[str, Any]:
         "write_limit": WRITE_LIMIT,
         "close_timeout": CLOSE_TIMEOUT_S,
     }
-
-
-class TokenBucket:
-    """So many a second, and some at once. Begins full; tokens below zero are waits that have been promised."""
-
-    def __init__(self, per_second: float, burst: float, *, clock: Callable[[], float] | None = None) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._clock = clock
-        self._tokens = burst
-        self._refilled = self._now()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing of it is used: a new one would be the same."""
-        self._refill()
-        return self._tokens >= self._burst
-
-    def take(self) -> bool:
-        """Take a token that is there; False if there is none."""
-        return self.borrow(0.0) is not None
-
-    def borrow(self, longest_s: float) -> float | None:
-        """Take a token and say how many seconds to wait before using it; None, and no token, if that is over `longest_s`."""
-        self._refill()
-        wait_s = max(0.0, (1.0 - self._tokens) / self._per_second)
-        if wait_s > longest_s:
-            return None
-        self._tokens -= 1.0
-        return wait_s
-
-    def _refill(self) -> None:
-        now = self._now()
-        self._tokens = min(self._burst, self._tokens + (now - self._refilled) * self._per_second)
-        self._refilled = now
-
-    def _now(self) -> float:
-        return self._clock() if self._clock else time.monotonic()
-
-
-class Handshakes:
-    """Bounds what strangers can make the daemon do: a number of half-open channels and a token bucket, no queue.
-
-    Sessions that are authenticated are counted elsewhere, so a flood cannot push them out.
-    """
-
-    def __init__(
-        self,
-        *,
-        half_open: int = MAX_HALF_OPEN,
-        per_second: float = HANDSHAKES_PER_S,
-        burst: float = 2 * HANDSHAKES_PER_S,
-    ) -> None:
-        self._half_open_limit = half_open
-        self._bucket = TokenBucket(per_second, burst)
-        self.half_open = 0
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Hold one place for the time of a handshake.
-
-        Raises:
-            BusyError: no place is free; the caller closes with `CLOSE_BUSY`, at once.
-        """
-        if self.half_open >= self._half_open_limit or not self._bucket.take():
-            raise BusyError
-        self.half_open += 1
-        try:
-            yield
-        finally:
-            self.half_open -= 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from websockets.exceptions import ConnectionClosed
@@ -44,7 +45,6 @@ from confide_crypto.limits import (
     HANDSHAKE_TIMEOUT_S,
     MAX_RECORD,
     SUBPROTOCOL,
-    Handshakes,
     Timers,
     websocket_options,
 )
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection as WebSocket
     from websockets.asyncio.server import ServerConnection
 
-__all__ = ["Authorize", "Connection", "Handshakes", "Timers", "Welcome", "accept", "connect", "websocket_options"]
+__all__ = ["Authorize", "Connection", "Timers", "Welcome", "accept", "connect", "websocket_options"]
 
 Welcome = dict[str, Any]
 _DAEMON_LABEL: Final = b"confide/daemon-static/1"
@@ -133,7 +133,7 @@ async def accept(
     *,
     previous: Rotation | None = None,
     timeout_s: float = HANDSHAKE_TIMEOUT_S,
-    handshakes: Handshakes | None = None,
+    slot: AbstractContextManager[None] | None = None,
     timers: Timers = DEFAULT_TIMERS,
 ) -> Connection:
     """Take in a client on a websocket that has just opened. Whatever fails, the websocket is closed first.
@@ -144,7 +144,7 @@ async def accept(
         authorize: asked once for the invite's secret and once for the caller.
         previous: the key before `identity`, while it still answers; a client that uses it is told of the new one.
         timeout_s: for the whole handshake, `admit` included; the first message has 5 s.
-        handshakes: the limiter that all of the daemon's connections share.
+        slot: a place for this handshake, held while it lasts; entering raises BusyError where none is free.
         timers: keepalive and idle limit.
 
     Raises:
@@ -152,7 +152,7 @@ async def accept(
         DeniedError: `authorize` said no; the client has been told.
     """
     try:
-        with handshakes.slot() if handshakes else contextlib.nullcontext():
+        with slot or contextlib.nullcontext():
             async with asyncio.timeout(timeout_s):
                 return await _receive_client(ws, identity, authorize, previous, timers)
     except (HandshakeError, DeniedError) as error:

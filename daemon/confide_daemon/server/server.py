@@ -28,7 +28,7 @@ from websockets.http11 import Request, Response
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import format_daemon_key
-from confide_crypto.limits import Handshakes, Timers, websocket_options
+from confide_crypto.limits import Timers, websocket_options
 from confide_crypto.transport.open import Connection, accept
 from confide_daemon import __version__
 from confide_daemon.access.audit import AuditLog
@@ -41,8 +41,7 @@ from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.jobs import Work
-from confide_daemon.server.limits import GuardedConnection, Rates, Refusals, Strangers, limit_http
-from confide_daemon.server.replicas import Change
+from confide_daemon.server.limits import GuardedConnection, Handshakes, Rates, Refusals, Strangers, limit_http
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
@@ -144,16 +143,6 @@ class Daemon:
             self._refusals.report(is_last=True)
             log.info("confided ended")
 
-    def publish(self, space_id: str, change: Change, origin: Session) -> None:
-        """Let the other connections of the space have a new revision."""
-        for session in self._sessions:
-            if session is not origin and session.caller.space_id == space_id:
-                session.announce(change)
-
-    async def name_successor(self, public_key: bytes, successor: bytes, session_id: str) -> None:
-        """Note the key that may take a caller's place (PROTOCOL.md 7.10). Raises as `Registry.name_successor`."""
-        await asyncio.to_thread(self._state.registry.name_successor, public_key, successor, session=session_id)
-
     async def _listen(self, listen: Listen) -> WebsocketServer:
         limit_http()
         try:
@@ -210,7 +199,7 @@ class Daemon:
                 keys.current,
                 self._callers,
                 previous=keys.rotation,
-                handshakes=self._handshakes,
+                slot=self._handshakes.slot(),
                 timers=self._timers,
             )
         except Exception as error:
@@ -269,8 +258,8 @@ class Daemon:
                     space,
                     desk=self.desk,
                     spaces=self.spaces,
-                    publish=self.publish,
-                    name_successor=self.name_successor,
+                    registry=self._state.registry,
+                    sessions=self._sessions,
                     rate=rate,
                     min_score=self._config.search.min_score,
                     max_age_s=self._config.server.max_session_s,

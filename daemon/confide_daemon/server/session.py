@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import anyio
@@ -26,13 +26,14 @@ from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, LockedError, ToolsetError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.limits import Rate
 from confide_daemon.server.mcp import AgentServer, Incoming, nobody
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
-from confide_daemon.server.requests import Operation, answer, as_request_error
+from confide_daemon.server.requests import Operation
 from confide_daemon.server.requests.devices import RosterRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
@@ -70,8 +71,8 @@ class Session:
         *,
         desk: RosterDesk,
         spaces: Spaces,
-        publish: Callable[[str, Change, Session], None],
-        name_successor: Callable[[bytes, bytes, str], Awaitable[None]],
+        registry: Registry,
+        sessions: Iterable[Session],
         rate: Rate,
         min_score: float,
         max_age_s: float,
@@ -80,16 +81,15 @@ class Session:
 
         Args:
             space: None while it is locked; then all that needs it is refused, until a machine has brought its key.
-            publish: lets the other connections of a space have a new revision.
-            name_successor: notes the key that may take a caller's place.
+            sessions: all that the daemon has now, this one among them.
         """
         self.connection = connection
         self.caller = caller
         self._space: Space | None = None
         self._desk = desk
         self._spaces = spaces
-        self._publish_beside = publish
-        self._name_successor = name_successor
+        self._registry = registry
+        self._sessions = sessions
         self._rate = rate
         self._min_score = min_score
         self._max_age_s = max_age_s
@@ -231,13 +231,13 @@ class Session:
             try:
                 return catalogue(**read(op, body))
             except ToolsetError as error:
-                raise as_request_error(error) from error
+                raise RequestError.of(error) from error
         if op == "ping":
             return {}
         if op == "rotate":
             return await self._rotate(body)
         if op in self._rosters.operations:
-            answered = await self._tracked(answer(self._rosters.operations, op, body))
+            answered = await self._tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
                 # Whoever reads the answer may go on at once.
                 space = await self._spaces.get(self.caller.space_id)
@@ -253,11 +253,11 @@ class Session:
                 return await self._tracked(call_again(body, self._surroundings, project))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
-        return await self._tracked(answer(self._requests, op, body))
+        return await self._tracked(_answer(self._requests, op, body))
 
     def _require_unlocked(self) -> None:
         if self._space is None:
-            raise as_request_error(LockedError())
+            raise RequestError.of(LockedError())
 
     async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
         self._require_unlocked()
@@ -276,7 +276,7 @@ class Session:
         try:
             sealing = await self._rosters.summary()
         except ConfideError as error:
-            raise as_request_error(error) from error
+            raise RequestError.of(error) from error
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
             raise RequestError("invalid", f"a connection attaches at most {MAX_PROJECTS} projects")
         try:
@@ -284,7 +284,7 @@ class Session:
             if project != GLOBAL_PROJECT:  # which every machine attaches unasked; without a grant it only stays empty
                 self.grants.require_project(project)
         except (ToolsetError, GrantError) as error:
-            raise as_request_error(error) from error
+            raise RequestError.of(error) from error
         self._toolsets = toolsets
         self._machine, self._proxy_version = machine, proxy_version
         self._copies.projects.add(project)
@@ -305,9 +305,9 @@ class Session:
         old_key, session_id = self.connection.peer_key, self.connection.session_id
         new_key = verify_rotation(body, old_key, session_id)
         try:
-            await self._name_successor(old_key, new_key, session_id)
+            await asyncio.to_thread(self._registry.name_successor, old_key, new_key, session=session_id)
         except ConfideError as error:
-            raise as_request_error(error) from error
+            raise RequestError.of(error) from error
         log.info("session %s: %s will have a new key", session_id, self.caller.alias)
         return {}
 
@@ -324,7 +324,7 @@ class Session:
         if self._is_closing:
             return RequestError("internal", "the daemon is stopping; this call was not run", "try again in a moment")
         if self._space is None:
-            return as_request_error(LockedError())
+            return RequestError.of(LockedError())
         if len(self._running) >= MAX_CALLS_AT_ONCE:
             problem = f"{MAX_CALLS_AT_ONCE} calls of this connection are running already"
             return RequestError("internal", problem, "wait for one of them")
@@ -362,12 +362,25 @@ class Session:
 
     def _publish(self, change: Change) -> None:
         self._agent.changed(change)
-        self._publish_beside(self.caller.space_id, change, self)
+        for session in self._sessions:
+            if session is not self and session.caller.space_id == self.caller.space_id:
+                session.announce(change)
 
     def _publish_here_too(self, change: Change) -> None:
         """For a revision that the caller's machine has not got, though it asked for it."""
         self._publish(change)
         self._copies.announce(change)
+
+
+async def _answer(operations: Mapping[str, Operation], op: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    operation = operations.get(op)
+    if operation is None:
+        hint = "do the versions of confide and confided fit?"
+        raise RequestError("invalid", "this daemon does not know that request", hint)
+    try:
+        return await operation(**read(op, body))
+    except ConfideError as error:
+        raise RequestError.of(error) from error
 
 
 def _too_large(message: object) -> bytes:

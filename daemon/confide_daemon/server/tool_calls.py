@@ -32,7 +32,6 @@ from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon import __version__
 from confide_daemon.errors import ToolsetError
 from confide_daemon.server import prompts, resources
-from confide_daemon.server.requests import as_request_error
 from confide_daemon.tools import (
     dedupe,
     delete,
@@ -255,7 +254,7 @@ async def call_again(
     try:
         return {"result": (await _call(waiting[name], arguments, origin.within(surroundings(project)))).structured}
     except ConfideError as error:
-        raise as_request_error(error) from error
+        raise RequestError.of(error) from error
 
 
 async def _call(tool: Tool, arguments: Mapping[str, Any] | None, context: ToolContext) -> ToolResult:

@@ -17,7 +17,6 @@ from websockets.exceptions import ConnectionClosed
 
 from confide_crypto.channel.protocol import Channel, FrameType
 from confide_crypto.errors import (
-    BusyError,
     ConfideError,
     ConnectionLost,
     DeniedError,
@@ -29,7 +28,7 @@ from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.transport import open as opening
-from confide_crypto.transport.open import Connection, Handshakes, connect, websocket_options
+from confide_crypto.transport.open import Connection, connect, websocket_options
 
 
 def closed_port() -> int:
@@ -336,64 +335,6 @@ async def test_who_leaves_in_the_middle_is_noticed() -> None:
         await ws.send(ClientHandshake(LAPTOP, HOST.static_key).write_message1())
         ws.transport.abort()
         assert "left" in str(await host.refused.get())
-
-
-async def test_half_open_handshakes_are_bounded_and_the_next_client_is_told_to_wait() -> None:
-    handshakes = Handshakes(half_open=3)
-    async with hosting(Door(LAPTOP.public_key), echo, handshakes=handshakes) as host:
-        idle = [await dial_websocket(host.url, **websocket_options()) for _ in range(3)]
-        while handshakes.half_open < 3:  # noqa: ASYNC110 - the daemon's side has no event for it
-            await asyncio.sleep(0)
-        with pytest.raises(UnreachableError, match="too many handshakes") as caught:
-            await dial(host.url)
-        assert "try again" in (caught.value.hint or "")
-        assert isinstance(await host.refused.get(), BusyError)
-        for ws in idle:
-            await ws.close()
-        for _ in idle:
-            await host.refused.get()
-        session = await dial(host.url)
-        assert handshakes.half_open == 0, "an open session takes no place"
-        await session.close()
-
-
-def test_handshakes_are_bounded_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("confide_crypto.limits.time.monotonic", lambda: now)
-    handshakes = Handshakes(per_second=10, burst=5)
-
-    def attempts() -> int:
-        passed = 0
-        for _ in range(50):
-            try:
-                with handshakes.slot():
-                    passed += 1
-            except BusyError:
-                break
-        return passed
-
-    assert attempts() == 5
-    assert attempts() == 0
-    now += 0.35
-    assert attempts() == 3
-    now += 1000
-    assert attempts() == 5
-    assert handshakes.half_open == 0
-
-
-async def test_a_flood_of_replayed_first_messages_leaves_nothing_behind() -> None:
-    """Message 1 recorded once and sent 300 times: each costs one half handshake and ends with its socket."""
-    message = ClientHandshake(LAPTOP, HOST.static_key).write_message1()
-    handshakes = Handshakes(per_second=10_000, burst=10_000)
-    async with hosting(Door(LAPTOP.public_key), echo, handshakes=handshakes) as host:
-        for _ in range(300):
-            async with dial_websocket(host.url, **websocket_options()) as ws:
-                await ws.send(message)
-                assert len(await ws.recv()) == 1136
-        for _ in range(300):
-            assert isinstance(await host.refused.get(), HandshakeError)
-        assert handshakes.half_open == 0
-        await (await dial(host.url)).close()
 
 
 async def test_a_failure_inside_the_daemon_reaches_its_owner_and_ends_the_websocket() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -15,7 +15,7 @@ from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.handshake.rotation import Rotation
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import Connection, Handshakes, Timers, accept, connect, websocket_options
+from confide_crypto.transport.open import Connection, Timers, accept, connect, websocket_options
 
 LAPTOP = Identity(bytes(range(32)))
 HOST = Identity(bytes(range(100, 132)))
@@ -85,7 +85,7 @@ async def hosting(
     identity: Identity = HOST,
     previous: Rotation | None = None,
     timeout_s: float = 5.0,
-    handshakes: Handshakes | None = None,
+    slot: Callable[[], AbstractContextManager[None]] = nullcontext,
     timers: Timers | None = None,
 ) -> AsyncIterator[Host]:
     """Run a daemon whose sessions are given to `handle`."""
@@ -99,7 +99,7 @@ async def hosting(
                 door,
                 previous=previous,
                 timeout_s=timeout_s,
-                handshakes=handshakes,
+                slot=slot(),
                 timers=timers or Timers(),
             )
         except ConfideError as error:

@@ -15,7 +15,7 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Change, Copies
-from confide_daemon.server.requests import Operation, as_request_error
+from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import GLOBAL_PROJECT, bucket_of, check_text, text_hash
 from confide_memory.documents import digests as digests_of
@@ -108,7 +108,7 @@ class SyncRequests:
         try:
             self._grants().require_write(put["project"], put["path"])
         except GrantError as error:
-            raise as_request_error(error) from error
+            raise RequestError.of(error) from error
 
     async def _put(self, project: str, path: str, base: int, text: str, hash: str) -> dict[str, Any]:
         grants = self._grants()
@@ -162,7 +162,7 @@ class SyncRequests:
         try:
             self._grants().require_write(project, transcripts.FOLDER)
         except GrantError as error:
-            raise as_request_error(error) from error
+            raise RequestError.of(error) from error
 
     async def _transcript(self, project: str, body: dict[str, Any]) -> dict[str, Any]:
         name = transcripts.name_of(body, project)
