@@ -40,12 +40,7 @@ class Policy(NamedTuple):
     local: str = "keep"
 
     def action(self, source: str, confidence: float, fingerprint: str | None = None) -> str:
-        """What becomes of one: an action of `ACTIONS`.
-
-        Args:
-            source: of `SOURCES`.
-            fingerprint: not needed where `allow` is empty.
-        """
+        """What becomes of one: an action of `ACTIONS`. No fingerprint is needed where `allow` is empty."""
         if confidence < self.min_confidence or fingerprint in self.allow:
             return "allow"
         return str(getattr(self, source))
@@ -128,7 +123,6 @@ def policy_of(path: Path, table: Any) -> Policy:
 
 
 def is_fingerprint(value: Any) -> bool:
-    """Whether it has the form of one."""
     return isinstance(value, str) and len(value) == _FINGERPRINT_CHARS and set(value) <= set("0123456789abcdef")
 
 

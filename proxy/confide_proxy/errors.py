@@ -232,6 +232,5 @@ class ReaderMissingError(ConfideError):
 
     def __init__(self, title: str, extra: str) -> None:
         super().__init__(
-            f"reading a store of {title} takes a library that is not installed",
-            hint=f"pip install 'confide[{extra}]'",
+            f"reading a store of {title} takes a library that is not installed", hint=f"pip install 'confide[{extra}]'"
         )

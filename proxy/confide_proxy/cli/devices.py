@@ -273,11 +273,8 @@ def tell_removal(result: dict[str, Any]) -> None:
 
 
 async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, Any]] | None:
-    """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it.
-
-    Returns:
-        None where this machine may not see them all.
-    """
+    """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it; None where
+    this machine may not see them all."""
     found: dict[str, dict[str, Any]] = {}
     after = ""
     while len(found) < _MOST_LISTED:
@@ -398,10 +395,7 @@ def require_keys(keyring: Keyring) -> SpaceKeys:
 
 
 def checked(name: str) -> str:
-    """The name, unless a recovery code or an invite was pasted in its place: that must be neither shown nor sent.
-
-    Raises DeviceError: it is one.
-    """
+    """The name. Raises DeviceError: a recovery code or an invite was pasted in its place, which must be neither shown nor sent."""
     typed = "".join(letter for letter in name if letter.isalnum()).upper()
     # A machine's six words may begin so and be as long; of codes, one in a million has no digit.
     if typed.startswith("CR") and len(typed) == _CODE_LETTERS and not typed.isalpha():

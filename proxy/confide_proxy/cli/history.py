@@ -15,16 +15,7 @@ import typer
 
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_memory.requests import local_time, names, records, value
-from confide_proxy.cli.console import (
-    DEADLINE_S,
-    Here,
-    Output,
-    ProjectDir,
-    command,
-    identified,
-    remark,
-    say,
-)
+from confide_proxy.cli.console import DEADLINE_S, Here, Output, ProjectDir, command, identified, remark, say
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import FolderError, SessionError
 

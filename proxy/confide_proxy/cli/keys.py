@@ -50,8 +50,7 @@ def key_show(here: Here) -> Output:
 
 @key_app.command("move")
 def key_move(
-    context: typer.Context,
-    form: Annotated[Form, typer.Argument(help="Where to keep the key from now on.")],
+    context: typer.Context, form: Annotated[Form, typer.Argument(help="Where to keep the key from now on.")]
 ) -> None:
     """Keep the key elsewhere: in a plain file, in the system's keyring, or under a passphrase."""
     here: Here = context.obj

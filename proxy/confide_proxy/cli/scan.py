@@ -43,12 +43,10 @@ Passed = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A text on its way out.
+    """A text on its way out; `source` is `files` or `transcripts`, as the policy names them.
 
     Attributes:
-        source: `files` or `transcripts`, as the policy names them.
         path: as a person finds it: below the project's folder, or absolute.
-        text: what would be sent; not in the repr.
         line: the line of the file that the text begins in.
         is_one_line: all of the text is written in that one line, as in a transcript.
     """
@@ -207,8 +205,7 @@ def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Ou
 def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator[Outgoing]:
     """The texts of files, and of all in folders but hidden ones, whether they are sent or not. Links in a folder are not followed. Blocks.
 
-    Raises:
-        FolderError: one that is named is not there.
+    Raises FolderError: one that is named is not there.
     """
     from confide_proxy.sync.folder import MAX_FILES
 

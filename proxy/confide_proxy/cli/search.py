@@ -17,17 +17,7 @@ from typer.core import TyperCommand
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.tools import call as call_keys
-from confide_proxy.cli.console import (
-    Here,
-    Output,
-    ProjectDir,
-    command,
-    identified,
-    note,
-    out,
-    remark,
-    say,
-)
+from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, note, out, remark, say
 from confide_proxy.errors import BlockedError, FolderError, StateError, ToolError, UnfitAnswerError, UnsealableError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp import catalogue as catalogues
@@ -143,14 +133,11 @@ def store(
 async def call(
     here: Here, project: Project, tool: str, arguments: dict[str, Any], *, is_compared: bool = True
 ) -> dict[str, Any]:
-    """The structured result of a tool, from the daemon, or from this machine while it cannot be reached.
+    """The structured result of a tool, from the daemon, or from this machine while it cannot be reached. The files are compared first,
+    unless not `is_compared`: what was edited a moment ago counts too.
 
-    Args:
-        is_compared: compare the files first: what was edited a moment ago counts too.
-
-    Raises:
-        RequestError, ToolError: the call cannot be done.
-        ConfideError, TimeoutError: the daemon cannot be reached, and this machine does not answer in its place.
+    Raises RequestError, ToolError: the call cannot be done; ConfideError, TimeoutError: the daemon cannot be reached, and this machine
+    does not answer in its place.
     """
     from confide_proxy.mcp.tunnel import RELINK_DEADLINE_S
     from confide_proxy.offline.answers import Said

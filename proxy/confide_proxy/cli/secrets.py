@@ -161,13 +161,8 @@ async def show(
 
 
 async def unsealed(client: Client) -> dict[str, Any] | None:
-    """How many credentials the space holds in clear as far as anybody has looked, and when.
-
-    Returns:
-        None where there is nothing to tell: nobody has looked, in a space that is no older than sealing, or this machine may not know.
-
-    Raises ConnectionLost, TimeoutError: from the link.
-    """
+    """How many credentials the space holds in clear as far as anybody has looked, and when; None where there is nothing to tell: nobody
+    has looked, in a space that is no older than sealing, or this machine may not know."""
     try:
         answer = await client.connection.request("unsealed", {}, timeout_s=_DEADLINE_S)
     except RequestError:

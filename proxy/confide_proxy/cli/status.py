@@ -132,12 +132,8 @@ def down(paths: Paths, error: ConfideError | TimeoutError) -> dict[str, Any]:
 
 
 def known(paths: Paths) -> dict[str, Any]:
-    """What can be said without a connection; None where this machine does not know it.
-
-    Returns:
-        `address`, `tls` (whether the address asks for it; the channel does not need it), `daemonKey` (its beginning) and `words`, this
-        machine's own six.
-    """
+    """What can be said without a connection: `address`, `tls` (whether the address asks for it; the channel does not need it), `daemonKey`
+    (its beginning) and `words`, this machine's own six. None where this machine does not know it."""
     joined = words = place = is_tls = None
     with suppress(ConfideError, OSError):  # whatever is wrong with that file is what the attempt ended with
         joined = daemon.known(paths)
@@ -174,12 +170,7 @@ def queue(
     if as_json:
         listed = [_as_json(entry, show=show) for entry in entries]
         print_json(
-            {
-                "queuedOffline": counts.queued,
-                "deadLetters": counts.dead,
-                "damaged": counts.damaged,
-                "calls": listed,
-            }
+            {"queuedOffline": counts.queued, "deadLetters": counts.dead, "damaged": counts.damaged, "calls": listed}
         )
         return
     for entry in entries:

@@ -33,13 +33,8 @@ ANSWER_DEADLINE_S: Final = 7.5
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A call as its agent made it.
-
-    Attributes:
-        tool: its entry in the catalogue.
-        operation: its id, for a tool whose calls are queued.
-        said: when it was made, as ISO 8601 with the time zone.
-    """
+    """A call as its agent made it: `tool` is its entry in the catalogue, `said` when it was made, as ISO 8601 with the time zone. Those
+    that are queued have the id of an `operation`."""
 
     tool: Mapping[str, Any]
     arguments: Any
@@ -59,12 +54,8 @@ class Offline:
         self._known: dict[str, Entry] = {}
 
     async def ask(self, call: Said, trouble: Trouble) -> Answer:
-        """Answer a call without the daemon.
-
-        Raises:
-            ToolError, OfflineError, FolderError, JournalError, StateError, KeyFileError: it cannot be done as asked.
-            TimeoutError: not in the time that a call has.
-        """
+        """Answer a call without the daemon. Raises ToolError, OfflineError, FolderError, JournalError, StateError, KeyFileError: it cannot
+        be done as asked; TimeoutError: not in the time that a call has."""
         async with asyncio.timeout(ANSWER_DEADLINE_S):
             await self._recall(call)
             return await asyncio.to_thread(self._answer, call, trouble)

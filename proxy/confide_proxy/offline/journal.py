@@ -43,15 +43,11 @@ class Entry:
 
     Attributes:
         id: of its operation, 32 hex digits.
-        at: when it was made, in seconds since 1970.
-        said: the same as ISO 8601 with the time zone, as the daemon is told.
+        at, said: when it was made, in seconds since 1970 and as ISO 8601 with the time zone, as the daemon is told.
         project: of the session that made it.
-        tool: its name.
-        path: the document that it changes, "" where the tool names none.
-        target: the project of that document.
+        path, target: the document that it changes, "" where the tool names none, and the project of that.
         arguments: as the agent gave them.
-        code: why it was refused (PROTOCOL.md 7.2); "" while it waits.
-        why: the daemon's sentence for that.
+        code, why: why it was refused (PROTOCOL.md 7.2), and the daemon's sentence for that; "" while it waits.
     """
 
     id: str
@@ -67,20 +63,13 @@ class Entry:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:
-        """From a record as it was written."""
         return cls(**{name: record[name] for name in cls.__slots__ if name in record})
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What there is, without content.
-
-    Attributes:
-        queued: calls that wait for the daemon.
-        dead: calls that it refused for good.
-        damaged: records that cannot be read.
-        since: when the oldest that waits was made; None if none does.
-    """
+    """How many calls wait for the daemon, how many it refused for good, and how many records cannot be read; `since` is when the oldest
+    that waits was made."""
 
     queued: int = 0
     dead: int = 0
@@ -256,7 +245,7 @@ def is_empty(folder: Path) -> bool:
 
 
 def new_id() -> str:
-    """An id for an operation."""
+    """Of an operation."""
     return secrets.token_hex(16)
 
 
@@ -276,7 +265,6 @@ class Journal:
 
     @property
     def damaged_file(self) -> Path:
-        """Where records go that cannot be read."""
         return self.folder / "damaged"
 
     def append(self, entry: Entry) -> int:
@@ -289,7 +277,6 @@ class Journal:
             return len(self._queue.live)
 
     def counts(self) -> Counts:
-        """How much there is."""
         if not self.folder.exists():
             return Counts()
         with self._held():

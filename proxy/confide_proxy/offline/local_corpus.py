@@ -61,12 +61,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as it will be once the daemon has what waits.
-
-    Attributes:
-        mtime: of the file, in seconds since 1970; of the last store that waits, where one does.
-        waiting: how many stores that wait are in the text.
-    """
+    """A document as it will be once the daemon has what waits: so many stores are in the text, and `mtime` is that of the last one, or of
+    the file."""
 
     project: str
     path: str
@@ -93,10 +89,10 @@ class _Known:
 
 
 class LocalMemory:
-    """The folders of one session. Methods block; any thread may call them."""
+    """The folders of one session; `waiting` gives the calls that wait to change documents of some projects, in order. Methods block; any
+    thread may call them."""
 
     def __init__(self, folders: Iterable[Folder], waiting: Callable[[frozenset[str]], list[Entry]]) -> None:
-        """`waiting` gives the calls that wait to change documents of these projects, in order."""
         self.folders = {folder.project: folder for folder in folders}
         self._all_waiting = waiting
         self._index: LocalIndex | None = None
@@ -218,10 +214,7 @@ def match_of(text: str, keywords: Sequence[str]) -> str:
 
 
 class LocalIndex:
-    """The pieces of documents. One thread at a time; it may be another one each time.
-
-    Raises, when made: OfflineError where this Python's SQLite has no FTS5.
-    """
+    """The pieces of documents. One thread at a time; it may be another one each time. Raises, when made, OfflineError."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
@@ -243,7 +236,6 @@ class LocalIndex:
         self._db.close()
 
     def put(self, name: Name, text: str) -> None:
-        """Make this the text of the document."""
         self.remove(name)
         header = re.sub(r"[-_/.]+", " ", name[1].removesuffix(".md"))
         if is_note(name[1]):

@@ -37,14 +37,10 @@ _DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 def search(
     memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Trouble, *, may_tell_notes: bool = True
 ) -> Answer:
-    """The pieces of this machine's files that match by keywords.
+    """The pieces of this machine's files that match by keywords; `may_tell_notes`: the tool's output has a place for what notes are.
 
-    Args:
-        may_tell_notes: whether the tool's output has a place for what notes are.
-
-    Raises:
-        ToolError: a date that is none, or a project, a scope and a task that exclude each other.
-        OfflineError, FolderError: the files cannot be searched.
+    Raises ToolError: a date that is none, or a project, a scope and a task that exclude each other; OfflineError, FolderError: the files
+    cannot be searched.
     """
     warnings = [f"{trouble.sentence}: these are the files on this machine, found by keywords alone", *trouble.hints]
     wanted = _projects(memory, project, arguments, warnings)
@@ -89,20 +85,12 @@ def search(
         warnings.append(f"the fields of {notes.unread} notes could not be read, or not in time")
     if any(match.is_waiting for match in chosen):
         warnings.append("some of these files hold what still waits in this machine's queue for the daemon")
-    structured = {
-        "results": hits,
-        "searchMode": "offline",
-        "indexAge": 0,
-        "warnings": warnings,
-    }
+    structured = {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
     return Answer(_search_text(chosen, hits, warnings), structured)
 
 
 def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Trouble, *, may_warn: bool) -> Answer:
-    """Lines of a file on this machine.
-
-    Args:
-        may_warn: whether the tool's output has a place for warnings; the text says them in any case.
+    """Lines of a file on this machine; `may_warn` says that the tool's output has a place for warnings, which the text has in any case.
 
     Raises ToolError: there is no such file, or not here; its hint names the nearest; FolderError: it cannot be read.
     """
@@ -297,10 +285,9 @@ class Fields:
 
 
 class LocalNotes:
-    """For one search."""
+    """For one search; `read` gives the text of a file, by project and path, and may raise FolderError."""
 
     def __init__(self, read: Callable[[str, str], str | None]) -> None:
-        """`read` gives the text of a file, by project and path; it may raise FolderError."""
         self._read = read
         self._known: dict[tuple[str, str], Fields | None] = {}
         self._deadline = time.monotonic() + FIELDS_BUDGET_S

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, is_memory, path_problem
+from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, Asks, is_memory, path_problem
 from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.call import Answer
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
@@ -25,9 +25,6 @@ from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.offline.journal import Entry, Journal, is_empty
 from confide_proxy.offline.outage import Trouble
 from confide_proxy.sealing.tool_calls import OF_FILES, Asked, SealedCalls
-
-if TYPE_CHECKING:
-    from confide_memory.documents import Asks
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
@@ -39,12 +36,8 @@ PAUSES_S: Final = (0.5, 2.0)
 
 
 def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
-    """A call that is to be queued, with the document that it changes. A note's arguments stay as they were given: under one id the daemon
-    expects the same ones again.
-
-    Args:
-        wish: without path and target.
-        shown: the arguments as the daemon will get them, after which a new note is called.
+    """The `wish`, a call that is to be queued, with the path and the target of the document that it changes. A note's arguments stay as
+    they were given: under one id the daemon expects the same ones again. A new note is called after `shown`, those that the daemon gets.
 
     Raises ToolError: it is not one that the daemon would take, or not one that can wait.
     """
@@ -168,12 +161,8 @@ def _check_update(arguments: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a replay came to: how many calls were made, how many refused for good.
-
-    Attributes:
-        why: something is left; None if nothing is.
-        is_for_keys: all that is left waits until this machine can seal.
-    """
+    """What a replay came to: how many calls were made, how many refused for good, and why something is left, if anything is; with
+    `is_for_keys` until this machine can seal."""
 
     sent: int
     refused: int

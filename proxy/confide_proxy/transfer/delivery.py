@@ -8,17 +8,15 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confide_crypto.errors import RequestError, printable
+from confide_memory.documents import Asks
 from confide_memory.requests import records
 from confide_proxy.errors import UnfitAnswerError
+from confide_proxy.sealing.context import Sealing
 from confide_proxy.transfer.plan import Batch, Plan
 from confide_proxy.transfer.reader import Skipped
-
-if TYPE_CHECKING:
-    from confide_memory.documents import Asks
-    from confide_proxy.sealing.context import Sealing
 
 STATES = ("new", "known", "identical", "deleted", "refused")
 DEADLINE_S = 120.0
@@ -41,7 +39,6 @@ class Outcome:
 
     @property
     def done(self) -> int:
-        """How many notes have been gone through."""
         return self.states.total()
 
     @property
@@ -51,7 +48,6 @@ class Outcome:
         return f", into {named}" if named else ""
 
     def counts(self) -> dict[str, int]:
-        """How many there are in each state, be it none."""
         return {state: self.states[state] for state in STATES}
 
     def as_json(self, plan: Plan) -> dict[str, Any]:
@@ -87,12 +83,9 @@ async def deliver(
         progress: told (notes gone through, notes in all).
         is_wanted: asked before each batch; nothing more is sent once it says no.
 
-    Raises:
-        RequestError: the daemon cannot take it now, or takes none of it.
-        ConnectionLost, TimeoutError: from the link; what was sent is stored, and to import it again stores nothing twice.
-        UnsealableError: there are credentials in it and this machine has no keys; nothing was sent.
-        RosterError, KeyFileError: as `Deposit.keep` and `Sealer.seal`.
-        UnfitAnswerError.
+    Raises RequestError: the daemon cannot take it now, or takes none of it; UnsealableError: there are credentials in it and this machine
+    has no keys; nothing was sent; and as `Deposit.keep` and `Sealer.seal`. What was sent before is stored, and to import it again stores
+    nothing twice.
     """
     outcome = Outcome()
     if sealing.keyring.keys is None:

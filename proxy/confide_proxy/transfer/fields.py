@@ -192,11 +192,7 @@ def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
 
 
 def fitted(record: Record, ids: Ids, file: str) -> dict[str, Any]:
-    """The body of one note in the request `import`.
-
-    Args:
-        file: the store that it was read from, as a person knows it.
-    """
+    """The body of one note in the request `import`; `file` is the store that it was read from, as a person knows it."""
     metadata = {
         f"{record.system}.{key}" if key == "origin" else str(key): value for key, value in record.metadata.items()
     }

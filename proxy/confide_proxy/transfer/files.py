@@ -29,12 +29,8 @@ SHOWN_FOLDERS = frozenset({".claude"})
 
 
 def open_plain(path: Path, *, limit: int = MAX_FILE_BYTES) -> BinaryIO:
-    """The file, opened for reading.
-
-    Raises:
-        UnreadableError: it is a symlink, a pipe or another thing that is no file, larger than `limit` bytes, not readable, or excluded
-            by a project that it is in.
-    """
+    """The file, opened for reading. Raises UnreadableError: it is a symlink, a pipe or another thing that is no file, larger than `limit`
+    bytes, not readable, or excluded by a project that it is in."""
     if is_excluded(path):
         raise UnreadableError(path, PROBLEM)
     try:

@@ -6,22 +6,20 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
+from confide_memory.documents import Asks
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
+from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync.project import Project
 from confide_proxy.transfer.delivery import Outcome, deliver
 from confide_proxy.transfer.files import SHOWN_FOLDERS
 from confide_proxy.transfer.plan import Plan, Survey, stores_at
 from confide_proxy.transfer.readers import readers
-
-if TYPE_CHECKING:
-    from confide_memory.documents import Asks
-    from confide_proxy.sealing.context import Sealing
 
 TOOL: Final[dict[str, Any]] = {
     "name": "memory_import",

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, printable
 from confide_crypto.sealing.placeholder import STANDIN
@@ -22,6 +22,7 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import BlockedError, ToolError, UnreadableError
 from confide_proxy.sealing import tool_calls
 from confide_proxy.sealing.detection import scanner
+from confide_proxy.sealing.sealer import Sealer, Secret
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.transfer import files
@@ -29,11 +30,6 @@ from confide_proxy.transfer.fields import as_json, fitted, project_of
 from confide_proxy.transfer.reader import MAX_RECORDS, Losses, Reader, Record, Skipped
 from confide_proxy.transfer.readers import readers
 from confide_proxy.transfer.readers.markdown import MarkdownReader, is_decision, is_template
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from confide_proxy.sealing.sealer import Sealer, Secret
 
 SOURCE: Final = "imports"
 _CALLED: Final = ("title", "type", "category", "entity", "source", "status")
@@ -61,7 +57,6 @@ class Tellings:
     """Parts of credentials. What a note is called is made of its text, cut off and without markup, so that nothing knows them for one."""
 
     def __init__(self, credentials: Iterable[str]) -> None:
-        """`credentials` of the note."""
         bare = list(map(_bare, credentials))
         self._runs = {value[at : at + _RUN] for value in bare for at in range(max(1, len(value) - _RUN + 1))} - {""}
         self._sizes = sorted({len(run) for run in self._runs})
@@ -138,13 +133,8 @@ class Store:
 
 @dataclass(slots=True)
 class Survey:
-    """What one store holds.
-
-    Attributes:
-        failure: why it cannot be read, or not to its end.
-        projects, categories, levels, tags: how many notes each has; none where the store says nothing of it.
-        titles: of the first few.
-    """
+    """What one store holds: how many notes of each project, category, level and tag, and the titles of the first few. `failure` says why
+    it cannot be read, or not to its end."""
 
     store: Store
     notes: int = 0
@@ -171,7 +161,6 @@ class Survey:
         return [*skipped, self.problem] if self.problem else skipped
 
     def as_json(self) -> dict[str, Any]:
-        """For programs, and for an agent."""
         found: dict[str, Any] = {
             "path": self.store.shown,
             "system": self.store.reader.name,
@@ -189,13 +178,8 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Notes of one project for one request, sealed.
-
-    Attributes:
-        origins: what people know them by, in the same order.
-        secrets: the daemon has to have their records first.
-        refused: what the policy does not let out, and why.
-    """
+    """Notes of one project for one request, sealed; `origins` is what people know them by, in the same order. The daemon has to have the
+    records of `secrets` first; `refused` is what the policy does not let out."""
 
     project: str
     notes: list[dict[str, Any]] = field(default_factory=list)
@@ -217,7 +201,6 @@ class Plan:
 
     @property
     def notes(self) -> int:
-        """How many notes it would come to."""
         return sum(survey.notes for survey in self.surveys)
 
     def survey(self) -> list[Survey]:
@@ -295,12 +278,8 @@ def _shown(words: str) -> str:
 
 
 def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
-    """What is to be read at these paths, by the reader of that name or by the one that recognises it.
-
-    Raises:
-        UnreadableError: nothing is there, or nobody or more than one recognises it; there is no reader of that name; a project keeps
-            it back.
-    """
+    """What is to be read at these paths, by the reader of that name or by the one that recognises it. Raises UnreadableError: nothing is
+    there, or nobody or more than one recognises it; there is no reader of that name; a project keeps it back."""
     known = readers()
     if name is not None and name not in known:
         raise UnreadableError(Path(name), "is no system that is known", hint=f"--from takes: {', '.join(known)}")

@@ -119,12 +119,7 @@ def kind_of(name: str) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What could not be read.
-
-    Attributes:
-        origin: the file, or the system's own name of the record; never its text.
-        reason: for people, as the end of a sentence: `is not UTF-8`.
-    """
+    """What could not be read: the file, or the system's own name of the record, never its text; and why, as the end of a sentence."""
 
     origin: str
     reason: str

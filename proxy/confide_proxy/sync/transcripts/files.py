@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_memory.documents import iso
 from confide_proxy.errors import BlockedError
+from confide_proxy.sealing.sealer import Sealer, Secret
 from confide_proxy.sync.transcripts.parsers import Parser, UnknownLineError, branch_name
 from confide_proxy.sync.walk import descended, listed
-
-if TYPE_CHECKING:
-    from confide_proxy.sealing.sealer import Sealer, Secret
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """A line with a pasted image has a few MiB; what is longer says nothing that a search could find."""
@@ -150,14 +148,12 @@ def _digest(data: bytes) -> str:
 
 @dataclass(slots=True)
 class Batch:
-    """The messages between two offsets.
+    """The messages between two offsets, as they are sent (PROTOCOL.md 9.5); the daemon has to have the records of `secrets` first.
 
     Attributes:
-        messages: as they are sent (PROTOCOL.md 9.5).
-        skipped: lines that were broken, unknown or too long, or that the policy does not let out.
         branch: the branch that was named last, as it is called here.
+        skipped: lines that were broken, unknown or too long, or that the policy does not let out.
         is_full: there may be more behind it.
-        secrets: the daemon has to have their records before it has the messages.
     """
 
     begin: int

@@ -35,15 +35,14 @@ class UnknownLineError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a line says. Without a text it is no message, but may say where the session is.
+    """What a line says, "" where it does not say. Without a text it is no message, but may say where the session is.
 
     Attributes:
         role: who speaks; None where nobody does.
         text: markdown, without NUL and lone surrogates.
-        time: ISO 8601 in UTC to the second, "" where the line has none.
-        branch: the git branch, "" where the line does not say.
-        session: the session's id as the line has it, "" where it does not say.
-        cwd: the working folder, "" where the line does not say.
+        time: ISO 8601 in UTC to the second.
+        session: its id as the line has it.
+        cwd: the working folder.
     """
 
     role: Role | None = None

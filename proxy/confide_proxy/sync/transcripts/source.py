@@ -15,20 +15,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import RequestError
 from confide_memory.documents import INLINE_BYTES, Asks
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.link.link import Patient
+from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Narrowing, Project
 from confide_proxy.sync.transcripts import claude_code, codex
 from confide_proxy.sync.transcripts.files import Batch, Found, collect, found_below, head_of, mark_of, opened, origin_of
 from confide_proxy.sync.transcripts.parsers import Parser, sendable
-
-if TYPE_CHECKING:
-    from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +44,7 @@ _COMPACT_AFTER = 1000
 
 @dataclass(slots=True)
 class Sent:
-    """What was sent.
-
-    Attributes:
-        sessions: sessions of which something was.
-        messages: messages in all.
-        skipped: lines that were broken, unknown or too long.
-    """
+    """Sessions of which something was sent, messages in all, and lines that were skipped: broken, unknown or too long."""
 
     sessions: int = 0
     messages: int = 0
@@ -74,15 +66,10 @@ PARSERS: Final[dict[str, Parser]] = {module.PARSER.agent: module.PARSER for modu
 
 
 class Source:
-    """One client's folder, in one space.
-
-    Attributes:
-        progress: how far its sessions are, as far as this machine knows.
-        sent: what was sent through this object.
-    """
+    """One client's folder, in one space: `progress` says how far its sessions are, as far as this machine knows, `sent` what was sent
+    through this object. Nothing is sent without `sealing`."""
 
     def __init__(self, parser: Parser, root: Path, progress: Progress, sealing: Sealing | None = None) -> None:
-        """`sealing` seals what is sent: nothing is without it."""
         self.parser = parser
         self.root = root
         self.sent = Sent()
@@ -116,13 +103,8 @@ class Source:
     async def advance(
         self, link: Asks, file: Found, *, to_the_end: bool, progress: Callable[[int], None] | None = None
     ) -> None:
-        """Send what is due of one transcript: whole batches, and with `to_the_end` what is left as well.
-
-        Args:
-            progress: told how many bytes were gone through.
-
-        Raises RequestError, ConnectionLost, TimeoutError: from the link.
-        """
+        """Send what is due of one transcript: whole batches, and with `to_the_end` what is left as well. `progress` is told how many bytes
+        were gone through. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
         messages = self.sent.messages
         try:
             await self._advance(Patient(link), file, to_the_end, progress)

@@ -13,20 +13,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_memory.documents import Asks
 from confide_proxy.config import ProxyConfig
+from confide_proxy.link.link import Link
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.paths import Paths
+from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync.transcripts.files import Found, looked_at
 from confide_proxy.sync.transcripts.parsers import Parser
 from confide_proxy.sync.transcripts.source import PARSERS, Progress, Source
-
-if TYPE_CHECKING:
-    from confide_proxy.link.link import Link
-    from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +65,8 @@ async def send_all(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Send everything that has not been sent, once.
-
-    Args:
-        force: ask the daemon about every session, whatever this machine remembers.
-        progress: told (bytes gone through, bytes in all).
-
-    Returns:
-        `sessions` of which something was sent, `messages`, `skipped` lines.
+    """Send everything that has not been sent, once; the numbers of `Sent`. With `force` the daemon is asked about every session, whatever
+    this machine remembers; `progress` is told (bytes gone through, bytes in all).
 
     Raises RequestError, ConnectionLost, TimeoutError: from the link.
     """

@@ -35,10 +35,8 @@ class Part:
 
 
 def folder_name(project: str, *, is_apart: bool = False) -> str:
-    """The folder of a project: its name with everything encoded that some file system would not take.
-
-    Names that are too long end in a hash, and with `is_apart` those that some file system would not tell from another.
-    """
+    """The folder of a project: its name with everything encoded that some file system would not take. Names that are too long end in a
+    hash, and with `is_apart` those that some file system would not tell from another."""
     name = quote(project, safe=" ").replace("~", "%7E")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
@@ -118,7 +116,7 @@ def read(tree: Path) -> list[Part] | None:
 
 
 def write(into: Path, parts: Sequence[Part]) -> None:
-    """Say what the tree holds. Raises ExportError."""
+    """Raises ExportError."""
     entries = [
         {"name": part.name, "folder": part.folder, "files": list(part.files)}
         for part in sorted(parts, key=lambda part: part.name)

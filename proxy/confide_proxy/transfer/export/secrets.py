@@ -15,26 +15,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import RequestError, SealingError
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.space_keys import WrapKey
+from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
+from confide_memory.documents import Asks
 from confide_memory.requests import encoded
 from confide_proxy.devices import roster_client
+from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import ExportError, UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.sealer import Secret
 from confide_proxy.transfer.export import manifest
 from confide_proxy.transfer.export.manifest import SECRETS
-
-if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.documents import Asks
-    from confide_proxy.devices.keyring import Keyring
 
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Of the file: its records are held in memory while they are opened."""
@@ -66,11 +63,8 @@ class Opened:
 
 
 async def write(link: Asks, into: Path, named: set[bytes], *, is_whole: bool) -> int:
-    """Writes the records, and the roster that says who opens them; nothing where there are none. How many there are.
-
-    Args:
-        named: the ids that the export's texts name.
-        is_whole: all records of the space, in place of those that were there; else those that are named, beside them.
+    """Writes the records, and the roster that says who opens them; nothing where there are none. How many there are. If it `is_whole` all
+    records of the space, in place of those that were there; else those that the export's texts have `named`, beside them.
 
     Raises ExportError: it cannot be written; RequestError, ConnectionLost, TimeoutError: from the link.
     """
@@ -95,10 +89,8 @@ async def write(link: Asks, into: Path, named: set[bytes], *, is_whole: bool) ->
 async def opened(tree: Path, keyring: Keyring) -> Opened:
     """The records of a tree, as far as this machine opens them.
 
-    Raises:
-        ExportError: the file is damaged, or too large.
-        UnsealableError: there are some, and this machine has no keys to seal them with.
-        KeyFileError, KeyLockedError, KeyringError: this machine's key cannot be used.
+    Raises ExportError: the file is damaged, or too large; UnsealableError: there are some, and this machine has no keys to seal them with;
+    KeyFileError, KeyLockedError, KeyringError: this machine's key cannot be used.
     """
     place = tree / SECRETS
     if place.is_symlink() or not place.is_file():

@@ -19,23 +19,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.sealing import placeholder as placeholders
 from confide_memory import documents
 from confide_memory.documents import Asks
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
-from confide_proxy.sealing.context import batches
+from confide_proxy.sealing.context import Sealing, batches
 from confide_proxy.sealing.file_sealer import NAME_TELLS
+from confide_proxy.sealing.sealer import Sealed
 from confide_proxy.sync.folder import Folder
 from confide_proxy.transfer.export import manifest
 from confide_proxy.transfer.export import secrets as export_secrets
 from confide_proxy.transfer.export.manifest import MANIFEST, NOTES, Part
-
-if TYPE_CHECKING:
-    from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sealing.sealer import Sealed
 
 BATCH_FILES = 200
 BATCH_BYTES = 1024 * 1024
@@ -45,13 +42,7 @@ Progress = Callable[[int, str], None]
 
 @dataclass(slots=True)
 class Report:
-    """What an export or its way back came to.
-
-    Attributes:
-        secrets: sealed records that were written, or brought back.
-        closed: those that this machine cannot open, so that they do not come back.
-        skipped: which file was left out, and why.
-    """
+    """What an export or its way back came to. `closed` are sealed records that this machine cannot open, so that they do not come back."""
 
     files: int = 0
     notes: int = 0
@@ -62,21 +53,15 @@ class Report:
     skipped: list[dict[str, str]] = field(default_factory=list)
 
     def skip(self, project: str, path: str, why: str) -> None:
-        """Note a file that was left out."""
         self.skipped.append({"project": project, "path": printable(path), "reason": printable(why)})
 
 
 async def write(
     link: Asks, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool, progress: Progress
 ) -> Report:
-    """Writes the tree, in place of one that is there.
+    """Writes the tree, in place of one that is there; `is_whole` says that these are all projects, so that the folders of others go.
 
-    Args:
-        is_whole: these are all projects there are, so that the folders of others are removed.
-
-    Raises:
-        ExportError: the folder holds something else, or cannot be written.
-        RequestError, ConnectionLost, TimeoutError: from the link; to export again finishes it.
+    Raises ExportError: the folder holds something else, or cannot be written; from the link what it raises: to export again finishes it.
     """
     former = {part.name: part for part in manifest.begin(into)}
     others = [] if is_whole else [part for part in former.values() if part.name not in projects]
@@ -136,11 +121,8 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool, progre
 
     `Report.counts` says how many were new, same, differ (and stayed as they are there), or were refused.
 
-    Raises:
-        ExportError: it is no tree, or cannot be read.
-        UnsealableError: it has sealed records, and this machine has no keys to seal them with.
-        RosterError, KeyFileError, KeyLockedError, KeyringError: as `Deposit.keep`, or this machine's key cannot be used.
-        RequestError, ConnectionLost, TimeoutError: from the link.
+    Raises ExportError: it is no tree, or cannot be read; UnsealableError: it has sealed records, and this machine has no keys to seal them
+    with; KeyFileError, KeyLockedError, KeyringError: this machine's key cannot be used; and as `Deposit.keep`.
     """
     parts = manifest.read(tree)
     if parts is None:

@@ -161,10 +161,7 @@ def _log_bytes(path: Path) -> int:
 
 
 def _copied(path: Path, folder: Path) -> Path:
-    """The database and its log in another folder, as they were at one time.
-
-    Raises UnreadableError: its program wrote to it each time that it was copied.
-    """
+    """The database and its log in another folder, as they were at one time. Raises UnreadableError: it was written to each time."""
     copy = folder / "copy.db"
     for _ in range(_TRIES):
         before = _state(path)

@@ -137,14 +137,7 @@ def _record(root: Path, file: Path, origin: str, text: str, names: dict[str, str
     updated = None
     with suppress(OSError, OverflowError, ValueError):
         updated = iso(file.stat().st_mtime)
-    record = record_of(
-        BasicMemory.name,
-        origin,
-        body.strip("\n"),
-        fields,
-        title=file.stem,
-        updated=updated,
-    )
+    record = record_of(BasicMemory.name, origin, body.strip("\n"), fields, title=file.stem, updated=updated)
     return replace(
         record,
         # What is written in the text comes after what the front matter says.

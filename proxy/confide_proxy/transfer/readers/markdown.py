@@ -253,12 +253,7 @@ def _numbered(origin: str, seen: dict[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a decision record says of itself.
-
-    Attributes:
-        date: YYYY-MM-DD.
-        supersedes, superseded_by: other records, as paths like its own.
-    """
+    """What a decision record says of itself; the date is YYYY-MM-DD, other records are paths like its own."""
 
     status: str | None
     date: str | None

@@ -126,12 +126,8 @@ def _has_columns(table: Path) -> bool:
 def _lance_rows(table: Path, title: str) -> Iterator[dict[str, Any]]:
     """The rows; a time is a `datetime` in UTC without a zone.
 
-    Args:
-        title: of the system whose table it is, for the error.
-
-    Raises:
-        ReaderMissingError: the library is not installed.
-        UnreadableError: it is no Lance table, a damaged one, or one that refers to files elsewhere.
+    Raises ReaderMissingError: the library is not installed; UnreadableError: it is no Lance table, a damaged one, or one that refers to
+    files elsewhere.
     """
     try:
         import lance
