@@ -433,15 +433,12 @@ def find(roster: Roster, name: str) -> Device:
 
 def _waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
     checked(name)
-    shown = keyring.shown
-    joiners = [
-        one for one in (shown.waiting if shown else ()) if keyring.roster and one.key not in keyring.roster.devices
-    ]
+    members = keyring.roster.devices if keyring.roster else {}
+    joiners = [one for one in (keyring.shown.waiting if keyring.shown else ()) if one.key not in members]
     found = [one for one in joiners if name in (one.name, fingerprint_words(one.key))]
     if len(found) == 1:
         return found[0]
-    known = keyring.roster.devices.values() if keyring.roster else ()
-    if any(name in (device.name, fingerprint_words(device.key)) for device in known):
+    if any(name in (device.name, fingerprint_words(device.key)) for device in members.values()):
         raise DeviceError(f"{name} is a device of the space already", hint="confide device ls shows its words")
     names = ", ".join(one.name for one in joiners)
     hint = f"there waits {names}" if names else "it has to join first, and to connect once: confide device ls, on it"

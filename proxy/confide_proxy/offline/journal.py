@@ -384,12 +384,6 @@ class Journal:
             self.damaged_file.unlink(missing_ok=True)
             return count
 
-    def tidy(self) -> None:
-        """Drop what was taken out."""
-        if self.folder.exists():
-            with self._held():
-                self._queue.tidy(self.damaged_file)
-
     def _catch_up(self) -> None:
         self._queue.catch_up()
         self._refused.catch_up()

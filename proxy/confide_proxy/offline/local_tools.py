@@ -247,7 +247,7 @@ def _hit(match: Match, notes: LocalNotes) -> dict[str, Any]:
         "author": "this machine",
         "updatedAt": updated,
         "alike": 0,
-        **((note.shown or {}) if note else {}),
+        **(note.shown if note else {}),
     }
 
 
@@ -273,15 +273,13 @@ def _near(memory: LocalMemory, project: str, path: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Of one note; `shown` is what a result tells of it."""
+    """Of one note: `words` are its type, category and entity, `shown` is what a result tells of it."""
 
-    tags: frozenset[str] = frozenset()
-    type: str | None = None
-    category: str | None = None
-    entity: str | None = None
-    importance: float = NEUTRAL
-    supersedes: frozenset[str] = frozenset()
-    shown: Mapping[str, Any] | None = None
+    tags: frozenset[str]
+    words: Mapping[str, str]
+    importance: float
+    supersedes: frozenset[str]
+    shown: Mapping[str, Any]
 
 
 class LocalNotes:
@@ -319,7 +317,7 @@ def _newest_first(found: Sequence[Fields | None]) -> list[int]:
 
     def put(place: int, behind: frozenset[int]) -> None:
         note = found[place]
-        known = note.shown.get("id") if note and note.shown else None
+        known = note.shown.get("id") if note else None
         for other, newer in enumerate(found):
             # Notes that supersede each other in a circle stay as they are.
             if newer and known in newer.supersedes and other not in ordered and other not in behind and other != place:
@@ -341,9 +339,7 @@ def _narrowed(arguments: Mapping[str, Any]) -> Callable[[Fields], bool] | None:
 
     def passes(note: Fields) -> bool:
         return (
-            tags <= note.tags
-            and (not types or note.type in types)
-            and all(getattr(note, name) == word for name, word in words.items())
+            tags <= note.tags and (not types or note.words.get("type") in types) and words.items() <= note.words.items()
         )
 
     return passes
@@ -376,15 +372,8 @@ def _fields_of(text: str) -> Fields:
     shown: dict[str, Any] = {"tags": tags}
     shown |= {name: value for name in ("id", "title") if (value := _word(fields.get(name)))}
     said = {name: _folded(word) for name in ("type", "category", "entity") if (word := _word(fields.get(name)))}
-    return Fields(
-        tags=frozenset(map(_folded, tags)),
-        type=said.get("type"),
-        category=said.get("category"),
-        entity=said.get("entity"),
-        importance=NEUTRAL if importance is None else importance,
-        supersedes=_superseded(fields.get("relations")),
-        shown=shown,
-    )
+    importance = NEUTRAL if importance is None else importance
+    return Fields(frozenset(map(_folded, tags)), said, importance, _superseded(fields.get("relations")), shown)
 
 
 def _superseded(relations: Any) -> frozenset[str]:

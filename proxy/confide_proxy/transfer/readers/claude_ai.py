@@ -118,6 +118,7 @@ def _memories(memory: dict[str, Any], names: dict[str, str]) -> Iterator[Record]
 
 def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
     name, uuid = _word(project, "name"), as_json(project["uuid"])
+    about: dict[str, Any] = {"type": "project_context", "category": "projects", "entity": name or None}
     said = [_word(project, "description")]
     if instructions := _word(project, "prompt_template"):
         said.append(f"## Instructions\n\n{instructions}")
@@ -127,12 +128,10 @@ def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
         # One that says nothing is what its documents are a part of.
         "\n\n".join(part for part in said if part) or name,
         title=name or None,
-        type="project_context",
-        category="projects",
-        entity=name or None,
         created=moment(project.get("created_at")),
         updated=moment(project.get("updated_at")),
         metadata={key: value for key, value in project.items() if key not in _PROJECT and value},
+        **about,
     )
     docs = project.get("docs")
     for number, doc in enumerate(docs if isinstance(docs, list) else [], 1):
@@ -143,11 +142,9 @@ def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
                     f"doc:{as_json(own)}",
                     as_json(content),
                     title=_word(doc, "filename") or None,
-                    type="project_context",
-                    category="projects",
-                    entity=name or None,
                     created=moment(doc.get("created_at")),
                     relations=(("part_of", f"project:{uuid}"),),
+                    **about,
                 )
             case _:
                 losses.add(f"document {number} of project {uuid}", "has no uuid or no content")

@@ -15,8 +15,7 @@ from confide_proxy.transfer.reader import Losses, Record
 
 _COLUMNS = frozenset({"id", "content", "category", "tags", "importance", "created_at", "updated_at"})
 _REDACTED = "[REDACTED:"
-_ORDER = ("created_at", "updated_at", "category", "tags", "importance")
-_TAKEN = frozenset({*_ORDER, "id", "content", "expanded_keywords", "is_sensitive"})
+_TAKEN = frozenset({"id", "content", "expanded_keywords", "is_sensitive"})
 
 
 def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
@@ -30,12 +29,10 @@ def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
             # Without a server the secret itself stands here, and would go to every machine that syncs the project.
             losses.add(origin, "is marked as sensitive and not redacted, so it stays where it is")
             continue
-        fields = {name: row[name] for name in _ORDER} | telling(row, {}, _TAKEN)
+        fields = telling(row, {}, _TAKEN)
         if row.get("is_sensitive"):
-            fields |= {
-                "is_sensitive": True,
-                "secret": "not read: claude-memory-mcp keeps it encrypted in another place",
-            }
+            unread = "not read: claude-memory-mcp keeps it encrypted in another place"
+            fields |= {"is_sensitive": True, "secret": unread}
         stated = row.get("expanded_keywords")
         words = tuple(dict.fromkeys(stated.split())) if isinstance(stated, str) else ()
         if len(words) > MAX_KEYWORDS:

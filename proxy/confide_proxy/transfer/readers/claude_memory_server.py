@@ -107,24 +107,11 @@ def _memory(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -
     )
     tags = [str(tag["name"]) for tag in found]
     own = json_object(row.pop("metadata"))
-    importance = row.pop("importance_score", None)
-    fields = {
-        "created_at": row.pop("created_at"),
-        "updated_at": row.pop("updated_at"),
-        "source": row.pop("source"),
-        "project": project,
-        "tags": tags,
-        "importance": importance,
-        **telling(row, _USUAL),
-    }
+    renamed = {"project": project, "tags": tags, "importance": row.pop("importance_score", None)}
     # Its own fields first: what a person put into the metadata is kept there under its own name.
-    yield record_of(
-        ClaudeMemoryServerReader.name,
-        origin,
-        content,
-        {name: value for name, value in fields.items() if value not in (None, [])} | {"metadata": own},
-        scope="global" if project is None else "project",
-    )
+    fields = telling(renamed | row, _USUAL) | {"metadata": own}
+    scope = "global" if project is None else "project"
+    yield record_of(ClaudeMemoryServerReader.name, origin, content, fields, scope=scope)
 
 
 def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> Iterator[Record]:
@@ -147,13 +134,12 @@ def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> 
     project = row.pop("project_id")
     context = json_object(row.pop("context", None))
     # The queue's priorities are numbers of a scale of their own.
-    fields = {"created_at": row.pop("created_at"), "updated_at": row.pop("updated_at"), "status": row.pop("status")}
     metadata = {"priority": row.pop("priority"), "task_type": row.pop("type"), "context": context, "results": results}
     yield record_of(
         ClaudeMemoryServerReader.name,
         origin,
         "\n\n".join(parts),
-        fields | telling(row, _USUAL) | {"metadata": {name: value for name, value in metadata.items() if value}},
+        telling(row, _USUAL) | {"metadata": {name: value for name, value in metadata.items() if value}},
         project=project if isinstance(project, str) else None,
         scope="global" if project is None else "project",
         type="task_instruction",

@@ -103,7 +103,8 @@ def _lines(path: Path, losses: Losses) -> Iterator[Any]:
 def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
     if isinstance(item, str) and item.strip():
         item = {"content": item}
-    key = next((key for key in TEXTS if isinstance(item, Mapping) and _is_text(item.get(key))), None)
+    said = item if isinstance(item, Mapping) else {}
+    key = next((key for key in TEXTS if isinstance(text := said.get(key), str) and text.strip()), None)
     if key is None:
         losses.add(f"record {number}", "has no text")
         return None
@@ -111,7 +112,7 @@ def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
     if len(text.encode()) > MAX_CONTENT_BYTES:
         losses.add(f"record {number}", f"is larger than {MAX_CONTENT_BYTES // 1000} kB")
         return None
-    name = next((key for key in IDS if _is_id(item.get(key))), None)
+    name = next((key for key in IDS if type(found := item.get(key)) in (str, int) and 0 < len(str(found)) <= 200), None)
     origin = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     if name is not None:
         origin = _origin(file, str(as_json(str(item[name]))))
@@ -133,14 +134,6 @@ def _told_apart(record: Record, seen: dict[str, str]) -> Record:
     if seen.setdefault(record.origin, digest) == digest:
         return record
     return replace(record, origin=f"{record.origin}#{digest}", id=None)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_id(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, str | int) and 0 < len(str(value)) <= 200
 
 
 READER = JsonReader()

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from confide_memory import front_matter, note_names
 from confide_memory.documents import iso
@@ -44,7 +44,7 @@ _NUMBERED = re.compile(r"\d{2,8}[-_ ].+\.md", re.IGNORECASE)
 _STATUS_LINE = re.compile(r"^\s*(?:[-*+]\s+)?\**status\**\s*:\**\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _DATE_LINE = re.compile(r"^\s*(?:[-*+]\s+)?\**date\**\s*:\**\s*(\d{4}-\d{2}-\d{2})", re.IGNORECASE | re.MULTILINE)
 _WORDS = frozenset(
-    [
+    (
         "accepted",
         "proposed",
         "superseded",
@@ -55,7 +55,7 @@ _WORDS = frozenset(
         "approved",
         "draft",
         "done",
-    ]
+    )
 )
 _LINKED = re.compile(
     r"(superseded|replaced|supersedes|replaces)(?:\s+by)?\b[^\n(]{0,200}\(([^()\s]{1,200}\.md)\)", re.IGNORECASE
@@ -70,13 +70,6 @@ class _File:
     fields: dict[str, Any]
     text: str
     updated: str
-
-
-class _Decided(NamedTuple):
-    """A decision record and what it says of itself."""
-
-    record: Record
-    said: Decision
 
 
 class MarkdownReader(Reader):
@@ -95,7 +88,7 @@ class MarkdownReader(Reader):
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """See `Reader.read`. Decision records come last, since each may be about any other."""
-        decisions: dict[str, _Decided] = {}
+        decisions: dict[str, tuple[Record, Decision]] = {}
         if not is_folder(path):
             yield from _records(path, decisions, losses)
         else:
@@ -109,7 +102,7 @@ class MarkdownReader(Reader):
         yield from _related(decisions)
 
 
-def _records(path: Path, decisions: dict[str, _Decided], losses: Losses) -> Iterator[Record]:
+def _records(path: Path, decisions: dict[str, tuple[Record, Decision]], losses: Losses) -> Iterator[Record]:
     """The notes of a file; a decision record goes to `decisions`."""
     text = read_text(path, limit=MAX_FILE_BYTES).replace("\r\n", "\n")
     name = name_of(path)
@@ -146,17 +139,17 @@ def _notes(file: _File, found: list[Section]) -> Iterator[Record]:
         yield from _sections(file, found)
 
 
-def _decided(file: _File, found: list[Section]) -> _Decided:
+def _decided(file: _File, found: list[Section]) -> tuple[Record, Decision]:
     said = decision_of(file.name, file.text, found, file.fields.get("status"))
     fields = {key: value for key, value in file.fields.items() if key.lower() != "status"}
     usual = _usual(file, _document_title(found))
     usual |= {"category": "decisions", "importance": "high", "status": said.status}
     if said.date:
         usual["created"] = f"{said.date}T00:00:00Z"
-    return _Decided(record_of("markdown", file.name, file.text.strip("\n"), fields, **usual), said)
+    return record_of("markdown", file.name, file.text.strip("\n"), fields, **usual), said
 
 
-def _related(decisions: dict[str, _Decided]) -> Iterator[Record]:
+def _related(decisions: dict[str, tuple[Record, Decision]]) -> Iterator[Record]:
     """The decision records with what they say of each other, said by the later one; what is not among them is kept as metadata."""
     succeeding: dict[str, set[str]] = {}
     for other, (_, of_other) in decisions.items():

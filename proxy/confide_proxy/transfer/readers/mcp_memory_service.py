@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from confide_proxy.transfer.fields import as_json, json_value, moment
-from confide_proxy.transfer.formats.sqlite import SqliteReader, columns_in
+from confide_proxy.transfer.formats.sqlite import SqliteReader, columns_in, telling
 from confide_proxy.transfer.reader import Losses, Record, kind_of, screened
 
 _TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
@@ -84,11 +84,11 @@ def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], ke
 
 def _set(row: sqlite3.Row, without: Collection[str]) -> dict[str, Any]:
     """The columns that say something, but these; what is a JSON text is read."""
-    found = {}
-    for name, value in dict(row).items():
-        if name not in without and value is not None and value != _USUAL.get(name, ""):
-            found[name] = json_value(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
-    return {name: value for name, value in found.items() if not isinstance(value, bytes) and value not in ({}, [])}
+    columns = {
+        name: json_value(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+        for name, value in dict(row).items()
+    }
+    return telling(columns, _USUAL, without)
 
 
 READER = SqliteReader(
