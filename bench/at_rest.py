@@ -35,7 +35,7 @@ from confide_daemon.embedding.onnx import load_minilm
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store import connection as connections
+from confide_daemon.store import database as connections
 
 MOST_SEARCH, MOST_INDEXING = 1.2, 1.3
 WARM_UP = 20

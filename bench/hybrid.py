@@ -31,7 +31,7 @@ from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.retrieval.search.query import STOP_WORDS
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 from confide_daemon.tools import search as tool
 
 # The median, in ms, by the size of the space.

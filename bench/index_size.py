@@ -29,7 +29,7 @@ from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 MOST_MB = 20.0
 DIMENSIONS = 384

@@ -26,7 +26,7 @@ from bench.spaces import PerturbedEmbedder
 from bench.texts import documentation, questions
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.connection import KEY_BYTES
+from confide_daemon.store.database import KEY_BYTES
 
 WARM_UP = 20
 QUIET = 200

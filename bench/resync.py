@@ -26,7 +26,7 @@ from tests.support.programs.wire import Wire
 from bench.texts import documentation, questions
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 MAX_S, MAX_EMBEDDED = 1.0, 3
 MEGABYTE = 1_000_000

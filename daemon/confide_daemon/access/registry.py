@@ -40,7 +40,8 @@ from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.identity import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, StorageError, TakenError
-from confide_daemon.store.connection import connect, migrations, storage_errors, transaction
+from confide_daemon.store.database import connect, storage_errors, transaction
+from confide_daemon.store.migrations import migrations
 
 
 class Registry:

@@ -26,7 +26,7 @@ from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import try_out
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.entry import read_standings
-from confide_daemon.store.connection import migrations
+from confide_daemon.store.migrations import migrations
 from confide_daemon.store.store import Store
 from confide_daemon.store.upkeep.integrity import LOSSES
 from confide_memory.documents import iso

@@ -14,7 +14,7 @@ from confide_daemon.datadir.credentials import KEY_BYTES, MasterKey
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DamagedError, LockedError, WrongKeyError
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 log = logging.getLogger(__name__)
 

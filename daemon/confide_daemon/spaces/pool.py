@@ -21,7 +21,7 @@ from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
 from confide_daemon.spaces.maintenance import OPEN
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.connection import migrations
+from confide_daemon.store.migrations import migrations
 from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Self
 
 import apsw
 
-from confide_daemon.store.connection import connect, migrate, storage_errors, transaction
-from confide_daemon.store.database import Damage, Database
+from confide_daemon.store.database import Damage, Database, connect, storage_errors, transaction
+from confide_daemon.store.migrations import migrate
 from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable, TranscriptTable
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.note_listing import EntityTable, NoteListing

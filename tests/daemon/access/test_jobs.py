@@ -12,7 +12,7 @@ from tests.support.providers.generations import MarkedEmbedder, handle
 
 from confide_daemon.access.jobs import Job, Jobs
 from confide_daemon.server import jobs as work
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 
 async def test_an_end_that_cannot_be_written_down_is_written_down_later(

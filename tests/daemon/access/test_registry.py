@@ -17,7 +17,7 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import INVITE_MEMORY_S, Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import StorageError, TakenError
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 INVITE = b"i" * 16
 PSK = b"the-psk-of-this-invite-is-secret"

@@ -16,7 +16,7 @@ from tests.support.programs.processes import wait_until
 
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 LOST_WORDS = "DELETE FROM keyword WHERE rowid > 0"
 

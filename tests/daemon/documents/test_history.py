@@ -19,7 +19,8 @@ from confide_daemon.embedding import Model
 from confide_daemon.errors import NotFoundError
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store import connection
+from confide_daemon.store import migrations
+from confide_daemon.store.database import connect
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 
@@ -257,11 +258,11 @@ async def test_deleted_texts_are_removed_after_their_time(tmp_path: Path) -> Non
 def test_a_database_of_the_first_schema_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its documents keep their history, whose sizes were not counted then; steps that were left out before are made up for."""
     path, key = tmp_path / "s.db", os.urandom(32)
-    steps = connection.migrations()
+    steps = migrations.migrations()
     with monkeypatch.context() as first:
-        first.setattr(connection, "migrations", lambda: [step for step in steps if step[0] == 1])
+        first.setattr(migrations, "migrations", lambda: [step for step in steps if step[0] == 1])
         Store.open(path, key, writer=True, now=1.0).close()
-    raw = connection.connect(path, key, writer=True)
+    raw = connect(path, key, writer=True)
     raw.execute("INSERT INTO project (id, name) VALUES (1, 'p')")
     raw.execute(
         """INSERT INTO document (id, project, path, revision, hash, author, updated_at, source, day)
@@ -273,7 +274,7 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path: Path, monkeypatch:
     raw.close()
     for present in (steps[:1] + steps[2:], steps):  # a daemon that lacked the second step, and this one
         with monkeypatch.context() as then:
-            then.setattr(connection, "migrations", lambda present=present: present)
+            then.setattr(migrations, "migrations", lambda present=present: present)
             Store.open(path, key, writer=True, now=2.0).close()
     store = Store.open(path, key, writer=True, now=3.0, scan=VectorScan())
     (entry,) = store.documents.revisions(1, limit=9)

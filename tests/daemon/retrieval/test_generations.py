@@ -43,7 +43,8 @@ from confide_daemon.retrieval.indexing.model import Standing
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.server.tool_calls import definitions
 from confide_daemon.spaces.models import IndexSettings, start
-from confide_daemon.store import connection
+from confide_daemon.store.database import connect
+from confide_daemon.store.migrations import migrations
 from confide_daemon.store.store import Store
 
 # ---------------------------------------------------------------- change of models
@@ -505,9 +506,9 @@ def test_a_database_of_before_keeps_its_cache(tmp_path: Path) -> None:
     """Its table is laid out anew, its vectors are not paid for again."""
     model = MarkedEmbedder("model-0", 0)
     vector = model.embed_documents(["kept"])[0]
-    database = connection.connect(tmp_path / "s.db", KEY, writer=True)
+    database = connect(tmp_path / "s.db", KEY, writer=True)
     database.execute("CREATE TABLE migration (version INTEGER PRIMARY KEY, applied_at REAL NOT NULL)")
-    for version, sql in connection.migrations()[:4]:
+    for version, sql in migrations()[:4]:
         database.execute(sql)
         database.execute("INSERT INTO migration VALUES (?, 0)", (version,))
     row = (f"marked/model-0/{model.dimensions}", b"digest", vector.tobytes(), time.time())

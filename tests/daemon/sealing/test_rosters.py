@@ -34,7 +34,7 @@ from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import StorageError, TakenError
 from confide_daemon.sealing.rosters import MAX_WAITING, Pairings, Rosters
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 VECTORS = freeze.frozen("rosters")
 CHAINS = {case["name"]: [bytes.fromhex(one) for one in case["chain"]] for case in VECTORS if case["reads"] == "roster"}

@@ -29,7 +29,7 @@ from confide_daemon.datadir.paths import Paths
 from confide_daemon.embedding import Model
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 
 def spaces_of(daemon: Serving) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store import threads
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 from confide_daemon.store.rows import Breach
 from confide_daemon.store.upkeep import replacement, salvage
 from confide_daemon.store.upkeep.integrity import Integrity

@@ -18,7 +18,7 @@ from tests.support.documents.transcripts import batch, said
 from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 SECRET = "Hx7-zuvrqk-Wq93lmPp"
 """Of no rule's form: here it is the machine, played by the test, that knows it."""

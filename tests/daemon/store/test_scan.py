@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.draws import draws
 
 from confide_daemon.embedding.embedder import Vectors
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 from confide_daemon.store.rows import Filter, Piece
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import Generation

@@ -20,7 +20,7 @@ from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 WRITER = Path(__file__).parents[2] / "support" / "kills" / "crash_writer.py"
 ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "4"))

@@ -19,7 +19,7 @@ from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.connection import connect, storage_errors
+from confide_daemon.store.database import connect, storage_errors
 from confide_daemon.store.rows import RevisionRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.upkeep import salvage
@@ -264,7 +264,7 @@ async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
 
 async def test_a_half_done_upgrade_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A migration and the row that records it commit together: one that fails leaves the version before."""
-    from confide_daemon.store import connection as module
+    from confide_daemon.store import migrations as module
 
     path = tmp_path / "s.db"
     await make(path)

@@ -21,7 +21,7 @@ from tests.support.programs.processes import Daemon, Machine, wait_until
 from tests.support.programs.wire import Wire
 
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.link.identity import stored
 from confide_proxy.paths import Paths

@@ -12,7 +12,7 @@ from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.connection import connect, transaction
+from confide_daemon.store.database import connect, transaction
 
 KEY = bytes(range(32))
 DOCUMENTS = 40

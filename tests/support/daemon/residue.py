@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 
 
 def image(path: Path, key: bytes) -> bytes:

@@ -35,7 +35,6 @@ from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.engine import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
-from confide_daemon.store import connection
 from confide_daemon.store import database as sqlite
 from confide_daemon.store import store as opening
 from confide_daemon.store.store import Store
@@ -64,7 +63,7 @@ class Crash:
 
     def around_transactions(self) -> None:
         """Puts a step before, in and after every transaction of the store."""
-        original = connection.transaction
+        original = sqlite.transaction
 
         @contextmanager
         def stepping(database: Any) -> Iterator[None]:

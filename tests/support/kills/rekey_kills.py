@@ -34,7 +34,7 @@ from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.store import threads
-from confide_daemon.store.connection import connect
+from confide_daemon.store.database import connect
 from confide_daemon.store.upkeep import replacement
 from confide_daemon.store.upkeep.replacement import Rekeying
 

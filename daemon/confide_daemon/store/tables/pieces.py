@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.embedding.embedder import Vectors
-from confide_daemon.store.connection import carried
-from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table
+from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table, carried
 from confide_daemon.store.rows import DocumentRow, Filter, HitRow, Piece, PieceChanges, Place, Waiting
 from confide_daemon.store.tables.keyword import KeywordTable, allowed_documents
 from confide_daemon.store.tables.vector_scan import SLICE, VectorScan

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from confide_daemon.errors import StorageError
-from confide_daemon.store.connection import connect, storage_errors
+from confide_daemon.store.database import connect, storage_errors
 
 
 def check_room(path: Path, size_bytes: int, problem: str, then: str) -> None:

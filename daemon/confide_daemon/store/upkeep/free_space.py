@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from confide_daemon.store.connection import BUSY_MS, storage_errors
-from confide_daemon.store.database import Table
+from confide_daemon.store.database import BUSY_MS, Table, storage_errors
 
 # Less is not worth the moving: the next documents use it.
 WORTH_BYTES: Final = 256 * 1024

@@ -17,8 +17,8 @@ from itertools import chain
 from typing import Final
 
 from confide_daemon.errors import DamagedError
-from confide_daemon.store.connection import migrations
 from confide_daemon.store.database import AMONG, Database, Table
+from confide_daemon.store.migrations import migrations
 from confide_daemon.store.rows import Breach
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.pieces import PieceTable

@@ -17,8 +17,8 @@ from typing import Final
 import apsw
 
 from confide_daemon.errors import StorageError
-from confide_daemon.store.connection import create_private, give_key, migrate, storage_errors
-from confide_daemon.store.database import Database
+from confide_daemon.store.database import Database, create_private, give_key, storage_errors
+from confide_daemon.store.migrations import migrate
 from confide_daemon.store.upkeep import copies, salvage
 
 COPY: Final = ".rekeying"

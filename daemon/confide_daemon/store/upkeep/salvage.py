@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import apsw
 
-from confide_daemon.store.connection import connect, storage_errors, transaction
+from confide_daemon.store.database import connect, storage_errors, transaction
 from confide_daemon.store.upkeep.copies import check_room, empty_log, put_in_place, sync
 from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE
 
