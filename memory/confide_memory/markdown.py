@@ -1,4 +1,4 @@
-"""Where the parts of a markdown text begin, what a change of one section makes of the text, and how its lines end.
+"""Where the parts of a markdown text begin, what a change of one section makes of it, how its lines end, and whether it is to be sealed.
 
 Read by a real parser (markdown-it-py): headings, paragraphs, list items, fences, table rows; inline markup is left alone. A machine that
 answers for the daemon reads line by line instead (`line_headings`), which imports nothing and is enough there: the daemon's reading is the
@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confide_memory.errors import NotFoundError
 
 if TYPE_CHECKING:
+    import yaml
     from markdown_it import MarkdownIt
 
 MARK = "\ufeff"
@@ -276,3 +277,61 @@ def _merged(before: bool | None, ours: bool | None, theirs: bool | None) -> bool
     if theirs is None or theirs == before:
         return ours if ours is not None else theirs
     return theirs
+
+
+# ---------------------------------------------------------------- sensitive texts
+# Whether a text says in its front matter that all of it is to be sealed (PROTOCOL.md 9.7): one rule for the machine that seals and for the
+# daemon that refuses what comes in clear. Said twice, in other words (`yes`, `"true"`) or beside what cannot be read it is meant all the
+# same: better sealed than sent.
+
+_MAX_CHARS: Final = 64 * 1024
+_MAX_DEPTH: Final = 16
+_NAMES: Final = frozenset({"sensitive"})
+_WORDS: Final = frozenset({"true", "yes", "on"})
+_FRONT_MATTER: Final = re.compile(rf"{MARK}?---[^\S\n]*\n((?:.*\n)*?)(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)")
+_LINE: Final = re.compile(
+    r"^([^\S\n]*)[\"']?sensitive[\"']?\s*:\s*(?:[!&]\S*\s+|#.*\n\s*)*[\"']?(?:true|yes|on)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def end_of_front_matter(text: str) -> int:
+    """Where the text behind the front matter begins; 0 without any."""
+    found = _FRONT_MATTER.match(text)
+    return found.end() if found else 0
+
+
+def is_sensitive(text: str) -> bool:
+    """Whether the front matter says so."""
+    if not text.startswith(("---", f"{MARK}---")) or "sensitive" not in text.lower():
+        return False
+    found = _FRONT_MATTER.match(text)
+    if found is None or "sensitive" not in found[1].lower():
+        return False
+    said = _says_sensitive(found[1])
+    return bool(said) or any(said is None or not line[1].strip("\r") for line in _LINE.finditer(found[1]))
+
+
+def _says_sensitive(inside: str) -> bool | None:
+    """Whether one of the fields says so; None where they cannot be read."""
+    import yaml  # which most texts go without
+
+    if len(inside) > _MAX_CHARS:
+        return None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
+    try:
+        # Nesting is seen among the events, before anything is built of them.
+        for event in yaml.parse(inside, Loader=loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH or isinstance(event, yaml.AliasEvent):
+                return None
+        node = yaml.compose(inside, Loader=loader)
+    except (yaml.YAMLError, ValueError):
+        return None
+    fields = node.value if isinstance(node, yaml.MappingNode) else ()
+    return any(_is_word(name, _NAMES) and _is_word(value, _WORDS) for name, value in fields)
+
+
+def _is_word(node: yaml.Node, words: frozenset[str]) -> bool:
+    return isinstance(node.value, str) and node.value.strip().lower() in words

@@ -14,8 +14,8 @@ from typing import Any
 from confide_memory import front_matter, note_names
 from confide_memory.documents import GLOBAL_PROJECT, task_of
 from confide_memory.front_matter import FrontMatter
+from confide_memory.markdown import is_sensitive
 from confide_memory.note_names import MAX_TITLE, title_of
-from confide_memory.sensitivity import is_sensitive
 
 SCOPES = ("global", "project", "task")
 TYPES = ("core_identity", "project_context", "task_instruction", "episodic")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confide_memory.sensitivity import end_of_front_matter, is_sensitive
+from confide_memory.markdown import end_of_front_matter, is_sensitive
 
 
 @pytest.mark.parametrize(

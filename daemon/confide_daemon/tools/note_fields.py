@@ -15,6 +15,7 @@ from confide_daemon.notes.edit import Draft
 from confide_daemon.tools.context import ToolContext
 from confide_memory import front_matter, note_names
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.markdown import is_sensitive
 from confide_memory.note import (
     IMPORTANCE,
     MAX_KEYWORDS,
@@ -26,7 +27,6 @@ from confide_memory.note import (
     Relation,
     importance_of,
 )
-from confide_memory.sensitivity import is_sensitive
 
 # Without a least length, which `one_line` sees to: each costs every client tokens.
 WORD: dict[str, Any] = {"type": "string", "maxLength": MAX_WORD}

@@ -34,7 +34,7 @@ from confide_daemon.tools.context import (
 )
 from confide_memory import front_matter, note_names
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER, check_path, is_in_memory, text_hash
-from confide_memory.sensitivity import is_sensitive
+from confide_memory.markdown import is_sensitive
 
 MAX_CONTENT_CHARS = 1_000_000
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
 from confide_memory.documents import MAX_TEXT_BYTES
+from confide_memory.markdown import is_sensitive
 from confide_memory.requests import value
-from confide_memory.sensitivity import is_sensitive
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import batches
 

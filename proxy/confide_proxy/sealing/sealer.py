@@ -22,7 +22,7 @@ from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.sealing import placeholder as placeholders
 from confide_crypto.sealing.placeholder import STANDIN, Placeholder
 from confide_crypto.sealing.record import KIND_PATTERN, MAX_VALUE
-from confide_memory import sensitivity
+from confide_memory import markdown
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing.detection import scanner
 
@@ -92,9 +92,9 @@ class Sealer:
             KeyFileError: the key of this machine's fingerprints cannot be used.
         """
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
-        if not (sensitivity.is_sensitive(text) if is_sensitive is None else is_sensitive):
+        if not (markdown.is_sensitive(text) if is_sensitive is None else is_sensitive):
             return making.sealed(self._parts(text, making))
-        begin = sensitivity.end_of_front_matter(text)
+        begin = markdown.end_of_front_matter(text)
         return making.sealed([*self._parts(text[:begin], making), *_whole(text, begin, making)])
 
     def seal_whole(self, text: str, source: str, *, is_lookup: bool = False) -> Sealed:
