@@ -31,7 +31,7 @@ from confide_proxy.sync.project import FILE, Narrowing
 from confide_proxy.sync.walk import descended, fixed_part, listed, tree
 
 if TYPE_CHECKING:
-    from confide_proxy.sealing.file_sealer import FileSealer
+    from confide_proxy.sealing.context import FileSealer
     from confide_proxy.sealing.sealer import Secret
 
 _PART = "confide-part"

@@ -19,7 +19,6 @@ from confide_crypto.errors import RequestError
 from confide_memory.documents import Asks, bucket_of, digests, send_text, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
-from confide_proxy.sealing.file_sealer import deposit_file
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.sync.ledger import (
     Confirmed,
@@ -98,7 +97,7 @@ class Replica:
         scanned = await asyncio.to_thread(scan, self.folder, found, self._ledger, confirmed, force, report)
         if force and scanned.secrets and self._records is not None:
             # Whether or not the texts differ: a daemon may have lost records alone, with the vault that it kept them in.
-            await deposit_file(self._records, self._link, str(self.folder.root), scanned.secrets)
+            await self._records.keep_of_file(self._link, str(self.folder.root), scanned.secrets)
         entries = scanned.entries
         present = {path for path, _, _ in entries}
         missing = {path: state for path, state in confirmed.items() if path not in present}
@@ -291,9 +290,9 @@ class Replica:
         await asyncio.to_thread(self._ledger.set, path, confirmed_as(stored, content.hash, revision))
 
     async def _deposit(self, path: str, content: Content) -> None:
-        """Have the records of what a text names with the daemon, before the text is. Raises as `deposit_file`."""
+        """Have the records of what a text names with the daemon, before the text is. Raises as `Deposit.keep_of_file`."""
         if self._records is not None and content.secrets:
-            await deposit_file(self._records, self._link, path, content.secrets)
+            await self._records.keep_of_file(self._link, path, content.secrets)
 
     async def _remove(self, path: str, known: Confirmed, report: SyncReport) -> None:
         answer = await self._link.request(

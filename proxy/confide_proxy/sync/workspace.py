@@ -13,7 +13,7 @@ from confide_memory.documents import GLOBAL_PROJECT, Asks, receive_text
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
 from confide_proxy.paths import Paths
-from confide_proxy.sealing.file_sealer import FileSealer
+from confide_proxy.sealing.context import FileSealer, Sealing
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Ledger, SyncReport
 from confide_proxy.sync.project import Project, ignore_memory, workplace
@@ -21,7 +21,6 @@ from confide_proxy.sync.replica import Replica
 
 if TYPE_CHECKING:
     from confide_crypto.transport.inbox import Body
-    from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from confide_crypto.sealing import placeholder as placeholders
 from confide_memory import documents
 from confide_memory.documents import Asks
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
-from confide_proxy.sealing.context import Sealing, batches
-from confide_proxy.sealing.file_sealer import NAME_TELLS
+from confide_proxy.sealing.context import NAME_TELLS, Sealing, batches
 from confide_proxy.sealing.sealer import Sealed
 from confide_proxy.sync.folder import Folder
 from confide_proxy.transfer.export import manifest
