@@ -25,7 +25,8 @@ from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
-from confide_proxy.sync.project import Narrowing, Project
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.walk import Narrowing
 
 if TYPE_CHECKING:
     from confide_proxy.config import Policy

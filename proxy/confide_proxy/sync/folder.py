@@ -27,8 +27,7 @@ from confide_crypto.errors import printable
 from confide_memory import documents
 from confide_memory.documents import MAX_TEXT_BYTES, MEMORY_FILES, MEMORY_FOLDER, composed, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.sync.project import FILE, Narrowing
-from confide_proxy.sync.walk import descended, fixed_part, listed, tree
+from confide_proxy.sync.walk import FILE, Narrowing, descended, fixed_part, listed, tree
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import FileSealer

@@ -35,7 +35,7 @@ from confide_proxy.sync.ledger import (
     readable,
     scan,
 )
-from confide_proxy.sync.project import FILE
+from confide_proxy.sync.walk import FILE
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import Deposit

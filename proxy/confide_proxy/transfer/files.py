@@ -18,7 +18,7 @@ from typing import BinaryIO
 from confide_memory import note_names
 from confide_proxy.errors import UnreadableError
 from confide_proxy.sync import project
-from confide_proxy.sync.project import FILE, Narrowing
+from confide_proxy.sync.walk import FILE, Narrowing
 from confide_proxy.transfer.reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_FILES, Losses, Record
 
 PROBLEM = f"is excluded by {FILE}"

@@ -9,7 +9,8 @@ import pytest
 
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.project import FILE, identify, load_project_file
+from confide_proxy.sync.project import identify
+from confide_proxy.sync.walk import FILE, load_project_file
 
 
 @pytest.fixture

@@ -23,10 +23,11 @@ from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.link.link import Patient
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync import project as projects
-from confide_proxy.sync.project import Narrowing, Project
+from confide_proxy.sync.project import Project
 from confide_proxy.sync.transcripts import claude_code, codex
 from confide_proxy.sync.transcripts.files import Batch, Found, collect, found_below, head_of, mark_of, opened, origin_of
 from confide_proxy.sync.transcripts.parsers import Parser, sendable
+from confide_proxy.sync.walk import Narrowing
 
 log = logging.getLogger(__name__)
 
