@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from pathlib import Path
 
@@ -51,6 +52,7 @@ class Watcher(events.FileSystemEventHandler):
         self._watches: dict[Path, ObservedWatch] = {}
         self._unsure_at: float | None = None
         self._doubting: asyncio.TimerHandle | None = None
+        self._ringing: asyncio.TimerHandle | None = None
         self.has_events = True
 
     def start(self) -> None:
@@ -92,25 +94,35 @@ class Watcher(events.FileSystemEventHandler):
                     await self._woken.wait()
             except TimeoutError:
                 return None
+            self._woken.clear()
             if self._trees:
                 trees, self._trees = self._trees, set()
                 for path in await asyncio.to_thread(self._inside, trees):
                     self._note_file(path)
-            now = time.monotonic()
-            due_at = self._due_at()
-            if due_at is None:
-                self._woken.clear()
-            elif due_at > now:
-                await asyncio.sleep(due_at - now)
-            else:
-                return self._take(now)
+            is_due = self._due_s() <= 0
+            taken = self._take(time.monotonic()) if is_due else set()
+            self._arm()
+            if is_due:
+                return taken
 
-    def _due_at(self) -> float | None:
-        """When the next path, or a comparison, is due."""
+    def _arm(self) -> None:
+        """Have `changes` look once something is due, and not at each event: a file that the daemon has written here has several."""
+        if self._ringing is None and not self._woken.is_set() and (due_s := self._due_s()) < math.inf:
+            self._ringing = self._loop.call_later(max(0.0, due_s), self._ring)
+
+    def _ring(self) -> None:
+        self._ringing = None
+        if self._due_s() <= 0:
+            self._woken.set()
+        else:
+            self._arm()  # it has not rested since
+
+    def _due_s(self) -> float:
+        """In how many seconds the next path, or a comparison, is due; at no time where nothing is noted."""
         dues = [min(last + self._debounce_s, self._first[path] + LONGEST_GATHER_S) for path, last in self._last.items()]
         if self._unsure_at is not None:
             dues.append(self._unsure_at + self._debounce_s)
-        return min(dues, default=None)
+        return min(dues, default=math.inf) - time.monotonic()
 
     def _take(self, now: float) -> set[str] | None:
         is_comparison_due = self._unsure_at is not None and self._unsure_at + self._debounce_s <= now
@@ -164,11 +176,11 @@ class Watcher(events.FileSystemEventHandler):
         now = time.monotonic()
         self._first.setdefault(path, now)
         self._last[path] = now
-        self._woken.set()
+        self._arm()
 
     def _be_unsure(self) -> None:
         self._unsure_at = time.monotonic()
-        self._woken.set()
+        self._arm()
 
     def _inside(self, trees: set[str]) -> list[str]:
         return [found.path for tree in sorted(trees) for found in self._folder.walk(below=tree)]
