@@ -69,7 +69,7 @@ def channels(pid: int) -> set[str]:
     found = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            target = os.readlink(descriptor)
+            target = str(descriptor.readlink())
             if target.startswith(("socket:", "pipe:")):
                 found.add(target)
     return found
@@ -87,7 +87,7 @@ def test_has_the_same_surroundings(machine: Machine) -> None:
             facts = [line for line in status if line.startswith(FACTS)]
             inherited = channels(process.pid) & {*channels(os.getpid()), *channels(process.ppid())}
             # What it has opened itself hangs on how far its link is.
-            assert not inherited - {os.readlink(f"/proc/{process.pid}/fd/{stream}") for stream in range(3)}
+            assert not inherited - {str(Path(f"/proc/{process.pid}/fd/{stream}").readlink()) for stream in range(3)}
             seen.append((process.cwd(), os.getsid(process.pid), os.getpgid(process.pid), facts))
             parents.append(process.ppid())
     assert seen[0] == seen[1]
