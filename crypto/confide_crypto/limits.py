@@ -59,15 +59,11 @@ MOST_KEEPALIVE_S: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """How an open channel notices that nobody is there.
+    """How an open channel notices that nobody is there."""
 
-    Attributes:
-        keepalive_s: silence after which we say that we are there; below the 30 s after which reverse proxies and NATs forget a connection.
-        idle_s: silence after which the peer counts as gone: three lost keepalives.
-    """
-
+    # silence after which we say that we are there; below the 30 s after which reverse proxies and NATs forget a connection
     keepalive_s: float = 25.0
-    idle_s: float = 90.0
+    idle_s: float = 90.0  # silence after which the peer counts as gone: three lost keepalives
 
     @classmethod
     def every(cls, keepalive_s: float) -> Timers:

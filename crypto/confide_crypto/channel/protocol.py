@@ -182,8 +182,7 @@ class Channel:
             bulk: of a request: its answer may let interactive messages go first.
             bucket: the least length of the plaintext.
 
-        Raises:
-            ConnectionLost: the channel is closed or dead.
+        Raises ConnectionLost: the channel is closed or dead.
         """
         self._require_open()
         if more or kind != _MSG or self._unfinished_out:
@@ -252,8 +251,7 @@ class Channel:
     def open_request(self) -> int:
         """A stream for a new request (REQ or OPEN). A body that was answered early is to be reset before its frames are sealed.
 
-        Raises:
-            ValueError: as many are in use as the peer accepts; the caller waits for one first.
+        Raises ValueError: as many are in use as the peer accepts; the caller waits for one first.
         """
         if len(self._awaiting) >= MAX_REQUESTS:
             raise ValueError("too many unanswered requests")
@@ -271,11 +269,7 @@ class Channel:
         return stream in self._awaiting or stream in self.outgoing
 
     def seal_close(self, code: str) -> bytes:
-        """The last record.
-
-        Raises:
-            ConnectionLost: a message or a body is half sent, so the end would be a lie; or it was closed before.
-        """
+        """The last record. Raises ConnectionLost: a message or a body is half sent, so the end would be a lie; or it was closed before."""
         self._require_open()
         if self._unfinished_out or self.outgoing.unfinished:
             raise ConnectionLost(truncated=True)
@@ -299,8 +293,7 @@ class Channel:
     def receive(self, record: bytes) -> Event | None:
         """What a record brings; None if it only continues a message.
 
-        Raises:
-            ProtocolViolation: the peer broke a rule, or somebody tampered. The channel is dead.
+        Raises ProtocolViolation: the peer broke a rule, or somebody tampered. The channel is dead.
         """
         if self._is_dead or self.is_complete:
             raise self._violation("a record after the end")

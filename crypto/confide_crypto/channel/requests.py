@@ -13,11 +13,7 @@ _INTERNAL: Final = RequestError("internal", "the request failed on the other sid
 
 
 def encode_request(op: str, body: dict[str, Any]) -> bytes:
-    """A REQ's payload.
-
-    Raises:
-        RequestError: `too_large`, it is over the limit of a message.
-    """
+    """A REQ's payload. Raises RequestError: `too_large`, it is over the limit of a message."""
     payload = _encode({**body, "op": op})
     if len(payload) > MAX_MESSAGE:
         raise RequestError("too_large", f"a request of {len(payload)} bytes is over the limit of {MAX_MESSAGE}")
@@ -25,11 +21,7 @@ def encode_request(op: str, body: dict[str, Any]) -> bytes:
 
 
 def decode_request(payload: bytes) -> tuple[str, dict[str, Any]]:
-    """The operation and its parameters.
-
-    Raises:
-        ProtocolViolation: it is no request.
-    """
+    """The operation and its parameters. Raises ProtocolViolation: it is no request."""
     body = _decode(payload)
     op = body.pop("op", None)
     if not isinstance(op, str):
@@ -54,11 +46,7 @@ def encode_error(error: RequestError | None) -> bytes:
 
 
 def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:
-    """The result, or the error, of a RES.
-
-    Raises:
-        ProtocolViolation: it is neither.
-    """
+    """The result, or the error, of a RES. Raises ProtocolViolation: it is neither."""
     match _decode(payload):
         case {"ok": dict(result)}:
             return result

@@ -72,8 +72,7 @@ class Streams:
     def spend(self, stream: int, length: int) -> Callable[[bytes], None]:
         """Count a piece of a body; what is returned takes the tag of its record.
 
-        Raises:
-            StreamViolation: no such body is under way, or it has no credit for this piece.
+        Raises StreamViolation: no such body is under way, or it has no credit for this piece.
         """
         body = self._unfinished(stream)
         if not length or length > body.credit or length > self.credit:
@@ -92,22 +91,14 @@ class Streams:
         return body.seal
 
     def check_end(self, stream: int, payload: bytes) -> None:
-        """End a body that was received.
-
-        Raises:
-            StreamViolation: none is under way, or something is missing from it.
-        """
+        """End a body that was received. Raises StreamViolation: none is under way, or something is missing from it."""
         body = self._unfinished(stream)
         if payload != body.seal:
             raise StreamViolation("a body that is not what was sent")
         self._finish(stream, body)
 
     def reset(self, stream: int) -> None:
-        """Give a body up.
-
-        Raises:
-            StreamViolation: none is under way.
-        """
+        """Give a body up. Raises StreamViolation: none is under way."""
         self._finish(stream, self._unfinished(stream))
 
     def answer(self, stream: int) -> None:
@@ -120,8 +111,7 @@ class Streams:
     def grant(self, stream: int, amount: int) -> None:
         """Add credit to a stream, or to all of them (stream 0).
 
-        Raises:
-            StreamViolation: there is no such stream, or the amount cannot be.
+        Raises StreamViolation: there is no such stream, or the amount cannot be.
         """
         body = self._bodies.get(stream)
         if not amount or (body is None and stream != 0):

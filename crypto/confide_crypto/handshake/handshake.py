@@ -87,11 +87,7 @@ class ClientHandshake:
         ephemeral: KeyPair | None = None,
         kem_key: MLKEM768PrivateKey | None = None,
     ) -> None:
-        """`ephemeral` and `kem_key` are for frozen vectors only.
-
-        Raises:
-            ValueError: the hello has more than `MAX_HELLO` bytes of JSON.
-        """
+        """`ephemeral` and `kem_key` are for frozen vectors only. Raises ValueError: the hello has more than `MAX_HELLO` bytes of JSON."""
         self._hello = _encode_hello(hello or {})
         self._identity = identity
         self._daemon_static = daemon_static
@@ -111,11 +107,7 @@ class ClientHandshake:
         self._t = b""
 
     def write_message1(self) -> bytes:
-        """Message 1.
-
-        Raises:
-            HandshakeError: the pinned key is of low order, so nobody can hold it alone.
-        """
+        """Message 1. Raises HandshakeError: the pinned key is of low order, so nobody can hold it alone."""
         mode, invite_id = (MODE_SESSION, _NO_INVITE) if self._invite is None else (MODE_ENROLL, self._invite.invite_id)
         payload = bytes([mode]) + _RESERVED + invite_id + self._kem_key.public_key().public_bytes_raw()
         try:
@@ -125,11 +117,7 @@ class ClientHandshake:
         return self._message1
 
     def read_message2(self, message: bytes) -> None:
-        """Take the daemon's answer.
-
-        Raises:
-            HandshakeError: it does not come from the holder of the pinned key, or was changed.
-        """
+        """Take the daemon's answer. Raises HandshakeError: it does not come from the holder of the pinned key, or was changed."""
         if len(message) != MESSAGE2_LENGTH:
             raise _failed()
         try:
@@ -169,11 +157,7 @@ class DaemonHandshake:
         """In mode 1, what the client says it holds. Unproven until message 3."""
 
     def read_message1(self, message: bytes) -> None:
-        """Take the client's first message; sets `invite_id`.
-
-        Raises:
-            HandshakeError: it is not a message 1.
-        """
+        """Take the client's first message; sets `invite_id`. Raises HandshakeError: it is not a message 1."""
         if len(message) != MESSAGE1_LENGTH:
             raise _failed()
         try:
@@ -200,11 +184,7 @@ class DaemonHandshake:
         return message
 
     def read_message3(self, message: bytes) -> Caller:
-        """The proven caller.
-
-        Raises:
-            HandshakeError: anything at all was wrong.
-        """
+        """The proven caller. Raises HandshakeError: anything at all was wrong."""
         if len(message) != MESSAGE3_LENGTH:
             raise _failed()
         try:

@@ -28,41 +28,27 @@ _AGAIN: Final = "copy the whole line that confided invite or confide device invi
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """Where the daemon is, which key it must hold, and the one-time secret. `str` and `repr` show no secret.
+    """Where the daemon is, which key it must hold, and the one-time secret. `str` and `repr` show no secret."""
 
-    Attributes:
-        host: name or address, an IPv6 one without brackets.
-        port: TCP port.
-        path: of the websocket, "" or beginning with a slash.
-        is_secure: TLS around the websocket.
-        daemon_static: the daemon's X25519 static key, 32 bytes.
-        token: 16 random bytes.
-    """
-
-    host: str
-    port: int
-    path: str
-    is_secure: bool
-    daemon_static: bytes = field(repr=False)
-    token: bytes = field(repr=False)
+    host: str  # name or address, an IPv6 one without brackets
+    port: int  # TCP port
+    path: str  # of the websocket, "" or beginning with a slash
+    is_secure: bool  # TLS around the websocket
+    daemon_static: bytes = field(repr=False)  # the daemon's X25519 static key, 32 bytes
+    token: bytes = field(repr=False)  # 16 random bytes
 
     @classmethod
     def new(cls, daemon_static: bytes, url: str) -> Invite:
         """A fresh invite to the daemon reachable at `url` (ws, wss, confide or confides).
 
-        Raises:
-            InviteError: `url` is not such an address.
+        Raises InviteError: `url` is not such an address.
         """
         host, port, path, is_secure = _address(url)
         return cls(host, port, path, is_secure, daemon_static, secrets.token_bytes(TOKEN_LENGTH))
 
     @classmethod
     def parse(cls, text: str) -> Invite:
-        """Read a pasted invite.
-
-        Raises:
-            InviteError: it is damaged, or made for another version.
-        """
+        """Read a pasted invite. Raises InviteError: it is damaged, or made for another version."""
         address, mark, fragment = text.strip().strip("'\"").partition("#")
         if not mark:
             raise InviteError("this is not an invite: the part behind # is missing", hint=f"{_AGAIN}, in single quotes")

@@ -50,19 +50,12 @@ class Token(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A handshake pattern (Noise 7.4): message by message, the initiator's first.
+    """A handshake pattern (Noise 7.4): message by message, the initiator's first."""
 
-    Attributes:
-        name: with its modifiers, such as "XKpsk3".
-        messages: the tokens of each message.
-        initiator_static_known: the responder has it beforehand.
-        responder_static_known: the initiator has it beforehand.
-    """
-
-    name: str
-    messages: tuple[tuple[Token, ...], ...]
-    initiator_static_known: bool = False
-    responder_static_known: bool = False
+    name: str  # with its modifiers, such as "XKpsk3"
+    messages: tuple[tuple[Token, ...], ...]  # the tokens of each message
+    initiator_static_known: bool = False  # the responder has it beforehand
+    responder_static_known: bool = False  # the initiator has it beforehand
 
     @property
     def has_psk(self) -> bool:
@@ -102,11 +95,7 @@ class KeyPair:
 
 
 def dh(secret: bytes, public: bytes) -> bytes:
-    """X25519.
-
-    Raises:
-        NoiseError: the result is all zero, so `public` was of small order (Noise 12.1, RFC 7748 6.1).
-    """
+    """X25519. Raises NoiseError: the result is all zero, so `public` was of small order (Noise 12.1, RFC 7748 6.1)."""
     try:
         return bytes(crypto_scalarmult(secret, public))
     except (SodiumError, CryptoError):
@@ -132,11 +121,7 @@ class CipherState:
         return ciphertext
 
     def decrypt(self, ciphertext: bytes, ad: bytes | None = None) -> bytes:
-        """DecryptWithAd.
-
-        Raises:
-            NoiseError: it is not authentic; the state is dead from here on.
-        """
+        """DecryptWithAd. Raises NoiseError: it is not authentic; the state is dead from here on."""
         if self._aead is None or self.nonce >= MAX_NONCE:
             raise NoiseError("cipher state is used up")
         try:
@@ -277,11 +262,7 @@ class HandshakeState:
         return self._end(message)
 
     def read_message(self, message: bytes) -> bytes:
-        """ReadMessage: the payload of the next message.
-
-        Raises:
-            NoiseError: it is not what this peer would have sent.
-        """
+        """ReadMessage: the payload of the next message. Raises NoiseError: it is not what this peer would have sent."""
         rest = memoryview(message)
         try:
             for token in self._begin(writing=False):

@@ -43,8 +43,7 @@ def sign_rotation(old: Identity, new: Identity, session_id: str) -> dict[str, st
 def verify_rotation(body: dict[str, Any], old_key: bytes, session_id: str) -> bytes:
     """The new Ed25519 public key, 32 bytes, if both keys have signed that it follows `old_key`, in this session.
 
-    Raises:
-        RequestError: `invalid`: the body has another form, or a signature is not good. It does not say which.
+    Raises RequestError: `invalid`: the body has another form, or a signature is not good. It does not say which.
     """
     session = bytes.fromhex(session_id)
     if len(session) != _SESSION_ID_LENGTH:
@@ -65,25 +64,15 @@ def verify_rotation(body: dict[str, Any], old_key: bytes, session_id: str) -> by
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """These keys follow those, and those end at `until`. Made by `make` or `parse`; believed only once `verify` says so.
+    """These keys follow those, and those end at `until`. Made by `make` or `parse`; believed only once `verify` says so."""
 
-    Attributes:
-        old_static: the X25519 static key that clients have pinned, 32 bytes.
-        old_key: its daemon's Ed25519 public key, 32 bytes.
-        new_static: the X25519 static key to pin from now on, 32 bytes.
-        new_key: the new Ed25519 public key, 32 bytes.
-        until: when the old keys end, seconds since 1970.
-        by_old: the old key's signature, 64 bytes.
-        by_new: the new key's signature, 64 bytes.
-    """
-
-    old_static: bytes
-    old_key: bytes
-    new_static: bytes
-    new_key: bytes
-    until: int
-    by_old: bytes
-    by_new: bytes
+    old_static: bytes  # the X25519 static key that clients have pinned, 32 bytes
+    old_key: bytes  # its daemon's Ed25519 public key, 32 bytes
+    new_static: bytes  # the X25519 static key to pin from now on, 32 bytes
+    new_key: bytes  # the new Ed25519 public key, 32 bytes
+    until: int  # when the old keys end, seconds since 1970
+    by_old: bytes  # the old key's signature, 64 bytes
+    by_new: bytes  # the new key's signature, 64 bytes
 
     @classmethod
     def make(cls, old: Identity, new: Identity, until: int) -> Self:
@@ -96,8 +85,7 @@ class Succession:
     def parse(cls, body: Any, *, old_static: bytes, old_key: bytes) -> Self:
         """The statement in `rotation` of a welcome. The old keys do not stand in it: they are those of the connection it came by.
 
-        Raises:
-            ValueError: it has another form.
+        Raises ValueError: it has another form.
         """
         match body:
             case {"static": str(static), "key": str(key), "until": int(until), "old": str(by_old), "new": str(by_new)}:
@@ -129,15 +117,10 @@ class Succession:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What a daemon holds while a rotation is under way: the old secret, and what to tell those who still use it.
+    """What a daemon holds while a rotation is under way: the old secret, and what to tell those who still use it."""
 
-    Attributes:
-        old: the identity that is going.
-        statement: signed by it and by the one that has come.
-    """
-
-    old: Identity
-    statement: Succession
+    old: Identity  # the identity that is going
+    statement: Succession  # signed by it and by the one that has come
 
     @property
     def until(self) -> int:

@@ -28,19 +28,14 @@ def encode(prefix: str, data: bytes) -> str:
 def decode(text: str) -> tuple[str, bytes]:
     """The prefix (lower case) and the bytes of a Bech32m string.
 
-    Raises:
-        ValueError: it is not one. The message never quotes the text, which may be a secret.
+    Raises ValueError: it is not one. The message never quotes the text, which may be a secret.
     """
     prefix, values = decode_values(text)
     return prefix, bytes(_regroup(values, 5, 8, pad=False))
 
 
 def decode_values(text: str) -> tuple[str, list[int]]:
-    """The prefix and the 5-bit values of a Bech32m string, checksum removed.
-
-    Raises:
-        ValueError: it is not one.
-    """
+    """The prefix and the 5-bit values of a Bech32m string, checksum removed. Raises ValueError: it is not one."""
     if len(text) > MAX_LENGTH:
         raise ValueError("too long")
     if any(not 33 <= ord(character) <= 126 for character in text):

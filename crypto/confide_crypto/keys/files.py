@@ -24,8 +24,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 def make_private_dir(path: Path) -> None:
     """Make a folder for this user alone (0700), or check that it is one.
 
-    Raises:
-        KeyFileError: it belongs to somebody else, others can enter it, or it cannot be made.
+    Raises KeyFileError: it belongs to somebody else, others can enter it, or it cannot be made.
     """
     with _able(path, "be made"):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,8 +35,7 @@ def make_private_dir(path: Path) -> None:
 def check_private_file(path: Path) -> None:
     """Refuse a file that others could have read or replaced.
 
-    Raises:
-        KeyFileError: it is a link or no plain file, belongs to somebody else, or its mode has group or other bits.
+    Raises KeyFileError: it is a link or no plain file, belongs to somebody else, or its mode has group or other bits.
     """
     with _able(path, "be read"):
         status = path.lstat()
@@ -47,8 +45,7 @@ def check_private_file(path: Path) -> None:
 def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> bytes:
     """The content of a file that passes `check_private_file`, judged on the open descriptor so that nobody can swap it in between.
 
-    Raises:
-        KeyFileError: it does not pass, or it cannot be read.
+    Raises KeyFileError: it does not pass, or it cannot be read.
     """
     check_private_file(path)
     with _able(path, "be read"):
@@ -64,9 +61,7 @@ def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> byte
 def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> None:
     """Write a file of mode 0600 whole or not at all, in a folder of mode 0700, and have it on the disk on return.
 
-    Raises:
-        FileExistsError: it is there already and `replace` is off.
-        KeyFileError: it cannot be written.
+    Raises FileExistsError: it is there already and `replace` is off; KeyFileError: it cannot be written.
     """
     make_private_dir(path.parent)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -93,8 +88,7 @@ def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> Non
 def check_private_dir(path: Path) -> None:
     """Refuse a folder that others can enter: whoever can write to it can put their own files in the place of ours.
 
-    Raises:
-        KeyFileError: it is no folder, belongs to somebody else, or its mode has group or other bits.
+    Raises KeyFileError: it is no folder, belongs to somebody else, or its mode has group or other bits.
     """
     with _able(path, "be read"):
         status = path.stat()
@@ -104,8 +98,7 @@ def check_private_dir(path: Path) -> None:
 def rename_private_file(path: Path, target: Path) -> None:
     """Put a file in the place of another one in the same folder, and have that on the disk on return.
 
-    Raises:
-        KeyFileError: it cannot be done.
+    Raises KeyFileError: it cannot be done.
     """
     with _able(path, "be renamed"):
         path.replace(target)
@@ -113,11 +106,7 @@ def rename_private_file(path: Path, target: Path) -> None:
 
 
 def remove_private_file(path: Path) -> None:
-    """Delete a file, where there is one, and have that on the disk on return.
-
-    Raises:
-        KeyFileError: it cannot be deleted.
-    """
+    """Delete a file, where there is one, and have that on the disk on return. Raises KeyFileError: it cannot be deleted."""
     with _able(path, "be deleted"), contextlib.suppress(FileNotFoundError):
         path.unlink()
         sync_folder(path.parent)

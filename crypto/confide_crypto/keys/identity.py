@@ -64,8 +64,7 @@ class Identity:
     def load(cls, path: Path) -> Identity:
         """Read an identity file: our own one-line form, or an Ed25519 key as unencrypted PKCS#8 PEM.
 
-        Raises:
-            KeyFileError: others can read it, it is not ours, or it is damaged.
+        Raises KeyFileError: others can read it, it is not ours, or it is damaged.
         """
         return cls.parse(path, read_private_file(path))
 
@@ -84,9 +83,7 @@ class Identity:
     def save(self, path: Path) -> None:
         """Write a new identity file (0600) in a private folder (0700).
 
-        Raises:
-            FileExistsError: there is one; an identity is never overwritten.
-            KeyFileError: it cannot be written.
+        Raises FileExistsError: there is one, which is never overwritten; KeyFileError: it cannot be written.
         """
         write_private_file(path, self.to_file())
 
@@ -133,8 +130,7 @@ def is_pem(data: bytes) -> bool:
 def identity_line(path: Path, data: bytes) -> tuple[str, bytes]:
     """The prefix and the bytes of the one line of an identity file that is no comment (PROTOCOL.md 2.3).
 
-    Raises:
-        KeyFileError: there is no such line, or more than one, or it is damaged.
+    Raises KeyFileError: there is no such line, or more than one, or it is damaged.
     """
     written = (line.strip() for line in data.decode("ascii", "replace").splitlines())
     lines = [line for line in written if line and not line.startswith("#")]
@@ -156,32 +152,20 @@ class SealedKey:
     """A seed that only a passphrase opens: Argon2id makes the key, XChaCha20-Poly1305 seals the seed (PROTOCOL.md 2.5).
 
     The public key stands beside it in the clear, so that a machine whose key is locked can still say who it is.
-
-    Attributes:
-        public_key: the Ed25519 key, 32 bytes, of the identity inside.
-        opslimit: Argon2id's passes.
-        memlimit_kib: Argon2id's memory.
-        salt: 16 bytes.
-        nonce: 24 bytes.
-        ciphertext: the sealed seed with its tag, 48 bytes.
     """
 
-    public_key: bytes
-    opslimit: int
-    memlimit_kib: int
-    salt: bytes
-    nonce: bytes
-    ciphertext: bytes
+    public_key: bytes  # the Ed25519 key, 32 bytes, of the identity inside
+    opslimit: int  # Argon2id's passes
+    memlimit_kib: int  # Argon2id's memory
+    salt: bytes  # 16 bytes
+    nonce: bytes  # 24 bytes
+    ciphertext: bytes  # the sealed seed with its tag, 48 bytes
 
     @classmethod
     def seal(
         cls, identity: Identity, passphrase: str, *, opslimit: int = OPSLIMIT, memlimit_kib: int = MEMLIMIT_KIB
     ) -> Self:
-        """`identity` under `passphrase`.
-
-        Raises:
-            PassphraseError: the passphrase is too short or too long, or there is not enough memory.
-        """
+        """`identity` under `passphrase`. Raises PassphraseError: the passphrase is too short or too long, or there is not enough memory."""
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 
         if len(passphrase) < SHORTEST_PASSPHRASE:
@@ -200,8 +184,7 @@ class SealedKey:
     def parse(cls, path: Path, payload: bytes) -> Self:
         """What a sealed line of the file `path` holds.
 
-        Raises:
-            KeyFileError: it is of another length or version, or its costs are out of bounds.
+        Raises KeyFileError: it is of another length or version, or its costs are out of bounds.
         """
         damaged = KeyFileError(path, "is damaged", hint="restore it from a copy, or move it away and join again")
         if payload[:1] and payload[0] != _SEALED_VERSION:
@@ -218,8 +201,7 @@ class SealedKey:
     def open(self, passphrase: str) -> Identity:
         """The identity inside; takes half a second and 256 MiB.
 
-        Raises:
-            PassphraseError: it is another passphrase (or the file was changed), or there is not enough memory.
+        Raises PassphraseError: it is another passphrase (or the file was changed), or there is not enough memory.
         """
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt
         from nacl.exceptions import CryptoError
@@ -278,8 +260,7 @@ def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bo
 def from_hex(text: str, length: int) -> bytes:
     """The `length` bytes of a key or a signature on the wire: lower-case hex, so that two implementations agree on what is refused.
 
-    Raises:
-        ValueError: it is none.
+    Raises ValueError: it is none.
     """
     data = bytes.fromhex(text)
     if len(data) != length or data.hex() != text:
@@ -313,11 +294,7 @@ def format_public_key(public_key: bytes, name: str) -> str:
 
 
 def parse_public_key(line: str) -> tuple[bytes, str]:
-    """The Ed25519 key and the name on such a line; the name may be missing ("").
-
-    Raises:
-        KeyTextError: it is no such line.
-    """
+    """The Ed25519 key and the name on such a line; the name may be missing (""). Raises KeyTextError: it is no such line."""
     parts = line.strip().split(maxsplit=2)
     if len(parts) < 2 or parts[0] != PUBLIC_KEY_WORD:
         raise KeyTextError(
@@ -335,11 +312,7 @@ def format_daemon_key(static_key: bytes) -> str:
 
 
 def parse_daemon_key(text: str) -> bytes:
-    """The 32 bytes of a daemon's static key.
-
-    Raises:
-        KeyTextError: the text is not one.
-    """
+    """The 32 bytes of a daemon's static key. Raises KeyTextError: the text is not one."""
     return _parse(text.strip(), _DAEMON_PREFIX, "daemon key")
 
 

@@ -26,11 +26,7 @@ class Cursor:
         self._place = 0
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes.
-
-        Raises:
-            ValueError: there are fewer.
-        """
+        """The next `count` bytes. Raises ValueError: there are fewer."""
         end = self._place + count
         if end > len(self._data):
             raise ValueError("it is cut short")
@@ -47,10 +43,6 @@ class Cursor:
         return self.take(len(self._data) - self._place)
 
     def end(self) -> None:
-        """Check that everything was read.
-
-        Raises:
-            ValueError: something is left.
-        """
+        """Check that everything was read. Raises ValueError: something is left."""
         if self._place != len(self._data):
             raise ValueError("something stands behind it")

@@ -36,15 +36,10 @@ ANSWER_LENGTH: Final = 1 + INVITE_ID_LENGTH + SPACE_ID_LENGTH + 4 + HASH_LENGTH 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What the two devices share, and nobody else.
+    """What the two devices share, and nobody else."""
 
-    Attributes:
-        invite_id: of the invite that brought the secret, 16 bytes; the daemon knows it.
-        secret: 16 random bytes, used for one device.
-    """
-
-    invite_id: bytes
-    secret: bytes = field(repr=False)
+    invite_id: bytes  # of the invite that brought the secret, 16 bytes; the daemon knows it
+    secret: bytes = field(repr=False)  # 16 random bytes, used for one device
 
     def request(self, card: Card) -> bytes:
         """What the new device sends, 1361 bytes: its card, and that it has the secret."""
@@ -53,8 +48,7 @@ class Pair:
     def read_request(self, message: bytes) -> Card:
         """The new device's card. Who adds it to the roster forgets the secret with that: a second device must not come in by it.
 
-        Raises:
-            PairingError: it was not made with this secret, for this invite, or was changed.
+        Raises PairingError: it was not made with this secret, for this invite, or was changed.
         """
         body = self._body(message, REQUEST_LENGTH)
         card = body.take(CARD_LENGTH)
@@ -75,8 +69,7 @@ class Pair:
     def read_answer(self, message: bytes, card: Card) -> Pin:
         """The first pin of the new device, whose card was sent. `accept` checks a roster against it.
 
-        Raises:
-            PairingError: it was not made with this secret, or is about another card.
+        Raises PairingError: it was not made with this secret, or is about another card.
         """
         body = self._body(message, ANSWER_LENGTH)
         space, number, head = (body.take(size) for size in (SPACE_ID_LENGTH, 4, HASH_LENGTH))
@@ -87,9 +80,7 @@ class Pair:
     def accept(self, message: bytes, identity: Identity, roster: Roster) -> Pin:
         """The pin to keep, if `roster`, as the daemon shows it, is what the old device answered, and this machine is on it.
 
-        Raises:
-            PairingError: the answer is not good, or the roster has not this machine.
-            RosterError: the roster is not that of the answer.
+        Raises PairingError: the answer is not good, or the roster has not this machine; RosterError: the roster is not that of the answer.
         """
         roster.check(self.read_answer(message, Card.of(identity)))
         if identity.public_key not in roster.devices:
@@ -116,22 +107,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInvite:
-    """An invite as a device makes it: the daemon's, with a pair secret behind the token. `str` and `repr` show no secret.
+    """An invite as a device makes it: the daemon's, with a pair secret behind the token. `str` and `repr` show no secret."""
 
-    Attributes:
-        invite: what the daemon knows of it.
-        pair_secret: 16 random bytes that the daemon never sees.
-    """
-
-    invite: Invite
-    pair_secret: bytes = field(repr=False)
+    invite: Invite  # what the daemon knows of it
+    pair_secret: bytes = field(repr=False)  # 16 random bytes that the daemon never sees
 
     @classmethod
     def new(cls, daemon_static: bytes, url: str) -> Self:
         """A fresh one. The device that makes it registers `invite.invite_id` and `invite.invite_psk` with the daemon.
 
-        Raises:
-            InviteError: `url` is no address of a daemon.
+        Raises InviteError: `url` is no address of a daemon.
         """
         return cls(Invite.new(daemon_static, url), secrets.token_bytes(PAIR_SECRET_LENGTH))
 
@@ -153,8 +138,7 @@ class DeviceInvite:
 def parse_invite(text: str) -> tuple[Invite, Pair | None]:
     """A pasted invite of either kind; with what is shared with the device that made it, if a device did.
 
-    Raises:
-        InviteError: it is damaged, or made for another version.
+    Raises InviteError: it is damaged, or made for another version.
     """
     # An invite with a pair secret is one of the daemon's with 16 more bytes: what it is without them is for `Invite` to judge.
     address, _, fragment = text.strip().strip("'\"").partition("#")

@@ -26,15 +26,10 @@ STANDIN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """The name of a sealed secret.
+    """The name of a sealed secret."""
 
-    Attributes:
-        kind: what it is.
-        secret_id: 16 bytes.
-    """
-
-    kind: str
-    secret_id: bytes
+    kind: str  # what it is
+    secret_id: bytes  # 16 bytes
 
     def __post_init__(self) -> None:
         if not is_kind(self.kind) or len(self.secret_id) != SECRET_ID_LENGTH:

@@ -39,30 +39,20 @@ def is_kind(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One sealed secret. All that stands here may be known to the daemon.
+    """One sealed secret. All that stands here may be known to the daemon."""
 
-    Attributes:
-        epoch: under which it was sealed.
-        kind: what it is (`github-token`), as the detection names it.
-        secret_id: its name, 16 bytes.
-        commitment: to the key, the nonce and all of the above, 32 bytes.
-        nonce: 24 bytes.
-        ciphertext: length, value and padding, with a tag of 16 bytes.
-    """
-
-    epoch: int
-    kind: str
-    secret_id: bytes
-    commitment: bytes
-    nonce: bytes
-    ciphertext: bytes
+    epoch: int  # under which it was sealed
+    kind: str  # what it is (`github-token`), as the detection names it
+    secret_id: bytes  # its name, 16 bytes
+    commitment: bytes  # to the key, the nonce and all of the above, 32 bytes
+    nonce: bytes  # 24 bytes
+    ciphertext: bytes  # length, value and padding, with a tag of 16 bytes
 
     @classmethod
     def seal(cls, keys: SpaceKeys, kind: str, value: bytes, *, nonce: bytes | None = None) -> Self:
         """`value` under the present epoch's key. `nonce` is for frozen vectors only.
 
-        Raises:
-            ValueError: the kind is not one, or the value is empty or over `MAX_VALUE`.
+        Raises ValueError: the kind is not one, or the value is empty or over `MAX_VALUE`.
         """
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 
@@ -81,11 +71,7 @@ class Record:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The record in `data`. Takes no key: a daemon checks by it what it is given to store.
-
-        Raises:
-            RecordError: it is not one.
-        """
+        """The record in `data`. Takes no key: a daemon checks by it what it is given to store. Raises RecordError: it is not one."""
         if len(data) > MAX_RECORD:
             raise RecordError("a sealed record is larger than any can be")
         cursor = Cursor(data)

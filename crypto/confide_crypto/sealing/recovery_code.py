@@ -33,13 +33,9 @@ _SHOWN: Final = f"it begins with {_MARK} and has eight groups of five; I and L a
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCode:
-    """A recovery code. `str` and `repr` show nothing of it.
+    """A recovery code. `str` and `repr` show nothing of it."""
 
-    Attributes:
-        secret: 20 random bytes.
-    """
-
-    secret: bytes = field(repr=False)
+    secret: bytes = field(repr=False)  # 20 random bytes
 
     def __post_init__(self) -> None:
         if len(self.secret) != CODE_LENGTH:
@@ -54,8 +50,7 @@ class RecoveryCode:
     def parse(cls, text: str) -> Self:
         """The code that a person typed: in either case, with or without blanks and hyphens, I and L for 1, O for 0.
 
-        Raises:
-            RecoveryCodeError: it is none, or has a typing error; up to four wrong characters are always found.
+        Raises RecoveryCodeError: it is none, or has a typing error; up to four wrong characters are always found.
         """
         typed = text.upper().translate(_READ_AS) if len(text) <= _LONGEST and text.isascii() else ""
         if not typed.startswith(_MARK):

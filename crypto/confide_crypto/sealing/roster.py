@@ -44,17 +44,11 @@ _LIES: Final = "the daemon, or what it was restored from, does not show what it 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What a device remembers of a roster: nothing that does not contain it is believed.
+    """What a device remembers of a roster: nothing that does not contain it is believed."""
 
-    Attributes:
-        space: the space's id, 16 bytes.
-        number: of the newest entry seen.
-        head: its hash, 32 bytes.
-    """
-
-    space: bytes
-    number: int
-    head: bytes
+    space: bytes  # the space's id, 16 bytes
+    number: int  # of the newest entry seen
+    head: bytes  # its hash, 32 bytes
 
     def to_line(self) -> str:
         """As text, for a file."""
@@ -62,11 +56,7 @@ class Pin:
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """The pin in such a text.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """The pin in such a text. Raises ValueError: it is none."""
         prefix, data = bech32m.decode(line.strip())
         if prefix != _PIN_PREFIX:
             raise ValueError("this is no pin of a roster")
@@ -78,25 +68,17 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """A chain that has been verified, and what it comes to. Never changed: an extension is a new one.
+    """A chain that has been verified, and what it comes to. Never changed: an extension is a new one."""
 
-    Attributes:
-        space: the space's id, 16 bytes.
-        entries: from the first to the newest.
-        hashes: theirs.
-        devices: those that are on it now, by their Ed25519 keys, in the order in which they came.
-        removed: the last epoch whose key each removed device has, by Ed25519 keys: it could read what was sealed up to then.
-        commitments: to the keys of the epochs, from the first.
-        size_bytes: of all entries.
-    """
-
-    space: bytes
-    entries: tuple[Entry, ...] = ()
-    hashes: tuple[bytes, ...] = ()
+    space: bytes  # the space's id, 16 bytes
+    entries: tuple[Entry, ...] = ()  # from the first to the newest
+    hashes: tuple[bytes, ...] = ()  # theirs
+    # those that are on it now, by their Ed25519 keys, in the order in which they came
     devices: Mapping[bytes, Device] = field(default_factory=dict)
+    # the last epoch whose key each removed device has, by Ed25519 keys: it could read what was sealed up to then
     removed: Mapping[bytes, int] = field(default_factory=dict)
-    commitments: tuple[bytes, ...] = ()
-    size_bytes: int = 0
+    commitments: tuple[bytes, ...] = ()  # to the keys of the epochs, from the first
+    size_bytes: int = 0  # of all entries
     _wrap_keys: frozenset[bytes] = frozenset()
 
     @classmethod
@@ -107,8 +89,7 @@ class Roster:
             entries: from the first one on, as they were stored.
             pin: what this machine has seen before. Without one, a pairing, or people who compare `words`, say whose roster it is.
 
-        Raises:
-            RosterError: one of its kinds: the chain is not good, or not that of the pin.
+        Raises RosterError: one of its kinds: the chain is not good, or not that of the pin.
         """
         parsed = (Entry.parse(data) for data in entries)
         first = next(iter(parsed), None)
@@ -124,8 +105,7 @@ class Roster:
     def extend(self, entries: Iterable[bytes]) -> Self:
         """This roster with `entries` behind its newest one; itself if there are none.
 
-        Raises:
-            RosterError: one of its kinds; nothing of them is believed then.
+        Raises RosterError: one of its kinds; nothing of them is believed then.
         """
         roster = self
         for data in entries:
@@ -135,8 +115,7 @@ class Roster:
     def check(self, pin: Pin) -> None:
         """Check that this is the roster that was pinned, or a later state of it.
 
-        Raises:
-            ForeignEntryError, WithheldRosterError, ForkedRosterError: it is not.
+        Raises ForeignEntryError, WithheldRosterError, ForkedRosterError: it is not.
         """
         if pin.space != self.space:
             raise errors.ForeignEntryError("this is the list of devices of another space", hint=_LIES)
@@ -181,8 +160,7 @@ class Roster:
             keys: as `open` gives them.
             now: seconds since 1970.
 
-        Raises:
-            RosterError: the device cannot be added, or `by` may not.
+        Raises RosterError: the device cannot be added, or `by` may not.
         """
         self._check_keys(keys)
         return self._made(Change.ADD, by, now, keys, device=device)
@@ -202,8 +180,7 @@ class Roster:
     def open(self, wrap_key: WrapKey) -> SpaceKeys:
         """The keys of all epochs, as one of the devices has them.
 
-        Raises:
-            WrapError: it is not on the roster, or a wrap does not hold the key that its entry commits to.
+        Raises WrapError: it is not on the roster, or a wrap does not hold the key that its entry commits to.
         """
         if wrap_key.device not in self.devices:
             hint = "approve it on a machine that is, or use the recovery code"

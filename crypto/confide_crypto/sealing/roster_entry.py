@@ -43,17 +43,11 @@ class Change(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A device's two public keys, tied together by itself: words that confirm the first (PROTOCOL.md 2.4) confirm the second.
+    """A device's two public keys, tied together by itself: words that confirm the first (PROTOCOL.md 2.4) confirm the second."""
 
-    Attributes:
-        key: Ed25519, 32 bytes: who the device is, to the daemon as well.
-        wrap_key: X-Wing, 1216 bytes.
-        signature: by `key` over `wrap_key`, 64 bytes.
-    """
-
-    key: bytes
-    wrap_key: bytes
-    signature: bytes
+    key: bytes  # Ed25519, 32 bytes: who the device is, to the daemon as well
+    wrap_key: bytes  # X-Wing, 1216 bytes
+    signature: bytes  # by `key` over `wrap_key`, 64 bytes
 
     @classmethod
     def of(cls, identity: Identity) -> Self:
@@ -63,11 +57,7 @@ class Card:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The card in 1312 bytes, not yet verified.
-
-        Raises:
-            ValueError: it has another length.
-        """
+        """The card in 1312 bytes, not yet verified. Raises ValueError: it has another length."""
         if len(data) != CARD_LENGTH:
             raise ValueError("a device card has another length")
         cursor = Cursor(data)
@@ -84,17 +74,11 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device as its space knows it.
+    """A device as its space knows it."""
 
-    Attributes:
-        card: its keys.
-        name: for people, chosen by who added it.
-        is_paper: it is a recovery code (PROTOCOL.md 10.8).
-    """
-
-    card: Card
-    name: str
-    is_paper: bool = False
+    card: Card  # its keys
+    name: str  # for people, chosen by who added it
+    is_paper: bool = False  # it is a recovery code (PROTOCOL.md 10.8)
 
     def __post_init__(self) -> None:
         is_control = any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in self.name)
@@ -109,56 +93,34 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Wrap:
-    """An epoch's key as one device can open it.
+    """An epoch's key as one device can open it."""
 
-    Attributes:
-        epoch: whose key it is.
-        device: the Ed25519 key of the device, 32 bytes.
-        sealed: 1168 bytes.
-    """
-
-    epoch: int
-    device: bytes
-    sealed: bytes
+    epoch: int  # whose key it is
+    device: bytes  # the Ed25519 key of the device, 32 bytes
+    sealed: bytes  # 1168 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One link of a roster.
+    """One link of a roster."""
 
-    Attributes:
-        change: what it does.
-        space: the space's id, 16 bytes.
-        number: its place, from 0.
-        previous: the hash of the entry before it, 32 bytes; zeros in the first.
-        time: seconds since 1970 by the signer's clock; for people, nothing depends on it.
-        signer: the Ed25519 key of the device that signs it.
-        device: who begins or is added; None otherwise.
-        removed: the Ed25519 key that goes, in a `REMOVE`; b"" otherwise.
-        commitment: to the new epoch's key, 32 bytes; b"" in an `ADD`, which makes none.
-        wraps: the keys that it brings.
-        signature: 64 bytes over all of the above.
-    """
-
-    change: Change
-    space: bytes
-    number: int
-    previous: bytes
-    time: int
-    signer: bytes
-    device: Device | None
-    removed: bytes
-    commitment: bytes
-    wraps: tuple[Wrap, ...]
-    signature: bytes = b""
+    change: Change  # what it does
+    space: bytes  # the space's id, 16 bytes
+    number: int  # its place, from 0
+    previous: bytes  # the hash of the entry before it, 32 bytes; zeros in the first
+    time: int  # seconds since 1970 by the signer's clock; for people, nothing depends on it
+    signer: bytes  # the Ed25519 key of the device that signs it
+    device: Device | None  # who begins or is added; None otherwise
+    removed: bytes  # the Ed25519 key that goes, in a `REMOVE`; b"" otherwise
+    commitment: bytes  # to the new epoch's key, 32 bytes; b"" in an `ADD`, which makes none
+    wraps: tuple[Wrap, ...]  # the keys that it brings
+    signature: bytes = b""  # 64 bytes over all of the above
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
         """The entry in `data`; neither its signature nor its place is checked.
 
-        Raises:
-            OversizedRosterError: it is larger than any may be.
-            MalformedEntryError: it is none.
+        Raises OversizedRosterError: it is larger than any may be; MalformedEntryError: it is none.
         """
         if len(data) > MAX_ENTRY_BYTES:
             raise OversizedRosterError(f"a roster entry has at most {MAX_ENTRY_BYTES} bytes")

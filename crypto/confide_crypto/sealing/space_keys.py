@@ -39,15 +39,10 @@ _ANY_SCALAR: Final = bytes(31) + b"\x40"
 
 @dataclass(frozen=True, slots=True)
 class SpaceKeys:
-    """All epochs' keys of a space, from the first to the present one. The repr shows none.
+    """All epochs' keys of a space, from the first to the present one. The repr shows none."""
 
-    Attributes:
-        space: the space's id, 16 bytes, made with its roster.
-        epochs: the keys, 32 bytes each; that of epoch 1 is the first.
-    """
-
-    space: bytes
-    epochs: tuple[bytes, ...] = field(repr=False)
+    space: bytes  # the space's id, 16 bytes, made with its roster
+    epochs: tuple[bytes, ...] = field(repr=False)  # the keys, 32 bytes each; that of epoch 1 is the first
 
     def __post_init__(self) -> None:
         if len(self.space) != SPACE_ID_LENGTH or not self.epochs:
@@ -70,11 +65,7 @@ class SpaceKeys:
         return len(self.epochs)
 
     def key(self, epoch: int) -> bytes:
-        """`K_e`, 32 bytes.
-
-        Raises:
-            UnknownEpochError: it is not among these.
-        """
+        """`K_e`, 32 bytes. Raises UnknownEpochError: it is not among these."""
         if not FIRST_EPOCH <= epoch <= self.epoch:
             raise UnknownEpochError(epoch)
         return self.epochs[epoch - FIRST_EPOCH]
@@ -125,8 +116,7 @@ class WrapKey:
             epoch: whose key it is.
             head: the hash, 32 bytes, that the entry with this wrap names as the one before it.
 
-        Raises:
-            WrapError: it is for another device, or was made for another space, epoch or place in the roster, or was changed.
+        Raises WrapError: it is for another device, or was made for another space, epoch or place in the roster, or was changed.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -162,8 +152,7 @@ def seal_wrap(key: bytes, wrap_key: bytes, *, space: bytes, epoch: int, device: 
         device: the device's Ed25519 key, 32 bytes.
         head: the hash, 32 bytes, of the entry before the one that will carry the wrap.
 
-    Raises:
-        WrapError: nothing can be wrapped to that key.
+    Raises WrapError: nothing can be wrapped to that key.
     """
     return bytes(_suite().encrypt(key, _wrap_public(wrap_key), info=_wrap_info(space, epoch, device, head)))
 
@@ -171,8 +160,7 @@ def seal_wrap(key: bytes, wrap_key: bytes, *, space: bytes, epoch: int, device: 
 def check_wrap_key(wrap_key: bytes) -> None:
     """Check that something can be wrapped to this key: a device with one that cannot be used would stop every later change of epoch.
 
-    Raises:
-        WrapError: it has another length, or one of its halves is not a good key of its kind.
+    Raises WrapError: it has another length, or one of its halves is not a good key of its kind.
     """
     _wrap_public(wrap_key)
 

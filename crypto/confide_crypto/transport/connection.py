@@ -87,9 +87,7 @@ class Connection:
     def send_message(self, data: bytes) -> Coroutine[Any, Any, None]:
         """Send one MCP message (MSG); returns when it is with the socket. Where that cannot take it at once, `serve` has to run.
 
-        Raises:
-            ConnectionLost: the connection ended first.
-            ValueError: it is over 16 MiB.
+        Raises ConnectionLost: the connection ended first; ValueError: it is over 16 MiB.
         """
         return self._outbox.send(FrameType.MSG, 0, data)
 

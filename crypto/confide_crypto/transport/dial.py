@@ -51,11 +51,7 @@ def websocket_url(url: str) -> str:
 
 
 def place_of(url: str) -> str:
-    """Host and port in `url`, as they are named to a person.
-
-    Raises:
-        UnreachableError: there can be no such place.
-    """
+    """Host and port in `url`, as they are named to a person. Raises UnreachableError: there can be no such place."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # looked at only when it is asked for
@@ -67,8 +63,7 @@ def place_of(url: str) -> str:
 async def open_websocket(url: str, where: str) -> ClientConnection:
     """A websocket of the right subprotocol to `url`; the caller sets the deadline.
 
-    Raises:
-        UnreachableError: there is none: refused, no such name, tls, something else answers. `where` names the place to a person.
+    Raises UnreachableError: there is none: refused, no such name, tls, something else answers. `where` names the place to a person.
     """
     from websockets.asyncio import client
     from websockets.exceptions import InvalidHandshake, InvalidProxy, InvalidURI

@@ -72,9 +72,7 @@ class Body:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """The pieces in order, until the body is whole.
 
-        Raises:
-            RequestError: `cancelled`, the sender gave it up, or sent nothing for a minute.
-            ConnectionLost: the connection ended first.
+        Raises RequestError: `cancelled`, the sender gave it up, or sent nothing for a minute; ConnectionLost: the connection ended first.
         """
         while True:
             while self._pieces:
@@ -95,9 +93,7 @@ class Body:
     async def read(self, limit: int) -> bytes:
         """All of it.
 
-        Raises:
-            RequestError: `too_large`, it has more than `limit` bytes; or as when iterated.
-            ConnectionLost: the connection ended first.
+        Raises RequestError: `too_large`, it has more than `limit` bytes, or as when iterated; ConnectionLost: the connection ended first.
         """
         pieces: list[bytes] = []
         length = 0

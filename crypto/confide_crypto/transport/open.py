@@ -72,8 +72,7 @@ class Authorize(Protocol):
     async def admit(self, public_key: bytes, hello: dict[str, Any], invite_id: bytes | None) -> Welcome:
         """The welcome for a proven caller. An `invite_id` is proven too, and is to be spent here.
 
-        Raises:
-            DeniedError: the caller may not come in; its reason and hint are sent sealed.
+        Raises DeniedError: the caller may not come in; its reason and hint are sent sealed.
         """
 
 
@@ -147,9 +146,8 @@ async def accept(
         slot: a place for this handshake, held while it lasts; entering raises BusyError where none is free.
         timers: keepalive and idle limit.
 
-    Raises:
-        HandshakeError: the client could not prove itself in time. Nothing is known about it.
-        DeniedError: `authorize` said no; the client has been told.
+    Raises HandshakeError: the client could not prove itself in time, and nothing is known about it; DeniedError: `authorize` said no, and
+    the client has been told.
     """
     try:
         with slot or contextlib.nullcontext():

@@ -72,9 +72,7 @@ class Outbox:
     async def send(self, kind: FrameType, stream: int, payload: bytes, *, bulk: bool = False) -> None:
         """Return when the last record is with the socket.
 
-        Raises:
-            ConnectionLost: the connection ended first.
-            ValueError: the payload is over the limit of a message.
+        Raises ConnectionLost: the connection ended first; ValueError: the payload is over the limit of a message.
         """
         if (
             len(payload) <= MAX_PAYLOAD
@@ -174,11 +172,7 @@ class Outbox:
         return not self._is_free or self._ws.transport.get_write_buffer_size() > 0
 
     async def send_close(self, code: str) -> None:
-        """Send the last record.
-
-        Raises:
-            ConnectionLost: a message is half sent, or the connection ended first.
-        """
+        """Send the last record. Raises ConnectionLost: a message is half sent, or the connection ended first."""
         await self._write(self._channel.seal_close(code))
 
     async def wait_empty(self) -> None:

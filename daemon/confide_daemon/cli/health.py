@@ -286,10 +286,8 @@ class SpaceFacts:
 def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
     """Every space, by its name.
 
-    Args:
-        is_served: whether a daemon answers: one that was killed leaves behind what it has told of its spaces.
-
-    Raises StorageError: the registry cannot be read.
+    `is_served`: whether a daemon answers: one that was killed leaves behind what it has told of its spaces. Raises StorageError: the
+    registry cannot be read.
     """
     rosters, counts = Rosters(state.registry), UnsealedCounts(state.registry)
     folder = state.folder

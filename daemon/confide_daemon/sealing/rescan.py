@@ -118,7 +118,7 @@ class StoredTexts:
         Raises StorageError where there is no room for it, or another process reads all the time; what was done is not undone.
         """
         begin = True
-        while await self._threads.maintain(_merging(begin)):
+        while await self._threads.maintain(lambda store: store.free_space.merge_words(begin=begin)):  # noqa: B023 - awaited here
             begin = False
             await asyncio.sleep(0)
         self._forget_texts()
@@ -163,10 +163,6 @@ class StoredTexts:
     async def is_older_than_sealing(self) -> bool:
         """Whether there are texts from before anything was sealed here."""
         return await self._threads.read(lambda store: store.texts.is_older_than_sealing())
-
-
-def _merging(begin: bool) -> Callable[[Store], bool]:
-    return lambda store: store.free_space.merge_words(begin=begin)
 
 
 @dataclass(frozen=True, slots=True)

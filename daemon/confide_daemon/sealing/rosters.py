@@ -79,10 +79,8 @@ class Rosters:
 
         An entry that is there already is answered as it was the first time, for the answer may have been lost.
 
-        Args:
-            by: the name of the caller that brings it, for the audit log. Its signer is another matter.
-
-        Raises RosterError: one of its kinds: it may not follow what is there; StorageError: it cannot be written down.
+        `by`: the name of the caller that brings it, for the audit log. Its signer is another matter. Raises RosterError: one of its kinds:
+        it may not follow what is there; StorageError: it cannot be written down.
         """
         while True:
             known = self.current(space_id)

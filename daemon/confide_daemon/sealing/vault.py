@@ -69,10 +69,8 @@ class Vault:
     async def keep(self, space_id: str, secret_id: bytes, place: bytes, record: bytes) -> None:
         """Has the record when it returns.
 
-        Args:
-            place: of this record and this attempt (`place_for`).
-
-        Raises VaultError: nobody knows whether it is there; saying the same again does no harm.
+        `place`: of this record and this attempt (`place_for`). Raises VaultError: nobody knows whether it is there; saying the same again
+        does no harm.
         """
         pieces = [record[start : start + PIECE] for start in range(0, len(record), PIECE)]
         path = self._path(space_id, secret_id, place)

@@ -56,11 +56,7 @@ class _Token:
 
 
 class VaultClient:
-    """One vault; from any thread.
-
-    Args:
-        clock: seconds that only go forward.
-    """
+    """One vault; from any thread. `clock`: seconds that only go forward."""
 
     def __init__(self, settings: VaultConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -72,10 +68,7 @@ class VaultClient:
     def read(self, path: str, deadline: float) -> dict[str, Any] | None:
         """The newest version of what lies at `path`; None where nothing does.
 
-        Args:
-            deadline: of the clock, for everything.
-
-        Raises VaultError: it cannot be had now.
+        `deadline`: of the clock, for everything. Raises VaultError: it cannot be had now.
         """
 
         return self._call(lambda client: self._lying(client, path), deadline)

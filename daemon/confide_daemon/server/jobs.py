@@ -78,10 +78,8 @@ async def perform(
 
     Cancelled, it ends after the transaction that is under way, and what was done stays: the index is whole at every moment.
 
-    Args:
-        since: when it was asked for (seconds since 1970); what the upkeep has found by itself since then is told as well.
-
-    Raises ConfideError: what keeps it from being done.
+    `since`: when it was asked for (seconds since 1970); what the upkeep has found by itself since then is told as well. Raises
+    ConfideError: what keeps it from being done.
     """
     follow("checking", 0, 0)
     await space.upkeep.check(accept_losses=kind == "fix")

@@ -166,11 +166,7 @@ class Handshakes:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Hold one place for the time of a handshake.
-
-        Raises:
-            BusyError: no place is free; the caller closes with `CLOSE_BUSY`, at once.
-        """
+        """Hold one place for the time of a handshake. Raises BusyError: no place is free; the caller closes with `CLOSE_BUSY`, at once."""
         if self.half_open >= self._half_open_limit or not self._bucket.take():
             raise BusyError
         self.half_open += 1

@@ -32,10 +32,7 @@ class Custodian:
     def __init__(self, space_id: str, folder: DataFolder, master: MasterKey, *, new: Keeper = "server") -> None:
         """Reads who keeps the key.
 
-        Args:
-            new: who keeps the key of a space of which there is nothing yet.
-
-        Raises KeyFileError, StorageError: as `Custody.read`.
+        `new`: who keeps the key of a space of which there is nothing yet. Raises KeyFileError, StorageError: as `Custody.read`.
         """
         self._space_id = space_id
         self._database = folder.space(space_id)
@@ -174,10 +171,7 @@ class Custodian:
 
         Disk. Nothing is written down.
 
-        Args:
-            epoch: the roster's newest, 0 where there is none.
-
-        Raises StorageError: the database cannot be looked at.
+        `epoch`: the roster's newest, 0 where there is none. Raises StorageError: the database cannot be looked at.
         """
         if self._is_written or not epoch or not self._is_there:
             return False

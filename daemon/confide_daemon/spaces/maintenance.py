@@ -151,8 +151,7 @@ class Upkeep:
     async def check(self, *, accept_losses: bool = False) -> Counter[str]:
         """Reads everything now and puts right what can be; how many of what were found.
 
-        Args:
-            accept_losses: an operator has seen what was lost: it is told of no longer.
+        `accept_losses`: an operator has seen what was lost: it is told of no longer.
         """
         async with self._lock:
             found = await self._examine(rest=0)
@@ -330,7 +329,9 @@ class Upkeep:
 
     async def _give_back(self, *, merge: bool) -> int:
         begin = True
-        while merge and not self._closing and await self._threads.maintain(_merging(begin)):
+        while merge and not self._closing:
+            if not await self._threads.maintain(lambda store: store.free_space.merge_words(begin=begin)):  # noqa: B023
+                break
             begin = False
             await asyncio.sleep(0)
         returned = 0
@@ -345,10 +346,6 @@ class Upkeep:
             # Whoever reads just then keeps the file as long as it was: then it is tried again, though nothing more was cut off.
             self._is_unfolded = not await self._threads.maintain(lambda store: store.free_space.fold_log())
         return returned
-
-
-def _merging(begin: bool) -> Callable[[Store], bool]:
-    return lambda store: store.free_space.merge_words(begin=begin)
 
 
 def _mend(store: Store, what: str) -> int:

@@ -21,18 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The settings of a space's index. Each part of it gets what it needs of them.
-
-    Attributes:
-        duplicate_similarity: what a note must have in common with another one, at least, to be told of as its duplicate.
-        former: a model for questions on the vectors of a generation that another one of the same provider is to follow.
-    """
+    """The settings of a space's index. Each part of it gets what it needs of them."""
 
     chunks: ChunkSettings = field(default_factory=ChunkSettings)
     weights: Weights = field(default_factory=Weights)
     patience: Patience = field(default_factory=Patience)
     reranker: Reranker | None = None
+    # what a note must have in common with another one, at least, to be told of as its duplicate
     duplicate_similarity: float = 0.9
+    # a model for questions on the vectors of a generation that another one of the same provider is to follow
     former: Callable[[Generation], Model | None] | None = field(default=None, compare=False)
 
 

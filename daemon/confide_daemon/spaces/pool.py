@@ -117,9 +117,8 @@ class Spaces:
             keys: of the database, by their epochs, 32 bytes each.
             may_change: whether it may say what the database is encrypted with from now on.
 
-        Raises:
-            WrongKeyError: they should open the database, and do not.
-            StorageError, KeyFileError: it cannot be opened, or nothing can be written down.
+        Raises WrongKeyError: they should open the database, and do not; StorageError, KeyFileError: it cannot be opened, or nothing can be
+        written down.
         """
         entry = self._entry(space_id)
         async with entry.unlocking:
