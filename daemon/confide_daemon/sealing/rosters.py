@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import apsw
 
@@ -131,10 +131,8 @@ def _write_down(database: apsw.Connection, now: float, roster: Roster, entry: En
     record(database, now, "devices", alias=by, public_key=changed, detail=detail)
 
 
-class Follower(Protocol):
-    def tell(self) -> None:
-        """Something about the roster of its space is new. Never waits."""
-        ...
+Follower = Callable[[], None]
+"""Called when something about the roster of its space is new. Never waits."""
 
 
 class RosterDesk:
@@ -178,8 +176,8 @@ class RosterDesk:
     def announce(self, space_id: str, origin: Follower | None = None) -> None:
         """Tell all connections of a space, but the one that changed something; on the event loop."""
         for follower in self._followers.get(space_id, ()):
-            if follower is not origin:
-                follower.tell()
+            if follower != origin:
+                follower()
 
 
 MAX_WAITING: Final = 64

@@ -87,16 +87,10 @@ class RosterRequests:
         roster = await self._current(self._caller().space_id)
         return roster.epoch if roster is not None and key in roster.devices else None
 
-    # News
-
-    def tell(self) -> None:
-        """Let the machine look again, soon."""
-        self._changed.set()
-
     async def run(self) -> None:
         """Tell the machine what others change, until cancelled: one request at a time, however much has changed meanwhile."""
         space_id = self._caller().space_id
-        with self._desk.following(space_id, self):
+        with self._desk.following(space_id, self._changed.set):
             while True:
                 await self._changed.wait()
                 self._changed.clear()
@@ -154,7 +148,7 @@ class RosterRequests:
                 raise RequestError("conflict", "the list of devices has changed meanwhile", hint) from error
             raise RequestError("invalid", error.message, error.hint) from error
         if is_new:
-            self._desk.announce(caller.space_id, self)
+            self._desk.announce(caller.space_id, self._changed.set)
         return {"number": _number(roster)}
 
     async def _check_right(self, entry: Entry) -> None:
@@ -192,7 +186,7 @@ class RosterRequests:
             return {"answer": encoded_or_none(answer)}
         answer, is_new = await asyncio.to_thread(pairings.ask, caller.space_id, caller.public_key, shown, asked)
         if is_new:
-            self._desk.announce(caller.space_id, self)
+            self._desk.announce(caller.space_id, self._changed.set)
         return {"answer": encoded_or_none(answer)}
 
     async def _pair_answer(self, key: bytes, answer: bytes) -> dict[str, Any]:
@@ -203,7 +197,7 @@ class RosterRequests:
         )
         if not is_known:
             raise NotFoundError("no machine with this key has asked and was added", hint="add it first")
-        self._desk.announce(caller.space_id, self)
+        self._desk.announce(caller.space_id, self._changed.set)
         return {}
 
     async def _invite(
