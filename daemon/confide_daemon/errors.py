@@ -17,13 +17,10 @@
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
-    ├── BadNameError                a name, a time or an address in a command that is none
-    ├── QuestionsError              a file of questions that cannot be used
-    ├── JobError                    what a running daemon was asked to do, and has not done
+    ├── BadNameError                a name, a time, an address or a question in a command that is none; two projects that cannot be linked
     ├── ListenError                 the socket cannot be bound
     ├── DescriptorsError            the process may open too few files to serve anybody
     ├── AlreadyServedError          another process serves this data folder
-    ├── LinkError                   two projects that cannot be linked
     ├── ToolsetError                there is no group of tools of that name
     └── NotFoundError, InvalidPathError, InvalidTextError, TooLargeError, ToolError
                                     (confide_memory.errors: what both ends raise about names, texts and tools)
@@ -184,20 +181,10 @@ class TakenError(ConfideError):
 
 
 class BadNameError(ConfideError):
-    """A name that callers and spaces cannot have, or another short text of a command that is not what it should be."""
+    """A name that callers and spaces cannot have, or something else that a person said and that cannot be."""
 
     code = "invalid"
     exit_code = EXIT_INPUT
-
-
-class QuestionsError(ConfideError):
-    """The questions of a benchmark cannot be read, or there are none."""
-
-    exit_code = EXIT_INPUT
-
-
-class JobError(ConfideError):
-    """What a command has asked of the running daemon is not done."""
 
 
 class ListenError(ConfideError):
@@ -228,11 +215,6 @@ class AlreadyServedError(ConfideError):
         super().__init__(
             f"another confided serves {folder}", hint="stop it first, or choose another folder with --data"
         )
-
-
-class LinkError(ConfideError):
-    code = "invalid"
-    exit_code = EXIT_INPUT
 
 
 class ToolsetError(ConfideError):

@@ -1,19 +1,39 @@
-"""`confided bench`: how well and how fast an index answers its owner's own questions, also while the daemon serves it."""
+"""`confided bench`: how well and how fast an index answers its owner's own questions, also while the daemon serves it.
+
+The database is only read, through a connection of its own. Questions go to the configured model and nowhere else; they are in no log and
+in no result. What loads the store is imported when the command runs.
+"""
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from confide_daemon.cli.console import Bar, Here, Output, command, say
-from confide_daemon.errors import BadNameError, LockedError, QuestionsError
+from confide_daemon.errors import BadNameError, EmbedderError, LockedError
 
 if TYPE_CHECKING:
-    from confide_daemon.cli.benchmark import Figures
+    from confide_daemon.embedding import Model, Vectors
+    from confide_daemon.spaces.models import IndexSettings
     from confide_daemon.store.store import Store
+    from confide_daemon.store.tables.pieces import Generation
+
+QUESTIONS = 100
+MOST_QUESTIONS = 5000
+FILE_BYTES = 4 * 1024 * 1024
+# Documents that questions are taken from; a sample of their headings is asked.
+DOCUMENTS = 5000
+LEAST_WORDS = 2  # "Notes" is no question
+DEPTH = 5  # of hit@5
+WARM_UP = 5
+LOAD_S = 60.0
+SEED = 1  # the same index is asked the same questions
 
 
 @command
@@ -32,7 +52,6 @@ def bench(
     ] = None,
 ) -> Output:
     """Ask a space your own questions: how long each step takes, and how often the right document comes first."""
-    from confide_daemon.cli.benchmark import measure, own_questions, read_questions
     from confide_daemon.spaces import models
     from confide_daemon.spaces.custodian import Custodian
     from confide_daemon.store.store import Store
@@ -45,7 +64,7 @@ def bench(
         path = found.data.space(space_id)
         custodian = Custodian(space_id, found.data, state.master)
     if not path.exists():
-        raise QuestionsError(f"the space {name} holds nothing yet", hint="store something with: confide store")
+        raise BadNameError(f"the space {name} holds nothing yet", hint="store something with: confide store")
     try:
         _, key = custodian.opening_key()
     except LockedError:
@@ -57,7 +76,7 @@ def bench(
         with Bar(is_quiet=here.is_quiet) as bar:
             chosen = asked if asked is not None else own_questions(store)
             if not chosen:
-                raise QuestionsError(
+                raise BadNameError(
                     f"the notes of {name} have no headings to ask for", hint="give a file of questions with --queries"
                 )
             figures = measure(
@@ -134,3 +153,155 @@ def _tell(told: dict[str, Any]) -> None:
 
 def _percentile(times: list[float], share: float) -> float:
     return round(sorted(times)[min(len(times) - 1, int(len(times) * share))], 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and the path of the document that should come back, where that is known."""
+
+    text: str
+    path: str | None = None
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was measured. Times are milliseconds, a list of one a question for each step."""
+
+    questions: int = 0
+    answered: int = 0
+    expected: int = 0  # questions of which the right document is known
+    first: int = 0  # of these, it came first
+    among: int = 0  # of these, it was among the first five
+    with_vector: int = 0  # questions that a model gave a vector for; the others are found by keywords alone
+    times: dict[str, list[float]] = field(default_factory=dict)
+
+
+def read_questions(path: Path) -> list[Question]:
+    """One question a line, each once; after a tab the path that should be found.
+
+    Raises BadNameError where the file cannot be read, is no text, too large, or holds no question.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise BadNameError(f"cannot read {path}: {(error.strerror or 'unknown error').lower()}") from None
+    except UnicodeDecodeError:
+        raise BadNameError(f"cannot read {path}: it is not UTF-8 text") from None
+    found: dict[str, Question] = {}
+    for line in text.splitlines():
+        question, _, expected = line.partition("\t")
+        if question.strip():
+            found.setdefault(question.strip(), Question(question.strip(), expected.strip() or None))
+    if not found:
+        raise BadNameError(
+            f"{path} holds no question", hint="write one a line; a tab and a path after it say what is right"
+        )
+    if len(data) > FILE_BYTES or len(found) > MOST_QUESTIONS:
+        raise BadNameError(f"{path} is too large", hint=f"up to {MOST_QUESTIONS:,} questions are asked")
+    return list(found.values())
+
+
+def own_questions(store: Store, count: int = QUESTIONS) -> list[Question]:
+    """Headings of the space's own notes, each the only one of its name, with the documents that they stand in."""
+    from confide_memory.markdown import headings
+
+    found: dict[str, set[str]] = {}
+    with store.reading():
+        rows = [row for row in store.documents.listed(None) if not row.deleted and row.source == "memory"]
+        for row in rows[:DOCUMENTS]:
+            revision = store.documents.revision(row.id, row.revision)
+            for heading in headings(revision.text or "") if revision is not None else ():
+                if len(heading.title.split()) >= LEAST_WORDS:
+                    found.setdefault(heading.title[:200], set()).add(row.path)
+    known = [Question(title, paths.pop()) for title, paths in sorted(found.items()) if len(paths) == 1]
+    return random.Random(SEED).sample(known, min(count, len(known)))  # noqa: S311 - a sample, no secret
+
+
+def measure(
+    store: Store,
+    questions: Sequence[Question],
+    handles: Sequence[Model],
+    settings: IndexSettings,
+    *,
+    min_score: float,
+    follow: Callable[[str, int, int], None],
+) -> Figures:
+    """Asks all questions, one after the other, warm."""
+    live = next((one for one in store.vectors.generations() if one.live), None)
+    handle = _model_of(live, handles)
+    while handle is not None and live is not None and store.vectors.warm(live.id):
+        follow("reading the vectors", 0, 0)
+    asker = _Asker(store, live, handle, settings, min_score)
+    for question in questions[:WARM_UP]:
+        # Not word for word, since the vector of a question that was asked is remembered.
+        asker.ask(Question(f"about {question.text}"), Figures())
+    figures = Figures()
+    for number, question in enumerate(questions, 1):
+        asker.ask(question, figures)
+        follow("asking", number, len(questions))
+    return figures
+
+
+def _model_of(live: Generation | None, handles: Sequence[Model]) -> Model | None:
+    """The model whose vectors are live, once it is loaded; None where there is none."""
+    from confide_daemon.store.tables.pieces import model_name
+
+    for handle in handles if live is not None else ():
+        handle.wait(LOAD_S)
+        model = handle.embedder
+        if live is not None and model is not None and model_name(model.id, model.model, model.dimensions) == live.name:
+            return handle
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    store: Store
+    live: Generation | None
+    handle: Model | None
+    settings: IndexSettings
+    min_score: float
+
+    def ask(self, question: Question, figures: Figures) -> None:
+        """One question, as a search of an agent asks it, and what it adds to the figures."""
+        from confide_daemon.retrieval.search import engine
+
+        timings: dict[str, float] = {}
+        started = time.perf_counter()
+        vector = self._vector(question.text, timings)
+        query = engine.SearchQuery(question.text, min_score=self.min_score)
+        with self.store.reading():
+            found = engine.run(
+                self.store,
+                query,
+                generation=None if vector is None else self.live,
+                vector=vector,
+                weights=self.settings.weights,
+                now=time.time(),
+                timings=timings,
+                reranker=self.settings.reranker,
+            )
+        timings["total"] = (time.perf_counter() - started) * 1e3
+        for step, milliseconds in timings.items():
+            figures.times.setdefault(step, []).append(milliseconds)
+        figures.questions += 1
+        figures.answered += bool(found.hits)
+        figures.with_vector += vector is not None
+        if question.path is not None:
+            paths = [hit.path for hit in found.hits[:DEPTH]]
+            figures.expected += 1
+            figures.first += paths[:1] == [question.path]
+            figures.among += question.path in paths
+
+    def _vector(self, text: str, timings: dict[str, float]) -> Vectors | None:
+        if self.handle is None:
+            return None
+        started = time.perf_counter()
+        try:
+            return self.handle.query_vector(text)
+        except EmbedderError:
+            return None  # found by keywords alone, as a search is; how often is told
+        finally:
+            timings["embed"] = (time.perf_counter() - started) * 1e3

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from confide_crypto.errors import ConfideError
 from confide_daemon.cli.console import Bar, Here, Output, command, say, spaces_of
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.paths import Paths
-from confide_daemon.errors import BadNameError, DataFolderError, JobError, LockedError
+from confide_daemon.errors import BadNameError, DataFolderError, LockedError
 
 if TYPE_CHECKING:
     from confide_daemon.access.jobs import Job, Jobs, Kind
@@ -89,7 +90,7 @@ def _ask(
     if job.outcome.get("locked"):
         return job.outcome
     if job.state != "done":
-        raise JobError(str(job.outcome.get("error", job.state)), hint=job.outcome.get("hint"))
+        raise ConfideError(str(job.outcome.get("error", job.state)), hint=job.outcome.get("hint"))
     return job.outcome
 
 
@@ -98,17 +99,17 @@ def _wait(found: Paths, jobs: Jobs, identity: int, follow: Callable[[str, int, i
     while True:
         job = jobs.get(identity)
         if job is None:
-            raise JobError("what was asked of the daemon is gone", hint="ask again")
+            raise ConfideError("what was asked of the daemon is gone", hint="ask again")
         if job.has_ended:
             return job
         if time.monotonic() - looked_at > LIVES_S:
             looked_at = time.monotonic()
             if (lock := DaemonLock.take(found.data.lock)) is not None:
                 lock.release()
-                raise JobError("the daemon has ended before it was done", hint="what was done stays; ask again")
+                raise ConfideError("the daemon has ended before it was done", hint="what was done stays; ask again")
         is_first = jobs.first_open() == identity
         if job.state == "asked" and is_first and time.monotonic() - asked_at > SEEN_S:
-            raise JobError(
+            raise ConfideError(
                 "the running daemon does not take it up", hint="restart it: an older version does not know of this"
             )
         follow(job.step or "waiting for the daemon", job.done, job.total)

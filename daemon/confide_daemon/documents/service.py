@@ -17,7 +17,7 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.results import Comparison, DocumentText, PutResult
 from confide_daemon.documents.writer import LOST_HINT, Derive, Writer, compare_states, states
-from confide_daemon.errors import DamagedError, LinkError, NotFoundError
+from confide_daemon.errors import BadNameError, DamagedError, NotFoundError
 from confide_daemon.store.rows import DocumentRow, Filter, ProjectRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
@@ -226,11 +226,13 @@ class Projects:
         return await self._threads.read(lambda store: store.projects.listed(names, sources, limit=MAX_LISTED))
 
     async def link(self, project: str, other: str, *, known: Iterable[str]) -> None:
-        """Links two projects; `known`: those that the caller may be told of. Raises LinkError, or NotFoundError: it is none of them."""
+        """Links two projects; `known`: those that the caller may be told of. Raises BadNameError, or NotFoundError: it is none of them."""
         if other == project:
-            raise LinkError("a project is not linked with itself", hint="name another one; confide projects lists them")
+            raise BadNameError(
+                "a project is not linked with itself", hint="name another one; confide projects lists them"
+            )
         if GLOBAL_PROJECT in (project, other):
-            raise LinkError("the global memory is searched with every project already", hint="no link is needed")
+            raise BadNameError("the global memory is searched with every project already", hint="no link is needed")
         names = sorted(set(known) - {project})
         if other not in names:
             near = difflib.get_close_matches(other, names, 3, 0.5)
@@ -239,7 +241,7 @@ class Projects:
         if other not in self.linked(project):
             for name in (project, other):
                 if len(self.linked(name)) >= MAX_LINKS:
-                    raise LinkError(f"a project has at most {MAX_LINKS} links", hint="confide unlink ends one")
+                    raise BadNameError(f"a project has at most {MAX_LINKS} links", hint="confide unlink ends one")
 
         def work(store: Store) -> list[tuple[str, str]]:
             with store.writing():

@@ -16,7 +16,6 @@ from pathlib import Path
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
-from confide_daemon.errors import JobError
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.space import Space
 
@@ -115,11 +114,11 @@ class Entry:
     async def renew(self, follow: Follow) -> Custody:
         """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`.
 
-        Raises JobError where its machines keep the key.
+        Raises ConfideError where its machines keep the key.
         """
         if self.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"
-            raise JobError("the machines of this space keep its key", hint=hint)
+            raise ConfideError("the machines of this space keep its key", hint=hint)
         space = await self._opened(self._space_id)
         async with self._rekeying:
             await self._rekey(space, self.custodian.next_generation(), follow)
