@@ -19,7 +19,7 @@ from confide_proxy.cli.console import Here, Output, clock, command, remark, say,
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.link import identity as identities
 from confide_proxy.link.identity import Form, Stored
-from confide_proxy.link.key_rotation import Held, MachineKeys, exclusive
+from confide_proxy.link.key_rotation import MachineKeys, exclusive
 from confide_proxy.paths import Paths
 
 key_app = typer.Typer(help="This machine's key.", no_args_is_help=True)
@@ -81,7 +81,7 @@ def key_unlock(
 ) -> None:
     """Ask for the passphrase (or read it from stdin), and let this user's sessions use the key for a while."""
     unlocked_s = seconds(duration, "mhd", most_days=7, option="--for", examples="30m, 8h or 2d")
-    held = _held(context)
+    held = MachineKeys(context.obj.paths).held()
     sealed = [kept for kept in (held.current, held.following) if kept is not None and kept.form is Form.PASSPHRASE]
     if not sealed:
         remark(f"there is nothing to unlock: the key is kept in this form: {held.current.form.value}")
@@ -96,7 +96,7 @@ def key_unlock(
 @key_app.command("lock")
 def key_lock(context: typer.Context) -> None:
     """Forget an unlocked key at once."""
-    held = _held(context)
+    held = MachineKeys(context.obj.paths).held()
     kept = [each for each in (held.current, held.following) if each is not None]
     was = [identities.lock(each.public_key) for each in kept]
     if held.current.form is not Form.PASSPHRASE:
@@ -167,11 +167,6 @@ def key_rotate(here: Here) -> Output:
 
 def _public(key: bytes) -> dict[str, str]:
     return {"publicKey": format_public_key(key, socket.gethostname()), "words": fingerprint_words(key)}
-
-
-def _held(context: typer.Context) -> Held:
-    here: Here = context.obj
-    return MachineKeys(here.paths).held()
 
 
 def _taken(path: Path) -> KeyChangeError:

@@ -77,13 +77,9 @@ async def export(
             known = ", ".join(names) or "none"
             raise RequestError("not_found", f"there is no project '{unknown[0]}' in this space", f"there are: {known}")
         is_all = answer.get("complete") is True
+        is_whole = is_all and not only
         report = await tree.write(
-            client.connection,
-            only or names,
-            folder,
-            is_whole=is_all and not only,
-            with_transcripts=transcripts,
-            progress=_nobody,
+            client.connection, only or names, folder, is_whole=is_whole, with_transcripts=transcripts
         )
         if not only and not is_all:
             report.skip("", "", f"there are more than {len(names)} projects; --only names one")
@@ -345,16 +341,12 @@ async def _filled(
 
     async with here.client(this) as client:
         is_dry = not is_sure
-        report = await tree.fill(client.connection, client.sealing, folder, is_dry=is_dry, progress=_nobody)
+        report = await tree.fill(client.connection, client.sealing, folder, is_dry=is_dry)
         if is_dry and is_sure is None and may_ask and report.counts.get("new"):
             _tell_counts(report)
             if await confirmed("import them?"):
                 is_dry = False
-                report = await tree.fill(client.connection, client.sealing, folder, is_dry=False, progress=_nobody)
+                report = await tree.fill(client.connection, client.sealing, folder, is_dry=False)
         if not is_dry:
             await client.files.compare()
     return report, is_dry
-
-
-def _nobody(_done: int, _project: str) -> None:
-    """Who follows the progress."""

@@ -274,15 +274,11 @@ def cut(text: str) -> Iterator[Piece]:
     stack: list[Heading] = []
     path, first, size = "", 0, 0
     has_text = False  # a heading alone would be found without saying anything
-
-    def piece(end: int) -> Iterator[Piece]:
-        yield from _pieces(lines, first, end, path)
-
     for number, line in enumerate(lines):
         heading = at.get(number)
         is_start = not line.strip() or is_item(line)
         if (heading and has_text) or (size >= PIECE_CHARS and is_start) or size >= MAX_PIECE_CHARS:
-            yield from piece(number)
+            yield from _pieces(lines, first, number, path)
             first, size, has_text = number, 0, False
         if heading:
             stack = [*(above for above in stack if above.level < heading.level), heading]
@@ -290,7 +286,7 @@ def cut(text: str) -> Iterator[Piece]:
         elif line.strip():
             has_text = True
         size += len(line) + 1
-    yield from piece(len(lines))
+    yield from _pieces(lines, first, len(lines), path)
 
 
 def _pieces(lines: list[str], first: int, end: int, heading: str) -> Iterator[Piece]:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Machine, Serving
@@ -17,6 +18,7 @@ from confide_proxy.errors import ExportError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
+from confide_proxy.sync.folder import Folder
 from confide_proxy.transfer.export import manifest, tree
 from confide_proxy.transfer.export.tree import Report
 
@@ -30,17 +32,12 @@ async def export(
         into,
         is_whole=is_whole,
         with_transcripts=with_transcripts,
-        progress=_nobody,
     )
 
 
 @pytest.fixture
 def into(tmp_path: Path) -> Path:
     return tmp_path / "tree"
-
-
-def _nobody(_done: int, _project: str) -> None:
-    pass
 
 
 def held(folder: Path) -> dict[str, str]:
@@ -96,19 +93,26 @@ async def test_one_project_alone_leaves_the_others(agent: Agent, laptop: Machine
     assert not any(path.startswith("global/") for path in held(into))
 
 
-async def test_an_export_that_was_cut_short_is_begun_again(laptop: Machine, into: Path) -> None:
+async def test_an_export_that_was_cut_short_is_begun_again(
+    laptop: Machine, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class CutError(Exception):
         """The end of the program, in the middle."""
 
-    def cut(_done: int, _project: str) -> None:
+    def cut(folder: Folder, path: str, document: dict[str, Any]) -> None:
+        keep(folder, path, document)
         raise CutError
+
+    keep = tree._keep
 
     into.mkdir()
     (into / ".confide.json.part").write_text("{")
     await laptop.put("memory/a.md", "one\n")
     await laptop.put("memory/b.md", "two\n")
+    monkeypatch.setattr(tree, "_keep", cut)
     with pytest.raises(CutError):
-        await tree.write(laptop.connection, ["proj"], into, is_whole=True, with_transcripts=False, progress=cut)
+        await export(laptop, into)
+    monkeypatch.setattr(tree, "_keep", keep)
     report = await export(laptop, into)
     assert (report.files, report.skipped) == (2, [])
 
@@ -153,7 +157,7 @@ async def test_any_name_of_a_project_has_a_folder_of_its_own(laptop: Machine, in
     (folder,) = [path for path in into.iterdir() if path.is_dir()]
     assert not folder.name.startswith(".")
     assert held(folder) == {"memory/a.md": "one\n"}
-    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=True, progress=_nobody)
+    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=True)
     assert filled.counts == {"same": 1}
 
 
@@ -169,7 +173,7 @@ async def test_projects_that_differ_by_case_alone_never_share_a_folder(laptop: M
     before = held(into)
     await export(laptop, into, "shop", is_whole=False)
     assert held(into) == before
-    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=True, progress=_nobody)
+    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=True)
     assert filled.counts == {"same": 2}
 
 
@@ -178,7 +182,7 @@ async def test_a_file_that_fits_no_message_costs_only_itself(laptop: Machine, in
     await laptop.put("memory/small.md", "small\n")
     await export(laptop, into)
     (into / "proj" / "memory" / "odd.md").write_text("\x01" * 3_000_000)
-    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=False, progress=_nobody)
+    filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=False)
     assert filled.counts == {"same": 1, "refused": 1}
     assert names(filled.skipped) == {"memory/odd.md"}
 
@@ -188,7 +192,7 @@ async def test_a_broken_tree_is_no_folder_of_markdown(into: Path) -> None:
     (into / "confide.json").write_text('{"format": 2, "projects": []}')
     assert manifest.is_tree(into)
     with pytest.raises(ExportError, match="another format"):
-        await tree.fill(None, unsealed(into), into, is_dry=True, progress=_nobody)  # type: ignore[arg-type]
+        await tree.fill(None, unsealed(into), into, is_dry=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 8), (errno.EROFS, 8), (errno.EACCES, 7)])

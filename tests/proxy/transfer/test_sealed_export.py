@@ -39,13 +39,11 @@ async def other(tmp_path: Path) -> AsyncIterator[Serving]:
 async def exported(machine: SealedMachine, into: Path) -> Report:
     async with machine.running() as keeper:
         await keeper.sync()
-        return await export_tree.write(
-            keeper.connection, [PROJECT], into, is_whole=True, with_transcripts=False, progress=lambda _d, _p: None
-        )
+        return await export_tree.write(keeper.connection, [PROJECT], into, is_whole=True, with_transcripts=False)
 
 
 async def filled(keeper: Keeper, tree: Path, *, is_dry: bool = False) -> Report:
-    return await export_tree.fill(keeper.connection, keeper.sealing, tree, is_dry=is_dry, progress=lambda _d, _p: None)
+    return await export_tree.fill(keeper.connection, keeper.sealing, tree, is_dry=is_dry)
 
 
 async def values(keeper: Keeper, text: str) -> list[str]:

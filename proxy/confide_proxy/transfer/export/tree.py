@@ -36,7 +36,6 @@ from confide_proxy.transfer.export.manifest import MANIFEST, NOTES, Part
 BATCH_FILES = 200
 BATCH_BYTES = 1024 * 1024
 _DEADLINE_S = 60.0
-Progress = Callable[[int, str], None]
 
 
 @dataclass(slots=True)
@@ -55,9 +54,7 @@ class Report:
         self.skipped.append({"project": project, "path": printable(path), "reason": printable(why)})
 
 
-async def write(
-    link: Asks, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool, progress: Progress
-) -> Report:
+async def write(link: Asks, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool) -> Report:
     """Writes the tree, in place of one that is there; `is_whole` says that these are all projects, so that the folders of others go.
 
     Raises ExportError: the folder holds something else, or cannot be written; from the link what it raises: to export again finishes it.
@@ -91,7 +88,6 @@ async def write(
             named.update(placeholder.secret_id for _, _, placeholder in placeholders.find(document["text"]))
             if isinstance(note := document.get("note"), dict):
                 lines[project, path] = manifest.as_json({"project": project, "path": path, **note})
-            progress(report.files + len(files), project)
         report.files += len(files)
         staying |= {(project, path) for path in stay}
         parts.append(Part(project, folders[project], tuple(sorted({*files, *stay}))))
@@ -115,7 +111,7 @@ def _keep(folder: Folder, path: str, document: dict[str, Any]) -> None:
         folder.write(path, text, over=before)
 
 
-async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool, progress: Progress) -> Report:
+async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool) -> Report:
     """Brings a tree's documents into a space, its sealed records first: those that are not there; what is there stays as it is.
 
     `Report.counts` says how many were new, same, differ (and stayed as they are there), or were refused.
@@ -168,7 +164,6 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool, progre
                 if state == "refused":
                     report.skip(project, document["path"], str(result.get("why", "was refused")))
             report.files += len(batch)
-            progress(report.files, project)
     return report
 
 
