@@ -247,8 +247,7 @@ def bucket_of(path: str) -> int:
 def digests(states: Iterable[tuple[str, str, int]]) -> list[str]:
     """For each bucket the hex BLAKE2b-128 of `path 0x00 hash 0x00 revision 0x0a`, in order of the paths' bytes; "" for an empty one.
 
-    Args:
-        states: (path, hash, revision) of each file.
+    `states`: (path, hash, revision) of each file.
     """
     lines: list[list[bytes]] = [[] for _ in range(BUCKETS)]
     for path, digest, revision in states:
@@ -269,11 +268,7 @@ class Asks(Protocol):
 
 
 async def send_text(link: Asks, op: str, body: dict[str, Any], text: str, *, timeout_s: float) -> dict[str, Any]:
-    """Ask with a text, behind everything interactive.
-
-    Raises:
-        RequestError, ConnectionLost, TimeoutError: as `Connection.upload`.
-    """
+    """Ask with a text, behind everything interactive. Raises RequestError, ConnectionLost, TimeoutError: as `Connection.upload`."""
     data = text.encode()
     if len(data) > INLINE_BYTES:
         return await link.upload(op, body, data, timeout_s=timeout_s)

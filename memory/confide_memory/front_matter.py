@@ -107,8 +107,7 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
 def compose(fields: Mapping[str, Any], body: str) -> str:
     """A new document of these fields, those that are None or empty left out.
 
-    Raises:
-        InvalidTextError: they are too large, or nested too deep.
+    Raises InvalidTextError: they are too large, or nested too deep.
     """
     stated = {name: value for name, value in fields.items() if value not in (None, "", [], (), {})}
     lines = _check_writable(stated)

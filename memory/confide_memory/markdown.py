@@ -163,8 +163,7 @@ def append_text(text: str, addition: str, *, heading: str | None, read: Reading 
 def replace_section(text: str, content: str, *, heading: str, read: Reading = headings) -> str:
     """The document with the lines below the heading replaced; its sub-sections go with it, the heading line stays.
 
-    Raises:
-        NotFoundError: no such heading; the hint lists those there are.
+    Raises NotFoundError: no such heading; the hint lists those there are.
     """
     lines = split_keeping_ends(text)
     found = read(text)

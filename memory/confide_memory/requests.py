@@ -54,8 +54,7 @@ Kind = Callable[[Mapping[str, Any], str], Any]
 def read(op: str, body: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Any]:
     """The fields of a request, which `REQUESTS` has; `without`: those that are still to come.
 
-    Raises:
-        RequestError: one of them is missing, of another form, or out of its bounds.
+    Raises RequestError: one of them is missing, of another form, or out of its bounds.
     """
     return {_parameter(name): kind(body, name) for name, kind in REQUESTS[op].items() if name not in without}
 
@@ -158,11 +157,7 @@ def data(most: int) -> Kind:
 
 
 def decoded(value: object, name: str, most: int) -> bytes:
-    """The bytes of a base64 text, at most so many.
-
-    Raises:
-        RequestError: it is none, or longer.
-    """
+    """The bytes of a base64 text, at most so many. Raises RequestError: it is none, or longer."""
     if not isinstance(value, str):
         raise RequestError("invalid", f"'{name}' must be base64")
     if len(value) > 4 * (-(-most // 3)):
@@ -370,8 +365,7 @@ def encoded_or_none(data: bytes | None) -> str | None:
 def records(answer: Mapping[str, Any], key: str, **kinds: type) -> list[dict[str, Any]]:
     """The list of records at `key`, each with values of these kinds and nothing else; texts are made printable.
 
-    Raises:
-        UnfitAnswerError: it is not that.
+    Raises UnfitAnswerError: it is not that.
     """
     found = answer.get(key)
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
@@ -380,11 +374,7 @@ def records(answer: Mapping[str, Any], key: str, **kinds: type) -> list[dict[str
 
 
 def value(answer: Mapping[str, Any], key: str, kind: type) -> Any:
-    """One value of this kind; a text is made printable.
-
-    Raises:
-        UnfitAnswerError: it is not there, or of another kind.
-    """
+    """One value of this kind; a text is made printable. Raises UnfitAnswerError: it is not there, or of another kind."""
     found = answer.get(key)
     if type(found) is not kind:
         raise UnfitAnswerError
@@ -392,11 +382,7 @@ def value(answer: Mapping[str, Any], key: str, kind: type) -> Any:
 
 
 def names(answer: Mapping[str, Any], key: str) -> list[str]:
-    """The list of texts at `key`.
-
-    Raises:
-        UnfitAnswerError: it is not that.
-    """
+    """The list of texts at `key`. Raises UnfitAnswerError: it is not that."""
     found = answer.get(key)
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
         raise UnfitAnswerError

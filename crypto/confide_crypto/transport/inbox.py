@@ -178,8 +178,7 @@ class Inbox:
     ) -> None:
         """Read until the peer's CLOSE, or until the websocket ends after we began to close.
 
-        Raises:
-            Through `group`: ConnectionLost, ProtocolViolation, and what `on_message` raised.
+        Through `group` it raises ConnectionLost, ProtocolViolation, and what `on_message` raised.
         """
         self._group, self._on_message, self._on_request, self._on_stream = group, on_message, on_request, on_stream
         self._reader = group.create_task(self._read())

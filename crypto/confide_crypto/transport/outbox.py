@@ -104,8 +104,7 @@ class Outbox:
         Returns:
             True when the part is with the socket, False if the body was given up meanwhile.
 
-        Raises:
-            ConnectionLost: the connection ended first.
+        Raises ConnectionLost: the connection ended first.
         """
         self._require_open()
         if not self._channel.outgoing.is_unfinished(stream) or stream in self._resets:

@@ -88,8 +88,7 @@ class BadVectorError(EmbedderError):
 def unit(rows: object, *, count: int, dimensions: int | None) -> Vectors:
     """The rows as float32 of unit length.
 
-    Args:
-        dimensions: None takes the first row's.
+    `dimensions`: None takes the first row's.
     Raises:
         BadVectorError: a row is not finite, or zero.
         EmbedderError: they are not so many rows of so many numbers. The message says which.

@@ -77,8 +77,7 @@ class RemoteEmbedder:
         dimensions: None asks the provider, now.
         max_tokens: of one text, in `cl100k_base`; what is beyond is cut off.
         deadline_s: for a call of `embed_documents`, retries included.
-    Raises:
-        EmbedderError: the dimensions were asked for in vain.
+    Raises EmbedderError: the dimensions were asked for in vain.
     """
 
     def __init__(
@@ -272,8 +271,7 @@ def connect(
     Args:
         name: the provider for people.
         model: its name in generations, where that is not the provider's.
-    Raises:
-        EmbedderError: the dimensions were asked for in vain. A key that is missing shows with the first request, since it may come.
+    Raises EmbedderError: the dimensions were asked for in vain. A key that is missing shows with the first request, since it may come.
     """
     key = SecretKey(name, settings.key_file, f"{id}-key", settings.key_env, is_needed=key_is_needed)
     endpoint = Endpoint(

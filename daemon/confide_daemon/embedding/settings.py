@@ -166,8 +166,7 @@ KNOWN: tuple[tuple[str, Prefixes], ...] = (
 def for_model(model: str, *, query: str = AUTO, document: str = AUTO, max_tokens: int = 0) -> Prefixes:
     """The prefixes of a model: what is given, and where that is `auto` (0 for the tokens), what is known by its name.
 
-    Args:
-        model: as a server or a file calls it: `BAAI/bge-small-en-v1.5`, `nomic-embed-text:latest`, `e5-small-v2.Q8_0.gguf`.
+    `model`: as a server or a file calls it: `BAAI/bge-small-en-v1.5`, `nomic-embed-text:latest`, `e5-small-v2.Q8_0.gguf`.
     """
     name = model.lower().rsplit("/", 1)[-1]
     known = next((prefixes for pattern, prefixes in KNOWN if re.search(pattern, name)), Prefixes())

@@ -77,8 +77,7 @@ class SealedRecords:
     async def move(self, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:  # noqa: ARG002 - there is no vault
         """Brings all records into the vault, or `back` into the database.
 
-        Args:
-            follow: told how many are there, and of how many.
+        `follow`: told how many are there, and of how many.
 
         Raises:
             VaultError: there is no vault, unless there is nothing in it to bring back, or it cannot be used now.

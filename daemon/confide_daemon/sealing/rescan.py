@@ -85,8 +85,7 @@ class StoredTexts:
     async def rewrite(self, changes: Sequence[tuple[int, str, str]]) -> list[str]:
         """Puts texts in the places of others.
 
-        Args:
-            changes: (change, hash of the text that is there, text), checked as `documents.check_text` does.
+        `changes`: (change, hash of the text that is there, text), checked as `documents.check_text` does.
 
         Returns:
             For each what became of it: `rewritten`, `same`, `changed` or `gone` (`Store.rewrite_text`).

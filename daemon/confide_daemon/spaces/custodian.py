@@ -144,8 +144,7 @@ class Custodian:
     def search(self, epoch: int) -> tuple[KeyName, bytes]:
         """Another key than those of the names, and its name: for when these do not open the database. Disk.
 
-        Args:
-            epoch: the roster's newest.
+        `epoch`: the roster's newest.
 
         Raises:
             LockedError: perhaps its machines have it.

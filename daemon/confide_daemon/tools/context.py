@@ -187,8 +187,7 @@ class ToolContext:
     def task(self, project: str | None, scope: str, task_id: str | None) -> Task | None:
         """The task whose notes a call looks at beside all others; None where those of every task are left out.
 
-        Args:
-            scope: all, project, global or task; a task alone means scope task.
+        `scope`: all, project, global or task; a task alone means scope task.
 
         Raises ToolError: they do not go together, or the task is missing.
         """

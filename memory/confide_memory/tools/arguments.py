@@ -66,8 +66,7 @@ class Parameters:
 def check(parameters: Parameters, given: Any) -> dict[str, Any]:
     """The arguments under their wire names, with the schema's defaults filled in.
 
-    Raises:
-        ToolError: a name that the tool does not have, a required one missing, or a value outside its schema.
+    Raises ToolError: a name that the tool does not have, a required one missing, or a value outside its schema.
     """
     if not isinstance(given, Mapping | None):
         raise ToolError("the arguments of a tool are an object")

@@ -38,8 +38,7 @@ class SpaceConnection:
     ) -> AsyncIterator[Self]:
         """Connected. Raises what `open_connection` raises.
 
-        Args:
-            machine: has the keys to connect with, where the caller has opened or locked them.
+        `machine`: has the keys to connect with, where the caller has opened or locked them.
         """
         machine = machine or MachineKeys(paths)
         news = asyncio.Event()

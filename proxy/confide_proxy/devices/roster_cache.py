@@ -110,8 +110,7 @@ class RosterCache:
         Nobody but the daemon says so, and nothing can prove it. But whoever relied on a stolen disk being worth nothing should know that
         its operator has changed that (PROTOCOL.md 10.9).
 
-        Args:
-            custody: what it has said, `server` or `caller`.
+        `custody`: what it has said, `server` or `caller`.
 
         Raises KeyFileError: the file cannot be read or written.
         """

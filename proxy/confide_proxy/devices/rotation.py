@@ -40,8 +40,7 @@ _LOCK_DEADLINE_S: Final = 2.0
 async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = None) -> tuple[bytes, bytes]:
     """Give this machine a new key, in the form of the old one. Returns the old and the new Ed25519 public key.
 
-    Args:
-        passphrase: seals the new key, and opens the old one; needed where the old one is sealed.
+    `passphrase`: seals the new key, and opens the old one; needed where the old one is sealed.
 
     Raises:
         KeyChangeError: another process changes the key, or the new key is not in force yet; a later connection finishes that.

@@ -85,8 +85,7 @@ class Stored:
     def open(self, passphrase: str | None = None) -> Identity:
         """The seed.
 
-        Args:
-            passphrase: opens a sealed one, whether it is unlocked or not.
+        `passphrase`: opens a sealed one, whether it is unlocked or not.
 
         Raises:
             KeyLockedError: it is sealed, not unlocked, and no passphrase was given.

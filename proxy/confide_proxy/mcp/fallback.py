@@ -78,8 +78,7 @@ class Fallback:
     async def answer(self, call: Call, tool: Mapping[str, Any], trouble: Facts) -> Answer | None:
         """The answer to a `tools/call` from this machine; None where its client has taken it back before anything was done.
 
-        Args:
-            tool: as the catalogue lists it.
+        `tool`: as the catalogue lists it.
         """
         from confide_proxy.offline.answers import Said
         from confide_proxy.offline.outage import Trouble
@@ -101,8 +100,7 @@ class Fallback:
     async def answer_here(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> Answer | None:
         """The answer to a call of one of `tools_here`, with the daemon's help; None where its client has taken it back.
 
-        Args:
-            tell: gets notifications of the progress, for the client.
+        `tell`: gets notifications of the progress, for the client.
         """
         return await (self._secret(call) if call.tool == SECRET else self._import(call, tell))
 

@@ -114,8 +114,7 @@ async def answer(given: Any, keyring: Keyring, link: Asks) -> Answer:
 
     What goes wrong is an answer too.
 
-    Args:
-        given: the call's arguments, as they came.
+    `given`: the call's arguments, as they came.
     """
     try:
         named = check(Parameters.of_catalogue(TOOL), given)["id"]

@@ -136,8 +136,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     its parts: `ERR_CONN_42`, `src/app.py` and `retry-after` are looked for as they stand, beside each of their parts. What the caller
     put in double quotes stays one phrase.
 
-    Args:
-        aside: words of the text that a right piece need not hold, such as "last week".
+    `aside`: words of the text that a right piece need not hold, such as "last week".
     """
     match: dict[str, None] = {}
     exact: dict[str, None] = {}

@@ -140,8 +140,7 @@ class Codes:
     def nearest(self, vector: Vectors, limit: int, documents: Sequence[int] | None) -> Numbers:
         """The pieces most likely nearest to a question's vector, in no order; the same ones each time.
 
-        Args:
-            documents: whose pieces may be found; None: all. When they have no more than `limit`, that is all of them.
+        `documents`: whose pieces may be found; None: all. When they have no more than `limit`, that is all of them.
         """
         rows = np.arange(0) if documents is None else self._standing(np.flatnonzero(self._of(documents)))
         if documents is None:

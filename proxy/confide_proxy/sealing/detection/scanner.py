@@ -27,8 +27,7 @@ _FEW: Final = 64
 def scan(text: str, least: float = 0.0) -> list[Finding]:
     """The credentials in a text, in its order, none over another.
 
-    Args:
-        least: the confidence (0 to 1) from which on they count; from 0.5 on, lone random strings are not even looked for.
+    `least`: the confidence (0 to 1) from which on they count; from 0.5 on, lone random strings are not even looked for.
     """
     text = plain(text)
     lowered = lower(text)
@@ -104,8 +103,7 @@ class Repeats:
     ) -> Iterator[tuple[int, int]]:
         """Where they stand, in order, none over another; of those that begin at one place the longest.
 
-        Args:
-            begins, ends: whether one may, at this place in the text.
+        `begins, ends`: whether one may, at this place in the text.
         """
         behind = 0
         for at in self._starts(text):
