@@ -38,13 +38,14 @@ class Derivation:
 
     def __init__(self, chunks: ChunkSettings) -> None:
         self.chunks = chunks
+        self.chunking = chunks.name
 
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
         """The document has this text now; None: it is deleted, and all that was derived of it goes."""
         found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
         pieces = [] if text is None else self._pieces(text, found)
         words = "" if found is None else found.words
-        changes = store.pieces.replace(row, pieces, chunking=self.chunks.name, now=now, words=words)
+        changes = store.pieces.replace(row, pieces, chunking=self.chunking, now=now, words=words)
         if is_note(row.path):
             store.notes.replace(row, found, now=now)
         return changes
@@ -54,7 +55,7 @@ class Derivation:
 
         `row` is as it is now, but cut as it was; `before` is the text that it had, below a title.
         """
-        if row.chunking == self.chunks.name:
+        if row.chunking == self.chunking:
             title = before.split("\n", 1)[0].removeprefix("# ")
             store.pieces.add(row, self._below(added, before.count("\n"), title), now=now)
 
@@ -251,7 +252,7 @@ class Indexer:
             and live.generation.name in (names[0], towards)
             and not renewing
             and building is None
-            and not store.documents.cut_otherwise(self._derivation.chunks.name, limit=1)
+            and not store.documents.cut_otherwise(self._derivation.chunking, limit=1)
         )
         done = total - current.missing
         return Progress(done, total, current.generation.id, building=building is not None, complete=complete)
@@ -405,7 +406,7 @@ class Indexer:
             self._moved.notify_all()
 
     def _recut(self, store: Store) -> int:
-        chunking = self._derivation.chunks.name
+        chunking = self._derivation.chunking
         documents = store.documents.cut_otherwise(chunking, limit=RECUT)
         if not documents:
             return 0
