@@ -28,11 +28,11 @@ from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search.engine import SearchQuery
-from confide_daemon.retrieval.search.query import STOP_WORDS
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect
 from confide_daemon.tools import search as tool
+from confide_memory.documents import STOP_WORDS
 
 # The median, in ms, by the size of the space.
 MOST_MS = {10_000: 5.0, 100_000: 15.0}

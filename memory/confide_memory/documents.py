@@ -207,6 +207,15 @@ def parsed(text: str) -> datetime | None:
 
 # ---------------------------------------------------------------- its text
 
+# Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
+STOP_WORDS: Final = frozenset(
+    """a about above after again all also am an and any are as at be because been before being both but by can
+    could did do does doing done down during each few for from further get got had has have having he her here hers him his
+    how i if in into is it its itself just me mine more most my myself no nor not now of off on once only or other our ours
+    out over own same she should so some such than that the their theirs them then there these they this those through to
+    too under until up us very was we were what when where which while who whom whose why will with would you your yours
+    s t d ll m re ve don""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
+)
 BUCKETS: Final = 256
 _DIGEST_BYTES: Final = 16
 INLINE_BYTES: Final = 8 * 1024

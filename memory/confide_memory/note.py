@@ -18,8 +18,6 @@ from confide_memory.markdown import is_sensitive
 from confide_memory.note_names import MAX_TITLE, title_of
 
 SCOPES = ("global", "project", "task")
-TYPES = ("core_identity", "project_context", "task_instruction", "episodic")
-CATEGORIES = ("facts", "preferences", "projects", "people", "decisions")
 RELATIONS = (
     "supports",
     "contradicts",
@@ -151,6 +149,11 @@ def moment_of(value: Any) -> float | None:
     return seconds
 
 
+def scope_of(project: str, task_id: str | None) -> str:
+    """The one of `SCOPES` that notes of a project, or of a task in it, have."""
+    return "task" if task_id else "global" if project == GLOBAL_PROJECT else "project"
+
+
 def read(project: str, path: str, text: str) -> Note:
     """The note that a document is. Never raises: what cannot be understood is in its `problems`."""
     return _Reading(front_matter.parse(text)).note(project, path)
@@ -167,7 +170,7 @@ class _Reading:
 
     def note(self, project: str, path: str) -> Note:
         task_id = task_of(path)
-        scope = "task" if task_id is not None else "global" if project == GLOBAL_PROJECT else "project"
+        scope = scope_of(project, task_id)
         body = self._parts.body.strip("\r\n")
         stated = self._take("scope", _scope, f"'scope' is one of {', '.join(SCOPES)}")
         if stated is not None and stated != scope:

@@ -12,8 +12,8 @@ from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeEr
 from confide_daemon.notes.edit import Draft
 from confide_daemon.store.store import Store
 from confide_memory import note_names
-from confide_memory.documents import GLOBAL_PROJECT, check_path, check_text
-from confide_memory.note import digest_of
+from confide_memory.documents import check_path, check_text
+from confide_memory.note import digest_of, scope_of
 
 State = Literal["new", "known", "identical", "deleted", "refused"]
 
@@ -102,9 +102,8 @@ class Intake:
         twin = store.notes.twin(self.project, draft.task_id, digest_of(draft.body))
         if twin is not None:
             return Taken("identical", twin.id)
-        scope = "task" if draft.task_id else "global" if self.project == GLOBAL_PROJECT else "project"
         try:
-            text = check_text(draft.text(identity, scope))
+            text = check_text(draft.text(identity, scope_of(self.project, draft.task_id)))
             return Taken("new", identity, path=check_path(path), text=text)
         except (InvalidPathError, InvalidTextError, TooLargeError) as error:
             return Taken("refused", identity, str(error))

@@ -22,7 +22,7 @@ from confide_daemon.store.tables.notes import folded
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter, note_names
 from confide_memory import note as notes
-from confide_memory.documents import GLOBAL_PROJECT, check_path, check_text
+from confide_memory.documents import check_path, check_text
 from confide_memory.note import Note
 
 # Below that two names have little in common but letters.
@@ -106,8 +106,7 @@ class Notes:
         """
         seed = operation.id.encode() if operation else os.urandom(16)
         identity, path = draft.named(seed)
-        scope = "task" if draft.task_id else "global" if project == GLOBAL_PROJECT else "project"
-        text = check_text(draft.text(identity, scope))
+        text = check_text(draft.text(identity, notes.scope_of(project, draft.task_id)))
         check_path(path)
 
         def work(store: Store) -> Stored:

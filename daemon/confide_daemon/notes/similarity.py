@@ -16,9 +16,10 @@ from rapidfuzz import fuzz
 
 from confide_crypto.sealing.placeholder import STANDIN, only
 from confide_daemon.embedding import Vectors
-from confide_daemon.retrieval.search.query import STOP_WORDS, keyword_query
+from confide_daemon.retrieval.search.query import keyword_query
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
 from confide_daemon.store.store import Store
+from confide_memory.documents import STOP_WORDS
 
 # What of a long note is compared: 8 pieces by meaning (some 300 words), 64 by words.
 FIRST = 8

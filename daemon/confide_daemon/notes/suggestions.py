@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confide_daemon.retrieval.search.query import STOP_WORDS
+from confide_memory.documents import STOP_WORDS
 from confide_memory.note import IMPORTANCE
 
 MOST_CHARACTERS = 8_000

@@ -20,7 +20,7 @@ from confide_daemon.tools.context import (
 )
 from confide_daemon.tools.note_fields import ID
 from confide_memory.documents import iso
-from confide_memory.note import level_of
+from confide_memory.note import level_of, scope_of
 
 # Shown of a note that many others are part of; a note states fewer itself.
 MOST_RELATIONS = 100
@@ -103,13 +103,12 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 def summary(row: NoteRow) -> dict[str, Any]:
     """What every tool tells of a note, as `SUMMARY` says."""
-    scope = "task" if row.task_id is not None else "global" if row.project == "global" else "project"
     return {
         "id": row.id,
         "title": row.title,
         "path": row.path,
         "project": row.project,
-        "scope": scope,
+        "scope": scope_of(row.project, row.task_id),
         "taskId": row.task_id,
         "type": row.type,
         "category": row.category,

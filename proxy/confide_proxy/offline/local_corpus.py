@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confide_memory.documents import is_note
+from confide_memory.documents import STOP_WORDS, is_note
 from confide_memory.errors import NotFoundError
 from confide_memory.markdown import Heading, append_text, is_item, line_headings, lines_of, replace_section
 from confide_proxy.errors import FolderError, OfflineError
@@ -32,14 +32,6 @@ MAX_PIECE_CHARS: Final = 1200
 _BACKGROUND_ROWS: Final = 256
 _BACKGROUND_WORD: Final = "\uf8fe "
 MOST_TERMS: Final = 48
-STOP_WORDS: Final = frozenset(
-    """a about above after again all also am an and any are as at be because been before being both but by can
-    could did do does doing done down during each few for from further get got had has have having he her here hers him his
-    how i if in into is it its itself just me mine more most my myself no nor not now of off on once only or other our ours
-    out over own same she should so some such than that the their theirs them then there these they this those through to
-    too under until up us very was we were what when where which while who whom whose why will with would you your yours
-    s t d ll m re ve don""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
-)
 _FIELD = re.compile(r"(\w+):")
 _SEARCHED: Final = frozenset({"title", "tags", "keywords", "entity", "category", "type"})
 _COMPOUND = re.compile(r"\w+(?:[.:/@#+\-]+\w+)*")

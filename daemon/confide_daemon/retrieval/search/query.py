@@ -24,6 +24,7 @@ from confide_daemon.store.tables.keyword import (
     parts,
     runs,
 )
+from confide_memory.documents import STOP_WORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,6 @@ def _day(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).date().isoformat()
 
 
-# Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
-STOP_WORDS = frozenset(
-    """a about above after again all also am an and any are as at be because been before being both but by can
-    could did do does doing done down during each few for from further get got had has have having he her here hers him his
-    how i if in into is it its itself just me mine more most my myself no nor not now of off on once only or other our ours
-    out over own same she should so some such than that the their theirs them then there these they this those through to
-    too under until up us very was we were what when where which while who whom whose why will with would you your yours
-    s t d ll m re ve don""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
-)
 # Words that leave a question for days as open as it was: "what happened yesterday", "what did I work on last week".
 OF_ANY_DAY = frozenset(
     """anything change changed changes day entries entry everything happen happened happening log logs note noted notes show something
