@@ -300,7 +300,6 @@ class Usage:
         return self._waiting[document] + self._writing[document]
 
     async def close(self) -> None:
-        """Writes down what waits."""
         self._closing = True
         if self._task is not None:
             if not self._writing:

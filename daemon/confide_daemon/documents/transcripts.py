@@ -29,7 +29,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
@@ -158,11 +158,9 @@ def _message(item: Any) -> Message:
 
 
 def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise RequestError("invalid", "a message's time is not ISO 8601") from None
+    moment = documents.parsed(text)
+    if moment is None:
+        raise RequestError("invalid", "a message's time is not ISO 8601")
     if moment.year < 1970:
         raise RequestError("invalid", "a message's time is before 1970")
     return moment

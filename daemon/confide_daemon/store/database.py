@@ -422,7 +422,6 @@ class Database:
                 self.remembered.forget()
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """What the SQL gives."""
         try:
             with storage_errors("read the database"):
                 return self.connection.execute(sql, tuple(values)).fetchall()

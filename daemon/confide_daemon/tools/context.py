@@ -45,31 +45,24 @@ class Machine(Protocol):
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
         """Bring a new revision to the caller's disk, merging with what a person has just written there."""
-        ...
 
     async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
         """Remove the file of a deleted document from the caller's disk; one that a person has just edited brings the document back."""
-        ...
 
     async def flush(self, project: str, path: str) -> None:
         """Take in what a person has just written to the file on the caller's machine, if anything."""
-        ...
 
     async def backlog(self) -> Mapping[str, Any] | None:
         """What waits on the caller's machine to be sent; None if it does not say."""
-        ...
 
     async def workplace(self, project: str) -> Mapping[str, Any] | None:
         """Where the agent works (PROTOCOL.md 9.4); None if its machine does not say."""
-        ...
 
     async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
         """Let the machine compare its files with the daemon's; None if it keeps none. Raises RequestError where it could not."""
-        ...
 
     async def progress(self, done: float, total: float | None, message: str) -> None:
         """Tell a client that asked for it how far a long call is."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def _structured(
         "embedder": status.embedder,
         "totalChunks": status.chunks,
         "totalFiles": status.files,
-        "sources": {name: {"files": count.files, "chunks": count.chunks} for name, count in status.sources.items()},
+        "sources": {name: asdict(count) for name, count in status.sources.items()},
         "notes": {
             "total": notes.total,
             "byType": named(notes.by_type),
@@ -194,10 +194,7 @@ def _structured(
             "scope": facts.scope,
         },
         "project": context.project,
-        "clashes": [
-            {"project": clash.project, "path": clash.path, "revision": clash.revision}
-            for clash in status.clashes[:MAX_CLASHES_SHOWN]
-        ],
+        "clashes": [asdict(clash) for clash in status.clashes[:MAX_CLASHES_SHOWN]],
         "generations": [asdict(generation) for generation in status.generations],
         "providers": [_provider(provider) for provider in status.providers],
         "health": {

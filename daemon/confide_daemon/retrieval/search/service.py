@@ -172,7 +172,6 @@ class Searcher:
         self._counting = None
 
     async def _count(self) -> None:
-        """Writes down what questions cost."""
         try:
             await self._threads.write(self._budget.flush)
         except ConfideError as error:

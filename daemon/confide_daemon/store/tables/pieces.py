@@ -170,13 +170,10 @@ class VectorTables(Table):
         return [Waiting(*row) for row in self._rows(sql, (after, limit))]
 
     def waiting_count(self, generation: int) -> int:
-        return self._database.remembered.get(("waiting", generation), lambda: self._waiting_count(generation))
-
-    def _waiting_count(self, generation: int) -> int:
         sql = f"""SELECT (SELECT count(*) FROM chunk)
                   - (SELECT count(*) FROM vector_{generation} INDEXED BY vector_{generation}_chunk)"""
         # Vectors without a piece, which a damaged index may have until it is healed, are no promise of more.
-        return max(0, int(self._rows(sql)[0][0]))
+        return self._database.remembered.get(("waiting", generation), lambda: max(0, int(self._one(sql))))
 
     def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
         """How many pieces of these projects have no vector."""

@@ -337,7 +337,6 @@ CACHE: Final = Scan(
 
 
 def vectors_of(generation: int, dimensions: int) -> Scan:
-    """The scan of a generation's vectors."""
     sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk > ? ORDER BY chunk LIMIT ?"
     return Scan(VECTOR_UNUSABLE, sql, SLICE, lambda found: _unusable(found, dimensions), generation)
 
