@@ -47,8 +47,6 @@ TOKEN_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """How the daemon is reached."""
-
     listen: str = f"127.0.0.1:{DEFAULT_PORT}"  # host and port of the one socket
     # what invites contain, where it differs from `listen` (a tunnel, a reverse proxy): `confides://memory.example.org:443/confide`
     public_url: str = ""
@@ -93,8 +91,6 @@ class SearchConfig:
 
 @dataclass(frozen=True, slots=True)
 class IndexConfig:
-    """How documents are cut."""
-
     # tokens in a piece and tokens repeated from the piece before, as `48/0`, or by name: `small` (48/0), `original` (400/80)
     chunks: str = "small"
 

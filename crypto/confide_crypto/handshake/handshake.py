@@ -135,7 +135,6 @@ class ClientHandshake:
         return self._noise.write_message(payload)
 
     def finish(self) -> TransportKeys:
-        """The keys of the open channel."""
         return _finish(self._noise)
 
 
@@ -198,7 +197,6 @@ class DaemonHandshake:
         return Caller(public_key, _decode_hello(payload[KEY_LENGTH + SIGNATURE_LENGTH :]))
 
     def finish(self) -> TransportKeys:
-        """The keys of the open channel."""
         return _finish(self._noise)
 
     def _use(self, identity: Identity) -> None:

@@ -243,7 +243,6 @@ class HandshakeState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all messages are through."""
         return self._step == len(self._pattern.messages) and not self._failed
 
     @property

@@ -39,7 +39,6 @@ class Cursor:
         return int.from_bytes(self.take(count), "big")
 
     def rest(self) -> bytes:
-        """Everything that is left."""
         return self.take(len(self._data) - self._place)
 
     def end(self) -> None:

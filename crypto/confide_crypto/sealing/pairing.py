@@ -122,7 +122,6 @@ class DeviceInvite:
 
     @property
     def pair(self) -> Pair:
-        """What the two devices share."""
         return Pair(self.invite.invite_id, self.pair_secret)
 
     def to_string(self) -> str:

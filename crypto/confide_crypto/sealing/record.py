@@ -92,7 +92,6 @@ class Record:
         return cls(epoch, kind, secret_id, commitment, nonce, ciphertext)
 
     def encode(self) -> bytes:
-        """The bytes to store."""
         kind = self.kind.encode()
         header = bytes([_VERSION]) + u32(self.epoch) + bytes([len(kind)]) + kind
         return header + self.secret_id + self.commitment + self.nonce + self.ciphertext

@@ -43,7 +43,6 @@ class RecoveryCode:
 
     @classmethod
     def generate(cls) -> Self:
-        """A new one."""
         return cls(secrets.token_bytes(CODE_LENGTH))
 
     @classmethod

@@ -51,7 +51,6 @@ class Card:
 
     @classmethod
     def of(cls, identity: Identity) -> Self:
-        """The card of this machine."""
         wrap_key = WrapKey(identity).public
         return cls(identity.public_key, wrap_key, identity.sign(_CARD_LABEL, wrap_key))
 

@@ -237,7 +237,7 @@ class Inbox:
             self._waiting.append(event.data)
         elif isinstance(event, Request):
             self._held_bytes += len(event.data)
-            self._keep(self._group.create_task(self._handle(event)))
+            self._keep(self._group.create_task(self._answer(event, self._on_request)))
         elif isinstance(event, Answer):
             self._on_answer(event.stream, event.data)
         elif isinstance(event, Opened):
@@ -301,9 +301,6 @@ class Inbox:
             return result
 
         await self._answer(Request(opened.stream, opened.data), use)
-
-    async def _handle(self, request: Request) -> None:
-        await self._answer(request, self._on_request)
 
     async def _answer(self, request: Request, on_request: OnRequest) -> None:
         try:

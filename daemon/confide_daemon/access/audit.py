@@ -56,8 +56,6 @@ KEYS_PER_SPAN = 20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row."""
-
     # at, last_at: seconds since the epoch; they differ where the row counts several refusals
     at: float
     last_at: float

@@ -61,7 +61,6 @@ class Grants:
         return self.sources is None or source in self.sources
 
     def reaches(self, project: str, path: str) -> bool:
-        """Whether the caller may read the document."""
         return self.has_project(project) and self.has_source(source_of(path))
 
     def without_any(self) -> Self:
@@ -159,13 +158,11 @@ def select_callers(database: apsw.Connection, where: str, *values: Any) -> list[
 
 
 def caller_now(database: apsw.Connection, public_key: bytes) -> Caller | None:
-    """As `Registry.caller`."""
     rows = select_callers(database, "WHERE public_key = ?", public_key)
     return rows[0] if rows else None
 
 
 def named_now(database: apsw.Connection, alias: str) -> Caller | None:
-    """As `Registry.caller_named`."""
     rows = select_callers(database, "WHERE alias = ? AND revoked_at IS NULL", alias)
     return rows[0] if rows else None
 
@@ -247,7 +244,6 @@ def from_json(text: str | None) -> frozenset[str] | None:
 
 
 def _caller(row: Sequence[Any]) -> Caller:
-    """The caller of a row of `_COLUMNS`."""
     public_key, alias, space, space_id, scope, projects, sources, *rest = row
     grants = Grants(alias, scope, from_json(projects), from_json(sources))
     return Caller(public_key, alias, space, space_id, grants, *rest)

@@ -35,7 +35,6 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will happen."""
         return self.state in ENDED
 
 
@@ -67,11 +66,9 @@ class Jobs:
         self._write("UPDATE jobs SET state = 'cancelled' WHERE id = ? AND state IN ('asked', 'running')", identity)
 
     def begin(self, identity: int) -> None:
-        """It is being worked on."""
         self._write("UPDATE jobs SET state = 'running' WHERE id = ? AND state = 'asked'", identity)
 
     def tell(self, identity: int, step: str, done: int, total: int) -> None:
-        """How far it is."""
         self._write("UPDATE jobs SET step = ?, done = ?, total = ? WHERE id = ?", step, done, total, identity)
 
     def end(self, identity: int, state: str, outcome: dict[str, Any]) -> None:

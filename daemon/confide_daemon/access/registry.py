@@ -282,7 +282,6 @@ class State:
 
     @property
     def identity(self) -> Identity:
-        """The daemon's own, the current one."""
         return self.keys.current
 
     def close(self) -> None:

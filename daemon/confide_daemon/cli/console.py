@@ -44,7 +44,6 @@ def say(text: str) -> None:
 
 
 def show(data: Any) -> None:
-    """Data as JSON."""
     typer.echo(json.dumps(data, ensure_ascii=False))
 
 

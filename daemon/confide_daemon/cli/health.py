@@ -231,8 +231,6 @@ def _check(name: str, look: Callable[[], object]) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class SpaceFacts:
-    """One space."""
-
     custody: Keeper | None  # who keeps its key; None while there is nothing that it could open
     wanted: Keeper | None  # who is to keep it from the next opportunity on, where that is somebody else
     number: int  # the server's generation, or the epoch whose key the database has

@@ -134,7 +134,6 @@ class MasterKey:
         return cls(key)
 
     def registry_key(self) -> bytes:
-        """The key of `registry.db`."""
         return blake2b(key=self._key, person=_REGISTRY, digest_size=KEY_BYTES).digest()
 
     def space_key(self, space_id: str, generation: int = 0) -> bytes:

@@ -18,8 +18,6 @@ Follow = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """What came of moving records."""
-
     moved: int  # how many were
     lost: int  # how many could not be brought back, since the vault has them no more
     # in_vault, in_database: how many are there now, the lost ones among those in the vault

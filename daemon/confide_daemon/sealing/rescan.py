@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -82,25 +82,16 @@ class StoredTexts:
 
         return await self._threads.read(work)
 
-    async def rewrite(self, changes: Sequence[tuple[int, str, str]]) -> list[str]:
-        """Puts texts in the places of others.
+    async def rewrite(self, change: int, before: str, text: str) -> str:
+        """Puts a text, checked as `documents.check_text` does, in the place of the one with the hash `before`.
 
-        `changes`: (change, hash of the text that is there, text), checked as `documents.check_text` does.
-
-        Returns:
-            For each what became of it: `rewritten`, `same`, `changed` or `gone` (`Store.rewrite_text`).
-
-        Raises:
-            InvalidTextError: one is not that text with stand-ins for some of its parts; those before it are done.
-            StorageError: those before it are done.
+        What became of it: `rewritten`, `same`, `changed` or `gone`. Raises InvalidTextError where it is not that text with stand-ins for
+        some of its parts; StorageError.
         """
-        outcomes = []
         try:
-            for change in changes:
-                outcomes.append(await self._threads.write(lambda store: self._rewrite(store, *change)))  # noqa: B023
+            return await self._threads.write(lambda store: self._rewrite(store, change, before, text))
         finally:
             self._wake()
-        return outcomes
 
     def _rewrite(self, store: Store, change: int, before: str, text: str) -> str:
         with store.writing():

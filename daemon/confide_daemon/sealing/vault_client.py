@@ -319,7 +319,6 @@ _PASSING: Final = (
 
 
 def _is_passing(error: Exception) -> bool:
-    """Whether saying the same again may help."""
     return isinstance(error, _PASSING) and not isinstance(error, requests.exceptions.SSLError)
 
 

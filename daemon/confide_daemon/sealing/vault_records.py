@@ -56,7 +56,6 @@ class VaultRecords(SealedRecords):
         self._sweeping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to empty stray places."""
         self._sweeping = asyncio.create_task(self._sweep_always(), name="confide-strays")
 
     async def close(self) -> None:
@@ -92,7 +91,6 @@ class VaultRecords(SealedRecords):
         return stored
 
     async def get(self, secret_id: bytes) -> Record:
-        """As `SealedRecords.get`."""
         before: SealedPlace | None = None
         for _ in range(LOOKS):
             found = await self._stored(secret_id)

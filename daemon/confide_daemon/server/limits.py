@@ -231,7 +231,6 @@ class GuardedConnection(ServerConnection):
         self.strangers.leave(self)
 
     def cut(self) -> None:
-        """End it at once."""
         self._is_cut = True
         self.transport.abort()
 
@@ -248,7 +247,6 @@ class GuardedConnection(ServerConnection):
         transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place free."""
         if self._was_made:
             self.strangers.leave(self)
             super().connection_lost(exc)
@@ -267,7 +265,6 @@ class GuardedConnection(ServerConnection):
                 self.cut()
 
     def eof_received(self) -> None:
-        """The peer sends no more."""
         if not self._is_cut:
             super().eof_received()
 

@@ -220,7 +220,6 @@ class Daemon:
                 del self._open[key]
 
     async def _serve(self, connection: Connection) -> None:
-        """Run the session of an admitted connection."""
         caller = self._callers.current(connection.peer_key)
         is_too_many = (
             self._open[connection.peer_key] > self._callers.most_sessions(connection.peer_key, connection.hello)

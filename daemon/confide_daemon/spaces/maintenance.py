@@ -124,7 +124,6 @@ class Upkeep:
         self._wake.set()
 
     def health(self) -> Health:
-        """How the space is, as last seen."""
         if self.failure is not None or any(breach.what in LOSSES for breach in self._open):
             state = "damaged"
         else:
@@ -396,5 +395,4 @@ def open_marked(store: Store, *, now: float) -> bool:
 
 
 def mark_closed(store: Store) -> None:
-    """It is closed in good order."""
     _set_mark(store, OPEN, 0.0)

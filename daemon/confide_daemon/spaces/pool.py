@@ -145,7 +145,6 @@ class Spaces:
     # What connections ask (PROTOCOL.md 10.9): answered from memory, without waiting
 
     def custody(self, space_id: str) -> Keeper:
-        """Who keeps the key of its database."""
         return self._entry(space_id).custodian.custody.key.keeper
 
     def is_locked(self, space_id: str) -> bool:

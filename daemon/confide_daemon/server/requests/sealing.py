@@ -162,7 +162,7 @@ class SealedRequests:
         results: list[str] = []
         for change in read:
             self._require_rescan()
-            results += await self._space.stored_texts.rewrite([change])
+            results.append(await self._space.stored_texts.rewrite(*change))
         return {"results": results}
 
     async def _erase(self) -> dict[str, Any]:
