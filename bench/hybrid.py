@@ -27,7 +27,7 @@ import apsw
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
 from confide_daemon.embedding import Model
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect

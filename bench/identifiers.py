@@ -26,7 +26,7 @@ from pathlib import Path
 
 from bench.quality import embedder
 from confide_daemon.embedding import Model
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 

@@ -33,8 +33,9 @@ from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.onnx import load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.retrieval.search.engine import Hit, SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
+from confide_daemon.retrieval.search.results import Hit
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 

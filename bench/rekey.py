@@ -24,7 +24,7 @@ from typing import Any
 from bench.hybrid import filled, percentile
 from bench.spaces import PerturbedEmbedder
 from bench.texts import documentation, questions
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import KEY_BYTES
 

@@ -27,7 +27,7 @@ from bench.hybrid import filled, percentile
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
 from confide_daemon.embedding.embedder import Limits, Vectors
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.space import Space
 
 MOST_RATIO = 2.0

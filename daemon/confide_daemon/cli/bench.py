@@ -267,11 +267,12 @@ class _Asker:
     def ask(self, question: Question, figures: Figures) -> None:
         """One question, as a search of an agent asks it, and what it adds to the figures."""
         from confide_daemon.retrieval.search import engine
+        from confide_daemon.retrieval.search.query import SearchQuery
 
         timings: dict[str, float] = {}
         started = time.perf_counter()
         vector = self._vector(question.text, timings)
-        query = engine.SearchQuery(question.text, min_score=self.min_score)
+        query = SearchQuery(question.text, min_score=self.min_score)
         with self.store.reading():
             found = engine.run(
                 self.store,

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.retrieval.search.engine import Hit, SearchQuery, SearchResult
+from confide_daemon.retrieval.search.engine import SearchResult
+from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.retrieval.search.results import Hit
 from confide_daemon.tools.context import (
     COUNT,
     FLAG,

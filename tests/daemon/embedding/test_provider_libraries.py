@@ -26,7 +26,7 @@ from confide_daemon.embedding.onnx import load_folder, load_minilm
 from confide_daemon.embedding.providers import fastembed, gguf
 from confide_daemon.embedding.settings import Prefixes
 from confide_daemon.errors import EmbedderError
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces import models
 
 needs_fastembed = pytest.mark.skipif(

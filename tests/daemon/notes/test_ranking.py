@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from confide_daemon import config
 from confide_daemon.embedding import Model
-from confide_daemon.retrieval.search.engine import Hit, SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights, usage_of
+from confide_daemon.retrieval.search.results import Hit
 from confide_daemon.spaces import models
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space

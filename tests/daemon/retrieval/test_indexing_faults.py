@@ -27,7 +27,7 @@ from confide_daemon.errors import QuotaError, StorageError
 from confide_daemon.retrieval.indexing import indexer
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.indexing.model import Budget
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings, former, index_settings, start
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import Generation

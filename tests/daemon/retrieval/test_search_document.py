@@ -10,7 +10,7 @@ import pytest
 
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search import engine
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
 from confide_daemon.retrieval.search.scoring import HYBRID, KEYWORD, VECTOR
 from confide_daemon.spaces.models import IndexSettings

@@ -17,9 +17,9 @@ from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.embedder import Limits
 from confide_daemon.embedding.onnx import load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.retrieval.search.engine import Hit, SearchQuery
-from confide_daemon.retrieval.search.query import keyword_query
+from confide_daemon.retrieval.search.query import SearchQuery, keyword_query
 from confide_daemon.retrieval.search.ranking import ORIGINAL
+from confide_daemon.retrieval.search.results import Hit
 from confide_daemon.retrieval.search.scoring import PAIRS
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space

@@ -21,7 +21,7 @@ from confide_daemon.embedding import Embedder, Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError, InvalidPathError, NotFoundError, StorageError
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import text_hash

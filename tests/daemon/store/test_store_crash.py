@@ -17,7 +17,7 @@ from tests.support.kills.crash_writer import text_of
 
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect

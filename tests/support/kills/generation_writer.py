@@ -32,7 +32,7 @@ from confide_daemon.embedding import Limits, Vectors
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import NotFoundError, ProviderDownError
 from confide_daemon.retrieval.indexing.generations import Patience
-from confide_daemon.retrieval.search.engine import SearchQuery
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store import database as sqlite

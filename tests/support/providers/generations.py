@@ -18,7 +18,8 @@ from confide_daemon.embedding import CircuitBreaker, Limits, Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError
 from confide_daemon.retrieval.indexing.generations import Patience
-from confide_daemon.retrieval.search.engine import SearchQuery, SearchResult
+from confide_daemon.retrieval.search.engine import SearchResult
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space, SpaceStatus
 

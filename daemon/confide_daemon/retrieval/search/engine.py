@@ -25,7 +25,6 @@ from confide_daemon.retrieval.search.query import (
 )
 from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
-    RANKS,
     Legs,
     Succession,
     Weights,
@@ -63,8 +62,6 @@ from confide_memory.documents import GLOBAL_PROJECT, is_note
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker
-
-__all__ = ["RANKS", "Found", "Hit", "SearchQuery", "SearchResult", "Weights", "filter_of", "run"]
 
 # The best by relevance are looked at closely: their texts are read and their scores worked out. Of so many times the hits asked for,
 # and as many at least, when they are then put in another order.

@@ -19,7 +19,6 @@ from confide_daemon.retrieval.search.scoring import SATURATION
 from confide_daemon.store.rows import Place, Supersession
 from confide_daemon.store.store import Store
 
-RANKS = ("relevance", "balanced", "importance", "recency")
 RANKINGS = ("confide", "original")
 NEUTRAL_IMPORTANCE = 0.5  # of what says nothing of it
 SHORT = 4  # pieces of a note that stands among others as a paragraph among paragraphs

@@ -17,7 +17,8 @@ from confide_daemon.retrieval.indexing.generations import Asked, Choice, Serving
 from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.model import Budget, Provider
 from confide_daemon.retrieval.search import engine as search
-from confide_daemon.retrieval.search.engine import SearchQuery, SearchResult
+from confide_daemon.retrieval.search.engine import SearchResult
+from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
 from confide_daemon.retrieval.search.scoring import Yardsticks, stem_line
 from confide_daemon.store.database import Damage
