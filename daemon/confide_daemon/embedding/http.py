@@ -55,8 +55,8 @@ SETTING_PARAMETERS = frozenset({"model", "dimensions", "output_dimension", "enco
 class UnusableAnswerError(ProviderDownError):
     """The provider answers, but not this: it refuses a text, or fails over it. `is_final`: saying it again within this call is useless."""
 
-    def __init__(self, message: str, *, hint: str | None = None, is_final: bool) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, is_final: bool) -> None:
+        super().__init__(message)
         self.is_final = is_final
 
 

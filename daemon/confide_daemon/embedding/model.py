@@ -230,11 +230,11 @@ class Model:
         return model
 
     @classmethod
-    def none(cls, reason: str = "no embedding model is configured") -> Model:
+    def none(cls) -> Model:
         """None at all: every search is answered by keywords, and says so."""
 
         def refuse() -> Embedder:
-            raise EmbedderError(reason)
+            raise EmbedderError("no embedding model is configured")
 
         model = cls(refuse, name="none")
         model.wait(5.0)

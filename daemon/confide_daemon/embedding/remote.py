@@ -184,7 +184,7 @@ class RemoteEmbedder:
                     f"{self._endpoint.name} refuses every text",
                     hint="do model, dimensions and base_url belong together?",
                 ) from None
-            raise ProviderDownError(error.message, hint=error.hint) from None
+            raise ProviderDownError(error.message) from None
 
     def _documents(self, texts: list[str], end: float, *, tries: int = TRIES) -> Vectors:
         return self._ask(texts, Purpose.DOCUMENT, deadline_s=max(0.001, end - time.monotonic()), tries=tries)
