@@ -63,15 +63,9 @@ class Pattern:
         return any(Token.PSK in message for message in self.messages)
 
 
-XK: Final = Pattern(
-    "XK",
-    ((Token.E, Token.ES), (Token.E, Token.EE), (Token.S, Token.SE)),
-    responder_static_known=True,
-)
+XK: Final = Pattern("XK", ((Token.E, Token.ES), (Token.E, Token.EE), (Token.S, Token.SE)), responder_static_known=True)
 XKPSK3: Final = Pattern(
-    "XKpsk3",
-    ((Token.E, Token.ES), (Token.E, Token.EE), (Token.S, Token.SE, Token.PSK)),
-    responder_static_known=True,
+    "XKpsk3", ((Token.E, Token.ES), (Token.E, Token.EE), (Token.S, Token.SE, Token.PSK)), responder_static_known=True
 )
 
 

@@ -219,12 +219,7 @@ class Roster:
                 epoch,
                 key,
                 seal_wrap(
-                    keys.key(epoch),
-                    after[key].card.wrap_key,
-                    space=self.space,
-                    epoch=epoch,
-                    device=key,
-                    head=self.head,
+                    keys.key(epoch), after[key].card.wrap_key, space=self.space, epoch=epoch, device=key, head=self.head
                 ),
             )
             for epoch, key in self._wraps_after(bare, after)

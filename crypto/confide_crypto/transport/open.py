@@ -27,14 +27,7 @@ from confide_crypto.errors import (
 from confide_crypto.handshake.handshake import Caller, ClientHandshake, DaemonHandshake
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.handshake.rotation import Rotation, Succession, successor_in
-from confide_crypto.keys.identity import (
-    KEY_LENGTH,
-    SIGNATURE_LENGTH,
-    Identity,
-    fingerprint_words,
-    from_hex,
-    verify,
-)
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, fingerprint_words, from_hex, verify
 from confide_crypto.limits import (
     CLOSE_BUSY,
     CLOSE_DENIED,

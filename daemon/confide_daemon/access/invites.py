@@ -133,8 +133,7 @@ class Invites:
             mine = _select(database, "WHERE expires_at > ? AND invited_by = ? AND alias <> ?", now, inviter, alias)
             if len(mine) >= MAX_OPEN:
                 raise TakenError(
-                    f"{MAX_OPEN} invites of this machine wait to be used",
-                    hint="use one, or wait until one has expired",
+                    f"{MAX_OPEN} invites of this machine wait to be used", hint="use one, or wait until one has expired"
                 )
             ends = [now + ttl_s, *([caller.expires_at] if caller.expires_at is not None else [])]
             grants = replace(caller.grants, alias=alias, scope=scope)

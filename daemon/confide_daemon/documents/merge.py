@@ -109,12 +109,7 @@ class Merge:
 
 
 def merge_texts(
-    base: str | None,
-    ours: str,
-    theirs: str,
-    *,
-    names: tuple[str, str] = ("here", "incoming"),
-    is_log: bool = False,
+    base: str | None, ours: str, theirs: str, *, names: tuple[str, str] = ("here", "incoming"), is_log: bool = False
 ) -> Merge:
     """Both sides' changes in one text, ours first where both stay.
 

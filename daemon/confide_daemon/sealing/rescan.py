@@ -55,11 +55,7 @@ class Erased:
 
 class StoredTexts:
     def __init__(
-        self,
-        threads: StoreThreads,
-        derive: Derive,
-        wake: Callable[[], None],
-        forget_texts: Callable[[], None],
+        self, threads: StoreThreads, derive: Derive, wake: Callable[[], None], forget_texts: Callable[[], None]
     ) -> None:
         """What it needs of its space.
 

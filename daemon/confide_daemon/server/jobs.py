@@ -63,12 +63,7 @@ async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable
         follow=lambda done, total: follow("moving sealed records", done, total),
         is_cancelled=is_cancelled,
     )
-    return {
-        "moved": result.moved,
-        "lost": result.lost,
-        "inVault": result.in_vault,
-        "inDatabase": result.in_database,
-    }
+    return {"moved": result.moved, "lost": result.lost, "inVault": result.in_vault, "inDatabase": result.in_database}
 
 
 async def perform(
@@ -93,11 +88,7 @@ async def perform(
         progress=lambda done, total: follow("cutting documents", done, total),
         is_cancelled=is_cancelled,
     )
-    outcome |= {
-        "chunksAdded": changes.added,
-        "chunksUpdated": changes.kept,
-        "chunksRemoved": changes.removed,
-    }
+    outcome |= {"chunksAdded": changes.added, "chunksUpdated": changes.kept, "chunksRemoved": changes.removed}
     deadline = time.monotonic() + VECTORS_S
     outcome["indexed"] = False
     while not is_cancelled() and (began := time.monotonic()) < deadline:

@@ -317,11 +317,7 @@ class Rates:
     """The rates of all callers. One outlives its connections until it is full again: reconnecting must not fill it."""
 
     def __init__(
-        self,
-        *,
-        per_second: float = REQUESTS_PER_S,
-        burst: float = BURST,
-        clock: Callable[[], float] | None = None,
+        self, *, per_second: float = REQUESTS_PER_S, burst: float = BURST, clock: Callable[[], float] | None = None
     ) -> None:
         self._per_second = per_second
         self._burst = burst

@@ -46,9 +46,7 @@ from confide_daemon.tools import (
     sync,
     update,
 )
-from confide_daemon.tools import (
-    list as listing,
-)
+from confide_daemon.tools import list as listing
 from confide_daemon.tools.context import Definition, ToolContext, ToolResult
 from confide_memory.tools.arguments import check
 from confide_memory.tools.call import CODE, OPERATION, SAID, SENT

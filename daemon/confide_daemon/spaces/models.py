@@ -141,8 +141,5 @@ def _model(settings: EmbeddingConfig, name: str) -> Model:
     if not isinstance(own, RemoteSettings):
         return Model(lambda: load(settings, name), name=name)
     return Model(
-        lambda: load(settings, name),
-        name=name,
-        monthly_tokens=own.monthly_tokens,
-        price_per_million=own.price(),
+        lambda: load(settings, name), name=name, monthly_tokens=own.monthly_tokens, price_per_million=own.price()
     )

@@ -149,12 +149,7 @@ class Space:
         self.deduplication = Deduplication(threads, self.notes)
         self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.changed, self.searcher.forget_texts)
         self.upkeep = Upkeep(
-            threads,
-            damage,
-            crashed=crashed,
-            renew_foreign=self._renew_foreign,
-            on_mended=self._mended,
-            clock=clock,
+            threads, damage, crashed=crashed, renew_foreign=self._renew_foreign, on_mended=self._mended, clock=clock
         )
 
     @classmethod

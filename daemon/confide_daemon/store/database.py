@@ -54,10 +54,7 @@ MEANINGS: tuple[tuple[type[apsw.Error], str, str | None], ...] = (
     (apsw.IOError, "the disk reported an error", "check the disk; is it full?"),
 )
 
-_RAISED: dict[type[apsw.Error], type[StorageError]] = {
-    apsw.CorruptError: DamagedError,
-    apsw.NotADBError: WrongKeyError,
-}
+_RAISED: dict[type[apsw.Error], type[StorageError]] = {apsw.CorruptError: DamagedError, apsw.NotADBError: WrongKeyError}
 
 
 class storage_errors:  # noqa: N801 - a context manager; as a generator it took a tenth of a short query's time

@@ -37,9 +37,7 @@ GROUP = record(
         "keep": record(_NOTE),
         "older": {
             "type": "array",
-            "items": record(
-                {**_NOTE, "similarity": NUMBER, "by": {"type": "string", "enum": ["embedding", "text"]}},
-            ),
+            "items": record({**_NOTE, "similarity": NUMBER, "by": {"type": "string", "enum": ["embedding", "text"]}}),
         },
         "count": {**COUNT, "description": "Of the older notes, which may be more than are listed"},
         "preview": record(

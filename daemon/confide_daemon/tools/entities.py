@@ -51,10 +51,7 @@ LIST = Definition(
         "type": {"type": "string", "maxLength": MAX_WORD},
     },
     output=record(
-        {
-            "entities": {"type": "array", "items": record(ENTITY), "description": f"The first {MOST}"},
-            "total": COUNT,
-        }
+        {"entities": {"type": "array", "items": record(ENTITY), "description": f"The first {MOST}"}, "total": COUNT}
     ),
     read_only=True,
     idempotent=True,

@@ -154,11 +154,7 @@ async def _sealing(context: ToolContext) -> dict[str, Any]:
 
 
 def _structured(
-    context: ToolContext,
-    status: SpaceStatus,
-    notes: NoteCounts,
-    sealing: Mapping[str, Any],
-    backlog: Mapping[str, Any],
+    context: ToolContext, status: SpaceStatus, notes: NoteCounts, sealing: Mapping[str, Any], backlog: Mapping[str, Any]
 ) -> dict[str, Any]:
     facts = context.facts
     return {

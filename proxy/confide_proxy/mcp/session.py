@@ -36,13 +36,7 @@ _CATALOGUE_DEADLINE_S = 10.0
 class Session:
     """Runs until cancelled; every part of it lives in one task group."""
 
-    def __init__(
-        self,
-        paths: Paths,
-        config: ProxyConfig,
-        project: Project,
-        tunnel: Tunnel,
-    ) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, project: Project, tunnel: Tunnel) -> None:
         self._paths = paths
         self._config = config
         self._tunnel = tunnel

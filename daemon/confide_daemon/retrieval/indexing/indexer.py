@@ -307,12 +307,7 @@ class Indexer:
                     embedder = self._providers[plan.add].model.embedder
                     assert embedder is not None
                     store.vectors.add_generation(
-                        embedder.id,
-                        embedder.model,
-                        embedder.dimensions,
-                        live=plan.add_live,
-                        now=now,
-                        fresh=self._renew,
+                        embedder.id, embedder.model, embedder.dimensions, live=plan.add_live, now=now, fresh=self._renew
                     )
                 if plan.swap is not None:
                     store.vectors.make_live(plan.swap, now=now, keep=True)

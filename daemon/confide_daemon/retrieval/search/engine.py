@@ -46,14 +46,7 @@ from confide_daemon.retrieval.search.results import (
     hit_of,
     relatives,
 )
-from confide_daemon.retrieval.search.scoring import (
-    WORDS_ONLY,
-    CosineScale,
-    Evidence,
-    Terms,
-    saturate,
-    stem_line,
-)
+from confide_daemon.retrieval.search.scoring import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
 from confide_daemon.store.rows import Filter, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header

@@ -14,16 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from confide_daemon.store.rows import Filter
-from confide_daemon.store.tables.keyword import (
-    COMPOUND,
-    PLAIN,
-    RUN,
-    beside,
-    bigrams,
-    is_name,
-    parts,
-    runs,
-)
+from confide_daemon.store.tables.keyword import COMPOUND, PLAIN, RUN, beside, bigrams, is_name, parts, runs
 from confide_memory.documents import STOP_WORDS
 
 

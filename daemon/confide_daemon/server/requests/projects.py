@@ -42,12 +42,7 @@ class ProjectRequests:
         grants = self._grants()
         return {
             "projects": [
-                {
-                    "name": row.name,
-                    "files": row.files,
-                    "updated": iso(row.updated_at),
-                    "linked": row.name in linked,
-                }
+                {"name": row.name, "files": row.files, "updated": iso(row.updated_at), "linked": row.name in linked}
                 for row in found
                 if grants.has_project(row.name)
             ],
