@@ -222,7 +222,8 @@ class Watch:
         # The link attaches the global project alone; each folder's follows when it is streamed, so that one which is denied to this
         # machine does not keep the others down.
         self.link = Link(paths, config, [bodies[GLOBAL_PROJECT]], callbacks, machine)
-        self._streamer = Streamer(paths.seats, self._files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
+        debounce_s = config.debounce_ms / 1000
+        self._streamer = Streamer(paths.seats, self._files, self.sealing, self.link, bodies, debounce_s=debounce_s)
         sealed = SealedCalls(self.sealing, served[0].name)
         self._fallback = Fallback(paths, config, served[0], self.link, sealed)
 
@@ -230,17 +231,14 @@ class Watch:
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self.link.run())
-            group.create_task(self.sealing.attend(self._look_again))
+            group.create_task(self.sealing.attend(self._streamer.look_again))
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
-        space = str(attached["space"])
-        await self.sealing.open(self.link, attached)
-        await self._files.open(self.link, space)
-        self._streamer.on_up(space, self._group.create_task)
+        await self._streamer.on_up(attached, self._group.create_task)
         if self._fallback.has_queue:
             self._fallback.send_queue(lambda: None)
         self._reason = ""
-        self._teller.say("up", "the link is up", space=space)
+        self._teller.say("up", "the link is up", space=str(attached["space"]))
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()
@@ -254,17 +252,10 @@ class Watch:
             self._teller.say("down", f"the link is down, trying again: {reason}", reason=str(reason))
 
     def _on_news(self) -> None:
-        self._group.create_task(self._look_again())
+        self._group.create_task(self._streamer.look_again())
 
     async def _on_renewed(self, attached: dict[str, Any]) -> None:
-        self._group.create_task(self._look_again(attached))
-        self._streamer.on_renewed(self._group.create_task)
-
-    async def _look_again(self, attached: dict[str, Any] | None = None) -> None:
-        from confide_proxy.sync.streamer import logged
-
-        await self.sealing.look_again(self.link, attached)
-        await logged(self._files.reseal(), "sealing files anew")
+        self._streamer.on_renewed(attached, self._group.create_task)
 
 
 def grouped(served: Iterable[Project]) -> list[list[Project]]:

@@ -25,7 +25,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.tool_calls import SealedCalls
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.streamer import Streamer, logged
+from confide_proxy.sync.streamer import Streamer
 from confide_proxy.sync.workspace import Files
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,8 @@ class Session:
             on_retired=tunnel.on_retired,
         )
         self.link = Link(paths, config, list(bodies.values()), callbacks, machine)
-        self._streamer = Streamer(paths.seats, self.files, self.link, bodies, debounce_s=config.debounce_ms / 1000)
+        debounce_s = config.debounce_ms / 1000
+        self._streamer = Streamer(paths.seats, self.files, self.sealing, self.link, bodies, debounce_s=debounce_s)
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
         tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed), sealed)
         self._group: asyncio.TaskGroup
@@ -66,21 +67,18 @@ class Session:
             self._group = group
             group.create_task(self.link.run())
             group.create_task(self._tunnel.send())
-            group.create_task(self.sealing.attend(self._look_again))
+            group.create_task(self.sealing.attend(self._streamer.look_again))
             if self._config.transcripts:
                 from confide_proxy.sync.transcripts.streamer import Transcripts  # only who asks for it pays for it
 
                 group.create_task(Transcripts(self._paths, self._config, self.link, self.sealing).run())
 
     def _on_news(self) -> None:
-        self._spawn(self._look_again())
+        self._spawn(self._streamer.look_again())
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
-        space = str(attached["space"])
-        await self.sealing.open(self.link, attached)
-        await self.files.open(self.link, space)
+        await self._streamer.on_up(attached, self._spawn)
         self._tunnel.on_up()
-        self._streamer.on_up(space, self._spawn)
         self._spawn(self.sealing.reseal(self.link))
         self._spawn(self._refresh_catalogue(str(attached.get("catalogue", ""))))
 
@@ -89,13 +87,8 @@ class Session:
         self._tunnel.on_down(reason)
 
     async def _on_renewed(self, attached: dict[str, Any]) -> None:
-        self._spawn(self._look_again(attached))
         self._tunnel.on_renewed()
-        self._streamer.on_renewed(self._spawn)
-
-    async def _look_again(self, attached: dict[str, Any] | None = None) -> None:
-        await self.sealing.look_again(self.link, attached)
-        await logged(self.files.reseal(), "sealing files anew")
+        self._streamer.on_renewed(attached, self._spawn)
 
     async def _refresh_catalogue(self, current: str) -> None:
         data = self._tunnel.catalogue.data

@@ -190,12 +190,11 @@ class SealedCalls:
             raise
         except (ConfideError, TimeoutError, OSError):
             return None
-        return await self._place(called)
+        return await self._place(asked)
 
-    async def _place(self, called: Asked) -> dict[str, Any] | None:
-        """What a text is put into, as the daemon may be told it: a name may be a credential too. None as `_asked_about`."""
-        asked = _asked_about(called)
-        if asked is None or not gives_reason(asked):
+    async def _place(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What a text is put into, as the daemon may be told it: a name may be a credential too."""
+        if not gives_reason(asked):
             return asked
         place, _ = await asyncio.to_thread(self.seal, asked, is_lookup=True)
         return dict(place)
@@ -223,11 +222,12 @@ class SealedCalls:
 
     async def _is_onto_sensitive(self, link: Asks, called: Asked) -> bool:
         """Whether the daemon keeps what is to be changed as sensitive."""
-        asked = await self._place(called)
+        asked = _asked_about(called)
         if asked is None:
             return False
+        place = await self._place(asked)
         try:
-            answer = await link.request("is-sensitive", asked, timeout_s=ASK_DEADLINE_S)
+            answer = await link.request("is-sensitive", place, timeout_s=ASK_DEADLINE_S)
         except RequestError as error:
             if error.code not in _NO:
                 raise

@@ -17,6 +17,7 @@ from typing import Any
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_proxy.link.link import ATTACH_DEADLINE_S, Link
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
+from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.workspace import Files
 
@@ -39,18 +40,29 @@ class Streamer:
     """Streams the folders of one link. `bodies` are its attach requests, by project: what it sends at its next connection."""
 
     def __init__(
-        self, seats: Path, files: Files, link: Link, bodies: dict[str, dict[str, Any]], *, debounce_s: float
+        self,
+        seats: Path,
+        files: Files,
+        sealing: Sealing,
+        link: Link,
+        bodies: dict[str, dict[str, Any]],
+        *,
+        debounce_s: float,
     ) -> None:
         self._seats = seats
         self._files = files
+        self._sealing = sealing
         self._link = link
         self._bodies = bodies
         self._debounce_s = debounce_s
         self._tasks: list[asyncio.Task[None]] = []
         self._held: set[str] = set()
 
-    def on_up(self, space: str, spawn: Spawn) -> None:
-        """The link leads to `space` now; `spawn` starts a task that the caller owns."""
+    async def on_up(self, attached: dict[str, Any], spawn: Spawn) -> None:
+        """The link is attached: have the keys of its space, then its files; `spawn` starts a task that the caller owns."""
+        space = str(attached["space"])
+        await self._sealing.open(self._link, attached)
+        await self._files.open(self._link, space)
         self.on_down()
         self._tasks = [spawn(self._stream(folder, space)) for folder in self._files.folders]
 
@@ -60,10 +72,16 @@ class Streamer:
             task.cancel()
         self._tasks.clear()
 
-    def on_renewed(self, spawn: Spawn) -> None:
+    def on_renewed(self, attached: dict[str, Any], spawn: Spawn) -> None:
         """The daemon's new session does not know yet what this machine holds: compare what is streamed from here."""
+        spawn(self.look_again(attached))
         for project in self._held:
             self._tasks.append(spawn(self._begin_anew(project)))
+
+    async def look_again(self, attached: dict[str, Any] | None = None) -> None:
+        """Have the news of the space's devices, and send what would be sealed otherwise since."""
+        await self._sealing.look_again(self._link, attached)
+        await logged(self._files.reseal(), "sealing files anew")
 
     async def _stream(self, folder: Folder, space: str) -> None:
         seat = Seat(self._seats, f"{space}\0{folder.root}")
