@@ -10,7 +10,6 @@ one is answered there, and then the old one is closed.
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import random
 import time
@@ -56,14 +55,6 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Between tries of what a busy daemon has put off: half a minute together. One that is busy for longer has another trouble than us."""
 _UNLOCKS = 2
 """A space may lock itself again, for having been idle, between two requests; hardly twice."""
-
-
-class LinkState(enum.Enum):
-    """Where the link stands."""
-
-    CONNECTING = "connecting"
-    UP = "up"
-    DOWN = "down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +117,11 @@ class Link:
         self._connection: Connection | None = None
         self._retiring: dict[str, Connection] = {}
         self._poked = asyncio.Event()
-        self.state = LinkState.CONNECTING
+        self.is_up: bool | None = None
+        """None during the first attempt."""
         self.since = time.time()
         self.reason: ConfideError | None = None
         self.attached: dict[str, Any] = {}
-
-    @property
-    def is_up(self) -> bool:
-        return self.state is LinkState.UP
 
     @property
     def session_id(self) -> str:
@@ -156,7 +144,7 @@ class Link:
             if self.is_up and time.monotonic() - came_up > STEADY_S:
                 waited_s = 0.0
             self._connection = None
-            self._enter(LinkState.DOWN, reason)
+            self._enter(is_up=False, reason=reason)
             self._callbacks.on_down(reason)
             log.info("link down after %.1f s: %s", time.monotonic() - started, type(reason).__name__)
             backoff_s = min(max(waited_s, FIRST_BACKOFF_S), LONGEST_BACKOFF_S)
@@ -241,7 +229,7 @@ class Link:
         try:
             self._connection, self.attached = leg.connection, leg.attached
             await self._callbacks.on_up(leg.attached)
-            self._enter(LinkState.UP, None)
+            self._enter(is_up=True, reason=None)
             wait_s = self._renew_after_s()
             while not (await asyncio.wait({leg.serving}, timeout=wait_s))[0]:
                 fresh = await self._renewed(leg)
@@ -327,10 +315,10 @@ class Link:
             await asyncio.sleep(early)
         return time.monotonic() - started
 
-    def _enter(self, state: LinkState, reason: ConfideError | None) -> None:
-        if state is not self.state:
+    def _enter(self, *, is_up: bool, reason: ConfideError | None) -> None:
+        if is_up is not self.is_up:
             self.since = time.time()
-        self.state, self.reason = state, reason
+        self.is_up, self.reason = is_up, reason
 
 
 async def open_connection(

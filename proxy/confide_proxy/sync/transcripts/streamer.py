@@ -150,7 +150,7 @@ class Transcripts:
         return str(self._link.attached.get("space"))
 
     def _leads_to(self, space: str) -> bool:
-        return self._link.is_up and self._space() == space
+        return bool(self._link.is_up) and self._space() == space
 
 
 class Lookout:
