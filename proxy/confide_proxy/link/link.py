@@ -205,7 +205,6 @@ class Link:
         await asyncio.gather(*(connection.close() for connection in open_ones))
 
     async def _connect(self, hello: dict[str, Any]) -> _Leg:
-        """A connection that is served and attached."""
         connection = await open_connection(self._paths, self._config, hello, keys=self._machine)
         callbacks = self._callbacks
         # Served beside the attach, since its answer comes through the reader.
@@ -214,14 +213,12 @@ class Link:
                 on_message=callbacks.on_message, on_request=callbacks.on_request, on_stream=callbacks.on_stream
             )
         )
-        leg = None
         try:
             answers = [await attach(connection, body, callbacks.on_locked) for body in self._attach]
-            leg = _Leg(connection, serving, answers[0])
-        finally:
-            if leg is None:
-                await end(connection, serving)
-        return leg
+        except BaseException:
+            await end(connection, serving)
+            raise
+        return _Leg(connection, serving, answers[0])
 
     async def _hold(self, leg: _Leg) -> None:
         """Serve until the daemon closes or the connection breaks, moving to a fresh one when it is time."""

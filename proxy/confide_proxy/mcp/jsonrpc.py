@@ -148,7 +148,6 @@ class Call:
 
     @property
     def identifier(self) -> Any:
-        """The client's own id for it."""
         return self.message["id"]
 
     @property
@@ -189,7 +188,6 @@ class Call:
         return VERSION_KEY in self.meta
 
     def disarm(self) -> None:
-        """It has no deadline any more."""
         if self.timer:
             self.timer.cancel()
 

@@ -47,7 +47,6 @@ class Files:
         self._waiting = backlog
         self.on_progress: Callable[[int, int], None] | None = None
         """Told (files done, files in all) during a comparison that the daemon asks for."""
-        self._config = config
         self._served = {project.name: project for project in served}
         self._records = sealing.deposit if sealing else None
         self.folders = folders_of(paths, config, *served, sealing=sealing)
