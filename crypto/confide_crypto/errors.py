@@ -86,8 +86,6 @@ class ConfideError(Exception):
 
 
 class KeyFileError(ConfideError):
-    """A private file cannot be trusted, read or written."""
-
     exit_code = EXIT_KEYS
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
@@ -97,14 +95,10 @@ class KeyFileError(ConfideError):
 
 
 class PassphraseError(ConfideError):
-    """A passphrase does not open the key, or cannot be used."""
-
     exit_code = EXIT_KEYS
 
 
 class KeyTextError(ConfideError):
-    """A public key or a pin, pasted by a person, is not one."""
-
     exit_code = EXIT_INPUT
 
 
@@ -121,8 +115,6 @@ class HandshakeError(ConfideError):
 
 
 class WrongDaemonKey(HandshakeError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
-    """Who answers does not hold the daemon key that is pinned."""
-
     def __init__(self, where: str) -> None:
         super().__init__(
             f"cannot open the channel to {where}: this endpoint does not hold the pinned key",
@@ -133,8 +125,6 @@ class WrongDaemonKey(HandshakeError):  # noqa: N818 - reads as the event it is, 
 
 
 class BusyError(HandshakeError):
-    """The limiter before the handshake has no place free."""
-
     def __init__(self) -> None:
         super().__init__("too many handshakes at once", hint="try again in a few seconds")
 
@@ -203,8 +193,6 @@ class RequestError(ConfideError):
 
 
 class LinkError(ConfideError):
-    """The way to the peer is not there, or no longer."""
-
     exit_code = EXIT_UNREACHABLE
 
 
@@ -237,8 +225,6 @@ class ProtocolViolation(LinkError):  # noqa: N818 - reads as the event it is, as
 
 
 class SealingError(ConfideError):
-    """Something about sealed secrets is not as it must be."""
-
     exit_code = EXIT_KEYS
 
 
@@ -251,12 +237,6 @@ class WrongKeyError(RecordError):
 
 
 class UnknownEpochError(SealingError):
-    """A key of an epoch that this machine does not hold.
-
-    Attributes:
-        epoch: its number.
-    """
-
     def __init__(self, epoch: int) -> None:
         hint = "this machine has not seen the newest list of devices, or is not on it"
         super().__init__(f"the key of epoch {epoch} is not here", hint=hint)

@@ -49,8 +49,6 @@ from confide_memory.errors import ToolError as ToolError
 
 
 class StorageError(ConfideError):
-    """The store cannot be opened, read or written."""
-
     code = "storage_full"
     exit_code = EXIT_STORAGE
 
@@ -64,8 +62,6 @@ class WrongKeyError(StorageError):
 
 
 class LockedError(ConfideError):
-    """The key of the space is with its machines, and none of them has brought it since the daemon started or locked it."""
-
     code = "locked"
     exit_code = EXIT_KEYS
 
@@ -77,8 +73,6 @@ class LockedError(ConfideError):
 
 
 class OperationError(ConfideError):
-    """The id of an operation is known, but it was another one."""
-
     code = "conflict"
     exit_code = EXIT_INPUT
 
@@ -90,8 +84,6 @@ class OperationError(ConfideError):
 
 
 class ConflictError(ConfideError):
-    """The document is at another revision than the one that a change was made for."""
-
     code = "conflict"
     exit_code = EXIT_INPUT
 
@@ -141,8 +133,6 @@ class BudgetError(QuotaError):
 
 
 class VaultError(ConfideError):
-    """The vault that keeps the sealed records cannot be used now, or does not give back what it was given."""
-
     exit_code = EXIT_UNREACHABLE
 
 
@@ -161,35 +151,25 @@ class DataFolderError(ConfideError):
 
 
 class RotationError(ConfideError):
-    """The daemon's own key cannot be rotated, or its old one ended, as things are."""
-
     exit_code = EXIT_KEYS
 
 
 class GrantError(ConfideError):
-    """A caller asks for what it has no grant for; the hint says which, and how the daemon's operator gives it."""
-
     code = "denied"
     exit_code = EXIT_DENIED
 
 
 class TakenError(ConfideError):
-    """A name or a key that is to be added is there already, or one that is needed is not."""
-
     code = "conflict"
     exit_code = EXIT_INPUT
 
 
 class BadNameError(ConfideError):
-    """A name that callers and spaces cannot have, or something else that a person said and that cannot be."""
-
     code = "invalid"
     exit_code = EXIT_INPUT
 
 
 class ListenError(ConfideError):
-    """The daemon cannot listen where it was told to."""
-
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, address: str, problem: str, *, hint: str | None = None) -> None:
@@ -197,8 +177,6 @@ class ListenError(ConfideError):
 
 
 class DescriptorsError(ConfideError):
-    """The system lets this process open too few files and sockets."""
-
     exit_code = EXIT_CONFIG
 
     def __init__(self, allowed: int, needed: int) -> None:
@@ -218,8 +196,6 @@ class AlreadyServedError(ConfideError):
 
 
 class ToolsetError(ConfideError):
-    """There is no group of tools of that name."""
-
     exit_code = EXIT_INPUT
 
     def __init__(self, name: str, *, known: tuple[str, ...]) -> None:
