@@ -19,7 +19,7 @@ TOKEN_LENGTH: Final = 16
 INVITE_ID_LENGTH: Final = 16
 _VERSION: Final = 1
 _LENGTH: Final = 1 + 32 + TOKEN_LENGTH
-_PREFIX: Final = "invite"
+INVITE_PREFIX: Final = "invite"
 _ID_PERSON: Final = b"confide-inv-id-1"
 _PSK_PERSON: Final = b"confide-inv-psk1"
 _SCHEMES: Final = {"confide": False, "ws": False, "confides": True, "wss": True}
@@ -57,7 +57,7 @@ class Invite:
             prefix, data = bech32m.decode(fragment)
         except ValueError as error:
             raise InviteError(f"this invite cannot be read: {error}", hint=_AGAIN) from None
-        if prefix != _PREFIX or not data:
+        if prefix != INVITE_PREFIX or not data:
             raise InviteError("this is not an invite: the part behind # is something else", hint=_AGAIN)
         if data[0] != _VERSION or len(data) != _LENGTH:
             raise InviteError(
@@ -82,7 +82,7 @@ class Invite:
 
     def to_string(self) -> str:
         """The secret form, to be shown once to the person who passes it on."""
-        secret = bech32m.encode(_PREFIX, bytes([_VERSION]) + self.daemon_static + self.token)
+        secret = bech32m.encode(INVITE_PREFIX, bytes([_VERSION]) + self.daemon_static + self.token)
         path = self.path.rstrip("/")
         return f"{'confides' if self.is_secure else 'confide'}://{self._authority()}{path}/#{secret}"
 

@@ -23,7 +23,7 @@ SIGNATURE_LENGTH: Final = 64
 PUBLIC_KEY_WORD: Final = "confide-ed25519"
 _PUBLIC_PREFIX: Final = "confide"
 _DAEMON_PREFIX: Final = "confided"
-_SEED_PREFIX: Final = "confide-secret-key-"
+SEED_PREFIX: Final = "confide-secret-key-"
 SEALED_PREFIX: Final = "confide-sealed-key-"
 _PEM_START: Final = b"-----BEGIN "
 _STATIC_PERSON: Final = b"confide-static-1"
@@ -76,7 +76,7 @@ class Identity:
         prefix, seed = identity_line(path, data)
         if prefix == SEALED_PREFIX:
             raise KeyFileError(path, "is sealed with a passphrase, and cannot be used here like that")
-        if prefix != _SEED_PREFIX or len(seed) != KEY_LENGTH:
+        if prefix != SEED_PREFIX or len(seed) != KEY_LENGTH:
             raise _no_identity(path)
         return cls(seed)
 
@@ -93,7 +93,7 @@ class Identity:
 
     def to_line(self) -> str:
         """The seed as text (PROTOCOL.md 2.3)."""
-        return bech32m.encode(_SEED_PREFIX, self.seed).upper()
+        return bech32m.encode(SEED_PREFIX, self.seed).upper()
 
     @property
     def public_key(self) -> bytes:

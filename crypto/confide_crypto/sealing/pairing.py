@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from confide_crypto.errors import PairingError
-from confide_crypto.handshake.invite import INVITE_ID_LENGTH, Invite
+from confide_crypto.handshake.invite import INVITE_ID_LENGTH, INVITE_PREFIX, Invite
 from confide_crypto.keys import bech32m
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.encoding import Cursor, labelled, u32
@@ -23,7 +23,6 @@ from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH
 
 PAIR_SECRET_LENGTH: Final = 16
 _VERSION: Final = 1
-_INVITE_PREFIX: Final = "invite"
 _MAC_LENGTH: Final = 32
 _REQUEST_PERSON: Final = b"confide-pair-r-1"
 _ANSWER_PERSON: Final = b"confide-pair-a-1"
@@ -128,7 +127,7 @@ class DeviceInvite:
         """The secret form, to be shown once to the person who passes it on."""
         address, _, fragment = self.invite.to_string().partition("#")
         _, plain = bech32m.decode(fragment)
-        return f"{address}#{bech32m.encode(_INVITE_PREFIX, plain + self.pair_secret)}"
+        return f"{address}#{bech32m.encode(INVITE_PREFIX, plain + self.pair_secret)}"
 
     def __str__(self) -> str:
         return f"device {self.invite}"

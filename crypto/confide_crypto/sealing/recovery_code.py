@@ -19,7 +19,7 @@ from confide_crypto.keys.identity import KEY_LENGTH, Identity
 CODE_LENGTH: Final = 20
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base32: no I, L, O, which are read as 1, 1, 0, and no U."""
-_MARK: Final = "CR"
+MARK: Final = "CR"
 """Begins every code of this version, so that a person knows what the paper is, and a scan for secrets finds it."""
 _BITS: Final = 5
 _SYMBOLS: Final = 8 * CODE_LENGTH // _BITS
@@ -28,7 +28,7 @@ _CHECKSUM_PREFIX: Final = "confide-recovery"
 _SEED_PERSON: Final = b"confide-paper-1"
 _READ_AS: Final = str.maketrans({"O": "0", "I": "1", "L": "1", "-": "", " ": "", "\t": "", "\n": "", "\r": ""})
 _LONGEST: Final = 256
-_SHOWN: Final = f"it begins with {_MARK} and has eight groups of five; I and L are read as 1, O as 0"
+_SHOWN: Final = f"it begins with {MARK} and has eight groups of five; I and L are read as 1, O as 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class RecoveryCode:
         Raises RecoveryCodeError: it is none, or has a typing error; up to four wrong characters are always found.
         """
         typed = text.upper().translate(_READ_AS) if len(text) <= _LONGEST and text.isascii() else ""
-        if not typed.startswith(_MARK):
+        if not typed.startswith(MARK):
             raise RecoveryCodeError("this is not a recovery code", hint=_SHOWN)
-        values = [_ALPHABET.find(letter) for letter in typed.removeprefix(_MARK)]
+        values = [_ALPHABET.find(letter) for letter in typed.removeprefix(MARK)]
         if len(values) != _SYMBOLS + bech32m.CHECKSUM_LENGTH:
             raise RecoveryCodeError("this recovery code is not complete, or too long", hint=_SHOWN)
         if -1 in values:
@@ -73,7 +73,7 @@ class RecoveryCode:
         """The secret form, to be shown once: `CR…-…`, eight groups of five."""
         number = int.from_bytes(self.secret, "big")
         symbols = [number >> _BITS * place & 2**_BITS - 1 for place in reversed(range(_SYMBOLS))]
-        text = _MARK + "".join(_ALPHABET[value] for value in [*symbols, *bech32m.checksum(_CHECKSUM_PREFIX, symbols)])
+        text = MARK + "".join(_ALPHABET[value] for value in [*symbols, *bech32m.checksum(_CHECKSUM_PREFIX, symbols)])
         return "-".join(text[place : place + _GROUP] for place in range(0, len(text), _GROUP))
 
     @property

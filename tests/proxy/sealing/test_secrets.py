@@ -8,13 +8,18 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.draws import IS_THOROUGH
 from tests.support.sealing.secret_corpus import TOKENS, Sample, negatives, positives
+from tests.support.sealing.secret_texts import MAKERS
 
+from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.recovery_code import RecoveryCode
+from confide_crypto.sealing.secret_texts import SECRET_TEXTS
 from confide_proxy.sealing.detection.finding import Finding, resolved
 from confide_proxy.sealing.detection.prefilter import gives_reason, lower
 from confide_proxy.sealing.detection.scanner import scan
@@ -140,6 +145,43 @@ def test_the_blanks_and_quotes_of_other_keyboards_hide_nothing(text: str) -> Non
     assert [value for _, value in found(text)] == ["hunter22xx"]
 
 
+SAID = ("{}", "Confide recovery code: {}", "my recovery code is {}", "- `{}`\n", "If everything is lost: {}.", "x={}")
+
+
+@pytest.mark.parametrize(("mark", "make"), MAKERS, ids=[f"{mark}{at}" for at, (mark, _) in enumerate(MAKERS)])
+def test_every_secret_of_our_own_is_found(mark: str, make: Callable[[], str]) -> None:
+    """A machine's key, sealed or not, an invite, a recovery code: they open everything, and had been unknown."""
+    kinds = {form.mark: form.kind for form in SECRET_TEXTS}
+    for _ in range(20):
+        value = make()
+        for written in (value, value.lower(), value.upper()):
+            assert [found(said.format(written)) for said in SAID] == [[(kinds[mark], written)]] * len(SAID)
+
+
+def test_a_recovery_code_is_found_however_it_was_copied() -> None:
+    """From paper, by hand: in other groups or none, across lines of a quotation, with O for 0 and L for 1."""
+    for _ in range(50):
+        code = RecoveryCode.generate().to_string()
+        bare = code.replace("-", "")
+        fours = "-".join(bare[at : at + 4] for at in range(0, 40, 4))
+        for written in (code.replace("-", " "), code.replace("-", "  ").lower(), bare, fours, code.replace("-", "-\n")):
+            assert found(f"note: {written}\n") == [("confide-recovery-code", written)]
+        assert found(code.replace("0", "O").replace("1", "L").lower())
+        quoted = code[:24] + "\n> " + code[24:]
+        assert found(f"> {quoted}\n") == [("confide-recovery-code", quoted)]
+
+
+def test_what_only_looks_like_a_recovery_code_is_none() -> None:
+    """Its checksum says so; a machine's key with a typing error, which leaves little to guess, is found all the same."""
+    for _ in range(50):
+        code = RecoveryCode.generate().to_string()
+        wrong = code[:-1] + ("7" if code[-1] != "7" else "8")
+        assert found(f"part number {wrong}") == []
+        key = Identity.generate().to_line()
+        assert found(f"{key[:-1]}{'Q' if key[-1] != 'Q' else 'P'}")[0][0] == "confide-key"
+    assert found("CONFIDE-SECRET-KEY-1QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ") == []
+
+
 def test_what_is_used_again_is_found_again() -> None:
     """The same value where nothing says what it is, as a word of its own."""
     text = "password = 'Fj3kd8Lw'\n\nrun: deploy Fj3kd8Lw now; Fj3kd8Lwx is something else\n"
@@ -215,6 +257,7 @@ HOSTILE = (
     *("AZDO", "Q~", ":AA", "$2", "otpauth://", "discord M", "a1B2", "x.", "İ", "password {", "key,\n"),
     *("-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----\nAAAA", "PuTTY-User-Key-File-2: x\n"),
     *("password for a b c ", "password as the ", "key: a_", "password: aaaa = "),
+    *("cr ", "cr-", "CR8F3 ", "cr8f3 k2m4p 7qrst ", "invite1", "invite1q", "CONFIDE-SECRET-KEY-1", "confide-sealed-key-1q-"),
 )  # fmt: skip
 
 

@@ -21,13 +21,27 @@ _MARKS: Final = (
     *("identified by ", ":5432:", ":*:"),
 )
 """Of all detectors but that of tokens, in lower case."""
+_FOUR_GROUPS: Final = 36
+"""Characters of four groups of five, with room for double blanks, hyphens and the ends of quoted lines."""
+_NO_GROUPS: Final = str.maketrans("-_>*`", "     ")
 SHORTEST_TOKEN: Final = 20
 """An AWS access key id; no other token of a known form is shorter."""
 
 
 def gives_reason(lowered: str) -> bool:
-    """Whether a text in lower case may hold a credential at all: a telling word, or a word as long as the shortest token."""
-    return is_telling(lowered) or any(len(word) >= SHORTEST_TOKEN for word in lowered.split())
+    """Whether a text in lower case may hold a credential at all: a telling word, a word as long as the shortest token,
+    or a recovery code in its groups."""
+    return (
+        is_telling(lowered)
+        or any(len(word) >= SHORTEST_TOKEN for word in lowered.split())
+        or ("cr" in lowered and any(_are_groups(lowered, at) for at in places(lowered, "cr")))
+    )
+
+
+def _are_groups(lowered: str, at: int) -> bool:
+    """Whether four groups of five begin there, as a recovery code has them where blanks stand for its hyphens."""
+    groups = lowered[at : at + _FOUR_GROUPS].translate(_NO_GROUPS).split()[:4]
+    return len(groups) == 4 and all(len(group) == 5 and group.isalnum() for group in groups)
 
 
 def is_telling(lowered: str) -> bool:

@@ -37,7 +37,12 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
     from confide_proxy.sealing.detection.finding import resolved
 
     # In this order: of values that are found twice the first says of what kind their repetitions are.
-    found = [*tokens.find(text), *tokens.find_private_keys(text), *tokens.find_jwts(text)]
+    found = [
+        *tokens.find(text),
+        *tokens.find_secret_texts(text, lowered),
+        *tokens.find_private_keys(text),
+        *tokens.find_jwts(text),
+    ]
     if is_telling(lowered):  # most texts have no more than a long word, as a path with a date is
         from confide_proxy.sealing.detection import assignments, logins
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from confide_crypto.sealing.secret_texts import SECRET_TEXTS
 from confide_proxy.sealing.detection.finding import Finding
 from confide_proxy.sealing.detection.plausibility import is_sample, is_wordy
 from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN, compiled, places
@@ -151,7 +153,6 @@ PREFIXED: Final[tuple[Prefixed, ...]] = (
     Prefixed("mapbox-token", ("sk.eyJ1",), r"[A-Za-z0-9_-]{40,200}\.[A-Za-z0-9_-]{22}"),
     Prefixed("infracost-key", ("ico-",), rf"{_W}{{32}}"),
     Prefixed("age-key", ("AGE-SECRET-KEY-1",), r"[QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L]{58}"),
-    Prefixed("confide-invite", ("#invite1",), r"[02-9ac-hj-np-z]{80,140}"),
     Prefixed("discord-webhook", ("https://discord.com/api/webhooks/", "https://discordapp.com/api/webhooks/"), rf"\d{{17,20}}/{_U}{{60,80}}"),
     Prefixed("azure-storage-key", ("AccountKey=", "SharedAccessKey=", "SharedSecret="), r"([A-Za-z0-9+/]{42,86}={1,2})"),
 )  # fmt: skip
@@ -174,6 +175,10 @@ MARKED: Final[tuple[Marked, ...]] = (
     Marked("password-hash", "$y$", (0,), r"\$y\$[./A-Za-z0-9]{1,10}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", 0.8),
 )  # fmt: skip
 
+_BECH32M: Final = r"[02-9ac-hj-np-z]{40,300}+(?![0-9a-z])"
+_GROUPED: Final = r"(?:[\s>*`_-]{0,4}[0-9a-tv-z]){38}(?![0-9a-z])"
+"""In groups as they are printed, in others, or in none; across lines too, of a quotation as well."""
+_NOT_SYMBOLS: Final = re.compile(r"[\s>*`_-]+")
 _ESCAPED: Final = frozenset("nrtb")
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _DISCORD: Final = r"(?<![\w.-])[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,38}(?![\w.-])"
@@ -200,6 +205,24 @@ def find(text: str) -> Iterator[Finding]:
         for match in compiled(_DISCORD).finditer(text):
             if not is_wordy(match[0]):
                 yield Finding("discord-token", match.start(), match.end(), 0.95, "token")
+
+
+def find_secret_texts(text: str, lowered: str) -> Iterator[Finding]:
+    """Every secret of our own in its text form (`SECRET_TEXTS`). `lowered` is the text in lower case, character by character."""
+    for form in SECRET_TEXTS:
+        expression = compiled(_GROUPED if form.is_grouped else _BECH32M)
+        for at in places(lowered, form.mark):
+            begin = at + len(form.mark)
+            match = expression.match(lowered, begin) if starts_word(text, at) else None
+            if match is None:
+                continue
+            # Upper and lower case mixed is no form of ours, but for what a person has copied from paper.
+            said = _NOT_SYMBOLS.sub("", text[at : match.end()]) if form.is_grouped else text[at : match.end()]
+            if match.end() - begin >= form.symbols[0] and form.is_whole(said):
+                yield Finding(form.kind, at, match.end(), 0.95, "token", text[at:begin])
+            elif not form.is_grouped and not is_sample(said[len(form.mark) :]):
+                # With a typing error, or cut off, it opens nothing, but leaves little to guess.
+                yield Finding(form.kind, at, match.end(), 0.8, "token", text[at:begin])
 
 
 def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Finding]:

@@ -1,0 +1,63 @@
+"""The text forms that are secrets (PROTOCOL.md 2.3, 5.1, 10.8), in one list, by which who looks for credentials knows them.
+
+Each has a checksum, so ordinary text is never taken for one. A form that is missing here is one that nobody seals: a test holds the list
+against every prefix that the code writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from confide_crypto.errors import RecoveryCodeError
+from confide_crypto.handshake.invite import INVITE_PREFIX
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.identity import SEALED_PREFIX, SEED_PREFIX
+from confide_crypto.sealing.recovery_code import MARK, RecoveryCode
+
+
+class SecretText(NamedTuple):
+    """A text form that is a secret.
+
+    Attributes:
+        kind: as a placeholder names it (10.4).
+        mark: what it begins with, in lower case; it is written in either.
+        symbols: how many letters and digits may stand behind the mark.
+        is_whole: whether a text without blanks and hyphens is one, by its checksum.
+        is_grouped: a person copies it from paper, in groups.
+    """
+
+    kind: str
+    mark: str
+    symbols: tuple[int, ...]
+    is_whole: Callable[[str], bool]
+    is_grouped: bool = False
+
+
+def _bech32m(kind: str, prefix: str, *lengths: int) -> SecretText:
+    def is_whole(text: str) -> bool:
+        try:
+            found, data = bech32m.decode(text)
+        except ValueError:
+            return False
+        return found == prefix and len(data) in lengths
+
+    symbols = tuple(-(-8 * length // 5) + bech32m.CHECKSUM_LENGTH for length in lengths)
+    return SecretText(kind, f"{prefix}1", symbols, is_whole)
+
+
+def _is_recovery_code(text: str) -> bool:
+    try:
+        RecoveryCode.parse(text)
+    except RecoveryCodeError:
+        return False
+    return True
+
+
+SECRET_TEXTS: Final[tuple[SecretText, ...]] = (
+    _bech32m("confide-key", SEED_PREFIX, 32),
+    _bech32m("confide-key", SEALED_PREFIX, 129),
+    _bech32m("confide-invite", INVITE_PREFIX, 49, 65),
+    SecretText("confide-recovery-code", MARK.lower(), (38,), _is_recovery_code, is_grouped=True),
+)
+"""A sealed key too: only a passphrase, which can be guessed at leisure, stands between it and the machine's key."""
