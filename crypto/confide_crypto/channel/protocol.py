@@ -209,10 +209,7 @@ class Channel:
         return self._seal(_END, 0, stream, self.outgoing.end(stream))
 
     def seal_reset(self, stream: int, code: str) -> bytes:
-        """The record that gives the body on `stream` up.
-
-        Raises as `seal`, and StreamViolation: the stream is not open.
-        """
+        """The record that gives the body on `stream` up. Raises as `seal`, and StreamViolation: the stream is not open."""
         self._require_open()
         self.outgoing.reset(stream)
         return self._seal(_RESET, 0, stream, _word(code))
