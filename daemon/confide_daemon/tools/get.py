@@ -88,10 +88,7 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Read a note.
-
-    Raises GrantError where the caller reads no memory; NotFoundError where there is no such note where the caller reaches.
-    """
+    """Raises GrantError where the caller reads no memory; NotFoundError where there is no such note where the caller reaches."""
     grants = context.grants
     grants.require_source("memory")
     found = await context.space.notes.get(arguments["id"], grants.projects_among(None))

@@ -120,11 +120,8 @@ HISTORY = Definition(
 
 
 async def history(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List revisions.
-
-    Raises GrantError where the caller does not reach the document; NotFoundError where there is none, or it was deleted too long ago;
-    ToolError where neither or both of `id` and `path`.
-    """
+    """Raises GrantError where the caller does not reach the document; NotFoundError where there is none, or it was deleted too long ago;
+    ToolError where neither or both of `id` and `path`."""
     grants = context.grants
     if bool(arguments.get("id")) == bool(arguments.get("path")):
         raise ToolError("one of 'id' and 'path' is needed", hint="the id of a note, or the path of a file")

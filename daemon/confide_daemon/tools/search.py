@@ -123,11 +123,8 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Search the caller's space.
-
-    Raises GrantError where the caller reaches nothing of what is asked for; ToolError: a date that is none, or a project, a scope and a
-    task that exclude each other.
-    """
+    """Raises GrantError where the caller reaches nothing of what is asked for; ToolError: a date that is none, or a project, a scope and a
+    task that exclude each other."""
     project, scope, path = arguments.get("project"), arguments["scope"], arguments.get("path")
     task = context.task(project, scope, arguments.get("taskId"))
     query = SearchQuery(
