@@ -205,8 +205,6 @@ def parsed(text: str) -> datetime | None:
         return None
 
 
-# ---------------------------------------------------------------- its text
-
 # Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
 STOP_WORDS: Final = frozenset(
     """a about above after again all also am an and any are as at be because been before being both but by can
@@ -297,7 +295,6 @@ async def receive_text(body: Body) -> str:
         raise RequestError("invalid", "the text is not UTF-8") from None
 
 
-# ---------------------------------------------------------------- a clash
 # What stands in a text where two versions of the same lines could not be made one: plain lines that a person and an agent read alike, that
 # no markdown turns into something else, and that no tool of git's takes for its own. The document counts as clashing until none is left.
 

@@ -278,7 +278,6 @@ def _merged(before: bool | None, ours: bool | None, theirs: bool | None) -> bool
     return theirs
 
 
-# ---------------------------------------------------------------- sensitive texts
 # Whether a text says in its front matter that all of it is to be sealed (PROTOCOL.md 9.7): one rule for the machine that seals and for the
 # daemon that refuses what comes in clear. Said twice, in other words (`yes`, `"true"`) or beside what cannot be read it is meant all the
 # same: better sealed than sent.

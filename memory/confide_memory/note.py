@@ -165,14 +165,18 @@ class _Reading:
     def __init__(self, parts: FrontMatter) -> None:
         self._parts = parts
         # People write `task_id` as well as `taskId`; the first one counts.
-        self._fields = {_wire_name(name): value for name, value in reversed(parts.fields.items())}
+        self._fields = {
+            "taskId" if name == "task_id" else name: value for name, value in reversed(parts.fields.items())
+        }
         self._problems: list[str] = [] if parts.problem is None else [parts.problem]
 
     def note(self, project: str, path: str) -> Note:
         task_id = task_of(path)
         scope = scope_of(project, task_id)
         body = self._parts.body.strip("\r\n")
-        stated = self._take("scope", _scope, f"'scope' is one of {', '.join(SCOPES)}")
+        stated = self._take(
+            "scope", lambda said: said if said in SCOPES else None, f"'scope' is one of {', '.join(SCOPES)}"
+        )
         if stated is not None and stated != scope:
             self._problem(f"'scope' says {stated}, but the file lies where notes of scope {scope} do")
         if (of := self._word("taskId")) is not None and of != task_id:
@@ -277,14 +281,6 @@ class _Reading:
             self._problem("'metadata' is not a list of `name: value`")
             return {}
         return value
-
-
-def _wire_name(name: str) -> str:
-    return "taskId" if name == "task_id" else name
-
-
-def _scope(value: Any) -> str | None:
-    return value if value in SCOPES else None
 
 
 def _identity(value: Any) -> str | None:

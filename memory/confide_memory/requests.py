@@ -349,9 +349,6 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
 }
 
 
-# ---------------------------------------------------------------- of an answer
-
-
 def encoded(data: bytes) -> str:
     """Bytes as base64."""
     return base64.b64encode(data).decode()

@@ -95,9 +95,6 @@ class SpaceKeys:
         return hashlib.blake2b(about, key=self.key(epoch), person=_DATABASE_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
 
-# ---------------------------------------------------------------- for one device
-
-
 class WrapKey:
     """A device's private wrap key. Derived from its identity's seed, so there is no second thing to keep."""
 

@@ -161,11 +161,13 @@ class Connection:
         """Tell the peer to send no new requests; the session goes on until somebody closes it."""
         await self._outbox.send(FrameType.GOAWAY, 0, code.encode("ascii"))
 
-    async def serve(self, *, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream | None = None) -> None:
+    async def serve(
+        self, *, on_request: OnRequest, on_message: OnMessage | None = None, on_stream: OnStream | None = None
+    ) -> None:
         """Run the session until the peer closes it, or `close` was called; then return.
 
         Args:
-            on_message: takes each MCP message, one at a time, in order. It may send requests itself.
+            on_message: takes each MCP message, one at a time, in order. It may send requests itself. Without it, they are passed over.
             on_request: answers a request, in a task of its own. A `RequestError` is sent as it is, anything else as "internal".
             on_stream: the same for a request with a body; without it, all of them are refused as `invalid`.
 
@@ -181,7 +183,7 @@ class Connection:
             return  # closed between its opening and now
         self._is_serving = True
         try:
-            await self._serve(on_message, on_request, on_stream or _refuse_stream)
+            await self._serve(on_message or _pass_over, on_request, on_stream or _refuse_stream)
         except ProtocolViolation:
             await self._close_websocket(CLOSE_VIOLATION)
             raise
@@ -316,6 +318,10 @@ def _keep_unsent_short(ws: WebSocket) -> None:
     if sock is not None and option is not None:
         with contextlib.suppress(OSError):  # not on this platform: large uploads delay calls more there
             sock.setsockopt(socket.IPPROTO_TCP, option, WRITE_LIMIT)
+
+
+async def _pass_over(_message: bytes) -> None:
+    return
 
 
 async def _refuse_stream(_op: str, _body: dict[str, Any], _data: Body) -> dict[str, Any]:

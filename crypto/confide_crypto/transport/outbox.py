@@ -283,7 +283,4 @@ class Outbox:
             if ws.paused or ws.transport.is_closing():
                 await ws.drain()
         except (ConnectionClosed, OSError):
-            raise self._lost() from None
-
-    def _lost(self) -> ConnectionLost:
-        return ConnectionLost(truncated=not self._channel.is_complete)
+            raise ConnectionLost(truncated=not self._channel.is_complete) from None

@@ -110,9 +110,6 @@ class State:
         return {**asdict(self), "taken": taken}
 
 
-# ---------------------------------------------------------------- what is asked
-
-
 def name_of(params: dict[str, Any], project: str) -> Name:
     """The session that a request is about. Raises RequestError: it names none."""
     agent, session = params.get("agent"), params.get("session")
@@ -178,9 +175,6 @@ def _word(params: dict[str, Any], key: str) -> str:
     if not isinstance(value, str) or len(value) > _MAX_WORD or not value.isascii():
         raise RequestError("invalid", f"'{key}' must be a short string")
     return value
-
-
-# ---------------------------------------------------------------- what is done
 
 
 def state(store: Store, name: Name) -> State:
@@ -307,9 +301,6 @@ class _Parts:
     def _text(self, row: DocumentRow | None) -> str:
         revision = self.store.documents.revision(row.id, row.revision) if row is not None else None
         return revision.text or "" if revision is not None else ""
-
-
-# ---------------------------------------------------------------- as markdown; pure functions
 
 
 def title(agent: str, session: str, first: Message, part: int) -> str:

@@ -123,9 +123,6 @@ JOINER = "\u200d"
 FLAGS = range(0x1F1E6, 0x1F200)
 
 
-# ---------------------------------------------------------------- the smallest parts
-
-
 class Source:
     """A text with its lines, its tokens and its structure, and so its atoms: paragraphs, items, rows where they fit; else lines, sentences,
     words, tokens. Ranges of characters, not texts: a piece is what stands in the document from its first atom to its last.

@@ -274,7 +274,7 @@ class Daemon:
         self._explained.add(connection)
         try:
             async with asyncio.timeout(EXPLAIN_S):
-                await connection.serve(on_message=_ignore, on_request=refuse)
+                await connection.serve(on_request=refuse)
         except (ConfideError, TimeoutError):
             pass
         finally:
@@ -397,10 +397,6 @@ class Daemon:
         _, late = await asyncio.wait(closing, timeout=STOP_DEADLINE_S)
         for task in late:
             task.cancel()
-
-
-async def _ignore(_message: bytes) -> None:
-    """No agent's session runs where the space cannot be used."""
 
 
 def _response(status: http.HTTPStatus, body: dict[str, str]) -> Response:

@@ -39,13 +39,14 @@ from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.transfer import TransferRequests
-from confide_daemon.server.tool_calls import call_again, catalogue, fingerprint
+from confide_daemon.server.tool_calls import call_again, catalogue
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, receive_text, send_text
 from confide_memory.requests import project as project_of
 from confide_memory.requests import read
+from confide_memory.tools.call import catalogue_hash
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +281,7 @@ class Session:
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
             raise RequestError("invalid", f"a connection attaches at most {MAX_PROJECTS} projects")
         try:
-            digest = fingerprint(toolsets)
+            digest = catalogue_hash(catalogue(toolsets))
             if project != GLOBAL_PROJECT:  # which every machine attaches unasked; without a grant it only stays empty
                 self.grants.require_project(project)
         except (ToolsetError, GrantError) as error:

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import hashlib
-import json
 import logging
 import re
 import time
@@ -194,16 +192,6 @@ def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
             "instructions": INSTRUCTIONS,
         },
     }
-
-
-def fingerprint(toolsets: Sequence[str]) -> str:
-    """SHA-256 (hex) of the catalogue's canonical JSON: what a proxy compares its cached copy with."""
-    return hashlib.sha256(canonical(catalogue(toolsets))).hexdigest()
-
-
-def canonical(value: Any) -> bytes:
-    """JSON with sorted keys and no spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 async def run(

@@ -145,8 +145,6 @@ class Upkeep:
                 said.append(f"being put right: {breach.rows} {breach.what}")
         return said
 
-    # ---------------------------------------------------------------- what is asked for
-
     async def check(self, *, accept_losses: bool = False) -> Counter[str]:
         """Reads everything now and puts right what can be; how many of what were found.
 
@@ -170,8 +168,6 @@ class Upkeep:
         """Merges the full text and cuts off free pages; how many bytes the file has lost."""
         async with self._lock:
             return await self._give_back(merge=True)
-
-    # ---------------------------------------------------------------- in the background
 
     async def _run(self) -> None:
         while not self._closing:

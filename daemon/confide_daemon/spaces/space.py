@@ -261,8 +261,6 @@ class Space:
             self.searcher.forget()
         self._indexer.wake()
 
-    # ---------------------------------------------------------------- index
-
     async def status(self, projects: frozenset[str] | None) -> SpaceStatus:
         """How the space is; counts for the given projects only (None: all)."""
         return await self._threads.read(lambda store: self._status(store, projects))

@@ -222,8 +222,6 @@ def _free_bytes(connection: apsw.Connection) -> float:
     return disk.f_bavail * disk.f_frsize
 
 
-# ---------------------------------------------------------------- what is damaged
-
 # Parts that can turn out to be unreadable.
 KEYWORDS: Final = "keywords"
 VECTORS: Final = "vectors"

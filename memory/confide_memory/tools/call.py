@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any, Final, NamedTuple
 
 OFFLINE: Final = "confide/offline"
@@ -34,3 +36,13 @@ class Answer(NamedTuple):
         else:
             result["structuredContent"] = self.structured
         return {**result, "resultType": "complete"} if is_modern else result
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def catalogue_hash(catalogue: Any) -> str:
+    """SHA-256 of a catalogue's canonical JSON, in hex: how both ends see whether it is the same."""
+    return hashlib.sha256(canonical(catalogue)).hexdigest()

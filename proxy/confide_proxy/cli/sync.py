@@ -210,14 +210,11 @@ class Watch:
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
             on_up=self._on_up,
-            on_message=_ignore,
             on_request=self._files.on_request,
             on_stream=self._files.on_stream,
             on_down=self._on_down,
             on_renewed=self._on_renewed,
             on_locked=self.sealing.keyring.unlock,
-            is_waiting=lambda _session_id: False,
-            on_retired=lambda _session_id, _reason: None,
         )
         # The link attaches the global project alone; each folder's follows when it is streamed, so that one which is denied to this
         # machine does not keep the others down.
@@ -305,10 +302,6 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
         return ended.result()
     teller.say("ended", "ended")
     return None
-
-
-async def _ignore(_message: bytes) -> None:
-    return
 
 
 def _folder(folder: Path) -> Path:

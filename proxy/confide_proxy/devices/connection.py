@@ -50,7 +50,7 @@ class SpaceConnection:
             return {}
 
         connection = await open_connection(paths, config, keys=machine)
-        serving = asyncio.create_task(connection.serve(on_message=_pass_over, on_request=on_request))
+        serving = asyncio.create_task(connection.serve(on_request=on_request))
         try:
             yield cls(connection, Keyring(paths, machine), serving, news)
         finally:
@@ -90,7 +90,3 @@ async def await_keys(paths: Paths, config: ProxyConfig, wait_s: float) -> None:
             while space.keyring.keys is None:
                 await space.news(wait_s)
                 await space.keyring.refresh(space.connection)
-
-
-async def _pass_over(_message: bytes) -> None:
-    """No agent's session runs here."""

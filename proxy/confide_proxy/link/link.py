@@ -74,14 +74,14 @@ class Callbacks:
     """
 
     on_up: Callable[[dict[str, Any]], Awaitable[None]]
-    on_message: Callable[[bytes], Awaitable[None]]
     on_request: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
     on_stream: Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
     on_down: Callable[[ConfideError], None]
     on_renewed: Callable[[dict[str, Any]], Awaitable[None]]
     on_locked: Callable[[Connection], Awaitable[None]]
-    is_waiting: Callable[[str], bool]
-    on_retired: Callable[[str, ConfideError | None], None]
+    on_message: Callable[[bytes], Awaitable[None]] | None = None
+    is_waiting: Callable[[str], bool] = lambda _session_id: False
+    on_retired: Callable[[str, ConfideError | None], None] = lambda _session_id, _reason: None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

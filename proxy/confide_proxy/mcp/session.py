@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 import socket
 from collections.abc import Coroutine
@@ -13,6 +11,7 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.tools.call import catalogue_hash
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
@@ -117,9 +116,3 @@ def attach_body(project: str, config: ProxyConfig) -> dict[str, Any]:
         "toolsets": list(config.toolsets),
         "watches": False,
     }
-
-
-def catalogue_hash(data: Any) -> str:
-    """SHA-256 of a catalogue in canonical JSON: how both ends see whether it is the same."""
-    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode("utf-8")).hexdigest()

@@ -14,7 +14,8 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving, te
 
 from confide_crypto.errors import RequestError
 from confide_daemon.embedding import Model
-from confide_daemon.server.tool_calls import canonical, catalogue, fingerprint
+from confide_daemon.server.tool_calls import catalogue
+from confide_memory.tools.call import canonical, catalogue_hash
 
 ERAS = ["legacy", "2026-07-28"]
 
@@ -105,7 +106,7 @@ async def test_attach_says_what_the_proxy_needs(daemon: Serving) -> None:
     assert answer["project"] == "proj"
     assert answer["space"] == daemon.state.registry.spaces()["laptop"]
     assert answer["limits"] == {"documentBytes": 4 * 1024 * 1024}
-    assert answer["catalogue"] == fingerprint(["core"])
+    assert answer["catalogue"] == catalogue_hash(catalogue(["core"]))
 
 
 async def test_the_catalogue_can_be_asked_for(laptop: Machine) -> None:

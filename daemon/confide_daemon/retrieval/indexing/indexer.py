@@ -257,8 +257,6 @@ class Indexer:
         done = total - current.missing
         return Progress(done, total, current.generation.id, building=building is not None, complete=complete)
 
-    # ---------------------------------------------------------------- the work
-
     async def _run(self) -> None:
         while not self._closing:
             self._wake.clear()

@@ -157,8 +157,6 @@ class _Search:
         self._warnings: list[str] = []
         self._grouping = Grouping(max_results=query.max_results, max_tokens=query.max_tokens, joined=weights.joined)
 
-    # ---------------------------------------------------------------- candidates
-
     def legs(self) -> Legs:
         """The candidates of both legs, with the true cosine of each."""
         store, generation, vector = self._store, self._generation, self._vector
@@ -197,8 +195,6 @@ class _Search:
             yield replace(allowed, sources=frozenset({"memory"}))
         if self._days is not None and allowed.since is None and allowed.until is None:
             yield replace(allowed, since=self._days.first.isoformat(), until=self._days.last.isoformat())
-
-    # ---------------------------------------------------------------- ranks
 
     def ranked(self) -> list[int]:
         """The candidates by relevance, best first."""
@@ -239,8 +235,6 @@ class _Search:
             self._warnings.append(f"{reranker.failure}; ranked without it")
         self._clock.lap("rerank")
         return [first[index] for index in order] + ranked[FIRST:]
-
-    # ---------------------------------------------------------------- scores
 
     def closely(self, ranked: Sequence[int]) -> Iterator[tuple[Candidate, HitRow]]:
         """The pieces that pass `min_score`, in the order asked for."""
@@ -310,8 +304,6 @@ class _Search:
             usage = usage_of(row.uses, self._weights)
             yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
-
-    # ---------------------------------------------------------------- hits
 
     def found(self, ranked: Sequence[int]) -> Found:
         query = self._query

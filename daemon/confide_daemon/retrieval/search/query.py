@@ -215,8 +215,6 @@ def _joined(terms: dict[str, None]) -> str:
     return " OR ".join(list(terms)[:MOST_TERMS])
 
 
-# ---------------------------------------------------------------- days
-
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 NUMBERS = {"one": 1, "a": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "couple of": 2}
@@ -306,7 +304,7 @@ def _named_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
     if not 1970 <= year <= today.year + 10:
         return None
     is_open = match[0].lower().startswith("since")
-    return date(year, number, 1), today if is_open else _month_end(year, number)
+    return date(year, number, 1), today if is_open else date(year, number, calendar.monthrange(year, number)[1])
 
 
 def _weekday(match: re.Match[str], today: date) -> tuple[date, date]:
@@ -356,10 +354,6 @@ def _length(match: re.Match[str]) -> int | None:
     count = NUMBERS.get(said) or (int(said) if said.isdigit() else 0)
     days = count * {"day": 1, "week": 7, "month": 30}[match["unit"].lower()]
     return days if 0 < days <= MOST_BACK else None
-
-
-def _month_end(year: int, month: int) -> date:
-    return date(year, month, calendar.monthrange(year, month)[1])
 
 
 def _form(pattern: str, read: _Reading) -> tuple[re.Pattern[str], _Reading]:

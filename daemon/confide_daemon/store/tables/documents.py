@@ -111,8 +111,6 @@ class DocumentTable(Table):
                 (count, now, document),
             )
 
-    # ---------------------------------------------------------------- revisions
-
     def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
         """A new revision of the document; None deletes it."""
         content_hash = "" if text is None else text_hash(text)
@@ -168,8 +166,6 @@ class DocumentTable(Table):
         found = self._rows(f"{sql}{reached} ORDER BY p.name, d.path LIMIT ?", (*values, limit))
         return [(row[0], row[1], row[2]) for row in found]
 
-    # ---------------------------------------------------------------- deleted ones
-
     def deleted_paths(self, project: str, *, limit: int) -> list[str]:
         """The memory files that were deleted and can come back, the last one first."""
         sql = """SELECT d.path FROM document d JOIN project p ON p.id = d.project
@@ -201,8 +197,6 @@ class DocumentTable(Table):
         found = [identity for (identity,) in self._rows(sql, (before, limit))]
         self._rows(f"DELETE FROM revision WHERE document {AMONG}", (json.dumps(found),))
         return len(found)
-
-    # ---------------------------------------------------------------- how they were cut
 
     def leave_uncut(self, document: int, *, chunking: str) -> None:
         """Notes settings with a document that keeps the pieces it has, since its text is lost."""

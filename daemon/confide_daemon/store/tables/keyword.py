@@ -139,8 +139,6 @@ def _body(heading: str, text: str) -> str:
     return f"{text}\n{index_words(f'{heading} {text}')}".rstrip()
 
 
-# ---------------------------------------------------------------- words
-
 # Words joined by the marks that identifiers, paths, versions and addresses are written with.
 COMPOUND = re.compile(r"\w+(?:[.:/\\@#+\->]+\w+)*")
 # A part as FTS5's `unicode61` sees it: letters and digits only.
@@ -205,8 +203,6 @@ def others_in(text: str) -> list[str]:
     return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]
 
 
-# ---------------------------------------------------------------- scripts without blanks
-
 # Thai and Lao, Burmese, Hangul letters, Khmer, Kana with what stands among them, Han, Hangul, half-width Kana, Han beyond the first plane.
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u31ff"
@@ -231,8 +227,6 @@ def indexed(run: str) -> list[str]:
     return [*bigrams(run), run[-1]] if len(run) > 1 else [run]
 
 
-# ---------------------------------------------------------------- stems
-
 _here = threading.local()
 
 
@@ -252,9 +246,6 @@ def stems(text: str) -> list[str]:
 def line_of(words: Sequence[str]) -> str:
     """The stems of the words between blanks, so that a run of words is in a text where its line is in the text's."""
     return f" {' '.join(stems(' '.join(words)))} "
-
-
-# ---------------------------------------------------------------- what is indexed
 
 
 def index_words(text: str) -> str:
@@ -277,8 +268,6 @@ def _beside(text: str) -> Iterator[str]:
         # One entry for each run: its pairs must stay neighbours, or no word of three letters would be found in it.
         yield " ".join(indexed(run))
 
-
-# ---------------------------------------------------------------- what a search may see
 
 GLOB_MARKS = "*?["
 

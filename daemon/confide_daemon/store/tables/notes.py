@@ -170,8 +170,6 @@ class NoteTable(Table):
         both = f"{sql.format(end='a.id')} UNION {sql.format(end='b.id')} ORDER BY 1, 2, 3"
         return [RelationRow(*row) for row in self._rows(both, (*values, *values))]
 
-    # ---------------------------------------------------------------- pieces and places
-
     def first_pieces(self, documents: Sequence[int], *, first: int) -> list[NotePiece]:
         """The first pieces of notes, in order."""
         sql = f"""SELECT c.id, c.document, c.position, c.hash, c.tokens, c.text FROM chunk c JOIN note n ON n.document = c.document

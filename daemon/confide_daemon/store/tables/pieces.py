@@ -66,8 +66,6 @@ class VectorTables(Table):
         self._scan = scan
         self._waits_after: dict[int, int] = {}  # generation: pieces up to there have vectors
 
-    # ---------------------------------------------------------------- generations
-
     def generations(self) -> list[Generation]:
         return self._database.remembered.get("generations", self._generations)
 
@@ -128,8 +126,6 @@ class VectorTables(Table):
             self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk {AMONG}", (gone,))
         self._database.after_commit(lambda: self._scan.remove(pieces))
 
-    # ---------------------------------------------------------------- the cache
-
     def keep(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
         """Puts vectors into the cache, by the hash of their text."""
         for digest, vector in vectors:
@@ -160,8 +156,6 @@ class VectorTables(Table):
             sql = "DELETE FROM vector_cache WHERE id IN (SELECT id FROM vector_cache ORDER BY kept_at, id LIMIT ?)"
             self._rows(sql, (surplus,))
 
-    # ---------------------------------------------------------------- pieces without a vector
-
     def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
         """Pieces without a vector in the generation, by id, from above `after`."""
         sql = f"""SELECT c.id, c.hash, c.text, c.added_at, c.tokens FROM chunk c
@@ -189,8 +183,6 @@ class VectorTables(Table):
         found = found or self.waiting(generation, after=0, limit=1)
         self._waits_after[generation] = found[0].id - 1 if found else 0
         return found[0].added_at if found else None
-
-    # ---------------------------------------------------------------- vectors
 
     def known(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
         """Vectors of equal texts: of pieces that are there, or were."""
@@ -230,8 +222,6 @@ class VectorTables(Table):
         with self._database.leg(VECTORS):
             found = self._rows(sql, (json.dumps(sorted(pieces)),))
             return {piece: np.frombuffer(packed, dtype=np.float32) for piece, packed in found}
-
-    # ---------------------------------------------------------------- search
 
     def warm(self, generation: int) -> bool:
         """Brings a slice of the vectors' codes into memory, outside of any transaction; whether there is more. Searches need none."""
@@ -329,8 +319,6 @@ def lay_out_plainly(rows: Rows) -> None:
 def _create(rows: Rows, table: str) -> None:
     rows(f"CREATE TABLE {table} (chunk INTEGER PRIMARY KEY, embedding BLOB NOT NULL)", ())
 
-
-# ---------------------------------------------------------------- pieces
 
 # Above this, exact alignment costs more than the ids it would save.
 ALIGNED_PIECES = 2000

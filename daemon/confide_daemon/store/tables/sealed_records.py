@@ -44,8 +44,6 @@ class SealedRecordTable(Table):
     def count(self) -> int:
         return int(self._rows("SELECT count(*) FROM sealed_record")[0][0])
 
-    # ---------------------------------------------------------------- records that are elsewhere
-
     def after(self, number: int, *, is_placed: bool, limit: int) -> list[SealedEntry]:
         """The records that are elsewhere, or those that are here, by number behind `number`."""
         sql = f"""SELECT number, id, epoch, place, record FROM sealed_record

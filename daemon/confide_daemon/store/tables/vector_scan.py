@@ -247,9 +247,6 @@ def _ones(words: Words, mask: Words | None) -> npt.NDArray[np.uint16]:
     return total
 
 
-# ---------------------------------------------------------------- in step with the database
-
-
 @dataclass(slots=True)
 class _Loading:
     """A copy that is being filled. What is committed meanwhile waits until the end."""

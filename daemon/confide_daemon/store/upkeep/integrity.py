@@ -99,7 +99,7 @@ class Integrity(Table):
 
 def glance(rows: Rows) -> list[Breach]:
     """As `Integrity.glance`, in the view or transaction of the caller."""
-    counts = {what: _count(rows, sql) for what, sql in selects(rows).items()}
+    counts = {what: int(rows(f"SELECT count(*) FROM ({sql})", ())[0][0]) for what, sql in selects(rows).items()}
     counts[VECTOR_TABLES] = len(stray_tables(rows)) + len(tableless(rows))
     counts[KEYWORD_BROKEN] = int(not has_background(rows))
     counts[VECTOR_UNUSABLE] = sum(_sampled(rows, *one) for one in with_tables(rows).items())
@@ -155,10 +155,6 @@ _FIXED: Final = {
     TEXTS_LOST: """SELECT d.id FROM document d WHERE NOT d.deleted AND NOT EXISTS
                    (SELECT 1 FROM revision r WHERE r.document = d.id AND r.number = d.revision AND r.hash = d.hash AND d.hash <> '')""",
 }
-
-
-def _count(rows: Rows, select: str) -> int:
-    return int(rows(f"SELECT count(*) FROM ({select})", ())[0][0])
 
 
 def has_background(rows: Rows) -> bool:

@@ -54,8 +54,6 @@ class Repair(Table):
         self._pieces.remove(pieces, now=time.time())
         return len(pieces)
 
-    # ---------------------------------------------------------------- full text
-
     def _add_words(self, found: Sequence[int]) -> int:
         sql = f"""SELECT c.id, d.path, c.heading, c.text, d.words FROM chunk c JOIN document d ON d.id = c.document
                  WHERE c.id {AMONG}"""
@@ -83,8 +81,6 @@ class Repair(Table):
             statements = re.findall(pattern, whole, re.MULTILINE | re.DOTALL)
             self._rows(statements[-1])
         return 1
-
-    # ---------------------------------------------------------------- vectors
 
     def _remove_vectors(self, found: Sequence[int]) -> int:
         for generation in integrity.with_tables(self._rows):
@@ -121,8 +117,6 @@ class Repair(Table):
             dropped += len(wrong)
         return dropped
 
-    # ---------------------------------------------------------------- pieces, notes and transcripts
-
     def _remove_altered_pieces(self) -> int:
         """Drops them: a piece whose hash is that of the right text would be taken for unchanged when its document is cut again."""
         dropped = 0
@@ -145,8 +139,6 @@ class Repair(Table):
     def _remove_parts(self, found: Sequence[int]) -> int:
         self._rows(f"DELETE FROM transcript_part WHERE document {AMONG}", (json.dumps(found),))
         return len(found)
-
-    # ---------------------------------------------------------------- what is not derived
 
     def _reindex(self) -> int:
         tables = [

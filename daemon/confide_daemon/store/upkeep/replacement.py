@@ -133,8 +133,6 @@ class Replacement:
         self._database = database
         self._rekeying: Rekeying | None = None
 
-    # ---------------------------------------------------------------- out of a damaged one
-
     def copy_readable(self) -> int:
         """Copies what can be read of a damaged database; how many rows that are not derived are lost."""
         with storage_errors(salvage.DOING):
@@ -146,8 +144,6 @@ class Replacement:
         with self._database.replacing(salvage.DOING):
             salvage.swap(self._database.path, self._database.key)
         migrate(self._database.connection, now=time.time())
-
-    # ---------------------------------------------------------------- under another key
 
     def begin_rekeying(self, key: bytes) -> Callable[[], None]:
         """Begins to copy the database under another key (32 bytes). Raises StorageError where there is no room for it.
@@ -185,8 +181,6 @@ class Replacement:
                 "cannot change the key of the database: it was rebuilt meanwhile", hint="it is tried again"
             )
         return self._rekeying
-
-    # ---------------------------------------------------------------- without remains
 
     def copy_clean(self) -> None:
         """Writes all that is in the database, and nothing that was, into a file beside it, encrypted as it is.
