@@ -177,8 +177,7 @@ _CODE_EXITS: Final = {
 class RequestError(ConfideError):
     """The answer to a request is an error. Raised by a handler too, to be sent as the answer.
 
-    Attributes:
-        code: not_found, invalid, too_large, conflict, busy, denied, locked, storage_full, cancelled, unavailable or internal.
+    `code`: not_found, invalid, too_large, conflict, busy, denied, locked, storage_full, cancelled, unavailable or internal.
     """
 
     def __init__(self, code: str, message: str, hint: str | None = None) -> None:
@@ -206,11 +205,7 @@ class UnreachableError(LinkError):
 
 
 class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
-    """The connection ended.
-
-    Attributes:
-        truncated: it broke without the peer's CLOSE, so what was under way is not complete (PROTOCOL.md 7.6).
-    """
+    """The connection ended. `truncated`: it broke without the peer's CLOSE, so what was under way is not complete (PROTOCOL.md 7.6)."""
 
     def __init__(self, *, truncated: bool, problem: str | None = None) -> None:
         usual = "it broke off without a goodbye" if truncated else "it was closed"

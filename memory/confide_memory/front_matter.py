@@ -36,8 +36,7 @@ class UnreadableError(ValueError):
 class FrontMatter:
     """The parts of a document: `head` with both fences ("" without any), `body` after it, and the fields of the head.
 
-    Attributes:
-        problem: why the whole could not be read; `fields` are those that can be read by themselves then.
+    `problem`: why the whole could not be read; `fields` are those that can be read by themselves then.
     """
 
     head: str

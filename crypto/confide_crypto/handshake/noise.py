@@ -71,8 +71,6 @@ XKPSK3: Final = Pattern(
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """An X25519 key pair."""
-
     secret: bytes
     public: bytes
 

@@ -26,8 +26,6 @@ STANDIN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """The name of a sealed secret."""
-
     kind: str  # what it is
     secret_id: bytes  # 16 bytes
 

@@ -31,8 +31,6 @@ _MAX_NAME_BYTES: Final = 255
 
 
 class Change(IntEnum):
-    """What an entry does."""
-
     GENESIS = 1
     """The space begins, with one device."""
     ADD = 2
@@ -101,8 +99,6 @@ class Wrap:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One link of a roster."""
-
     change: Change  # what it does
     space: bytes  # the space's id, 16 bytes
     number: int  # its place, from 0

@@ -177,7 +177,6 @@ class Look:
         self._problem = ""
 
     def give_up(self, why: str) -> None:
-        """There will be no vectors."""
         if not self.embedded.done():
             self._problem = why
             self.embedded.cancel()
@@ -221,7 +220,6 @@ class Look:
         return Looked(tuple(near), first.tags, warnings)
 
     async def _vectors(self) -> _Embedded | None:
-        """Those that came in time."""
         await asyncio.wait([self.embedded], timeout=max(0.0, self._until - time.monotonic()))
         if not self.embedded.done():
             self._problem = f"the embedding model did not answer within {DEADLINE_S:g} s"

@@ -261,15 +261,12 @@ class ConnectedMachine:
     session_id: str
 
     async def flush(self, project: str, path: str) -> None:
-        """As `Copies.flush`."""
         await self.copies.flush(project, path)
 
     async def backlog(self) -> Mapping[str, Any] | None:
-        """As `Copies.backlog`."""
         return await self.copies.backlog()
 
     async def workplace(self, project: str) -> Mapping[str, Any] | None:
-        """As `Copies.workplace`."""
         return await self.copies.workplace(project)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:

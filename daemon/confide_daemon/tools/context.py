@@ -122,8 +122,6 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """One tool call's surroundings."""
-
     space: Space
     machine: Machine
     rights: Callable[[], Grants]  # the caller's grants at the moment when it is asked

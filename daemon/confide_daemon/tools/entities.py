@@ -105,7 +105,6 @@ def _reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset
 
 
 def wire(one: EntityRow) -> dict[str, Any]:
-    """An entity as `ENTITY` says."""
     scope = "task" if one.is_of_tasks else "global" if one.project == GLOBAL_PROJECT else "project"
     return {
         "entity": one.name,

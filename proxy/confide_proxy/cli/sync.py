@@ -205,7 +205,7 @@ class Watch:
             sealing=self.sealing,
             on_report=teller.report,
             backlog=backlog,
-            on_news=self._on_news,
+            on_news=lambda: self._group.create_task(self._streamer.look_again()),
         )
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
@@ -247,9 +247,6 @@ class Watch:
         elif str(reason) != self._reason:  # not once for every attempt
             self._reason = str(reason)
             self._teller.say("down", f"the link is down, trying again: {reason}", reason=str(reason))
-
-    def _on_news(self) -> None:
-        self._group.create_task(self._streamer.look_again())
 
     async def _on_renewed(self, attached: dict[str, Any]) -> None:
         self._streamer.on_renewed(attached, self._group.create_task)

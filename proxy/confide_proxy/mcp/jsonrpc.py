@@ -44,11 +44,7 @@ _REPLAYED: Final = f"{REPLAY_ID}:"
 
 
 class MalformedError(Exception):
-    """A line that is no message.
-
-    Attributes:
-        code: JSON-RPC's.
-    """
+    """A line that is no message. `code`: JSON-RPC's."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -194,11 +190,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """A message on its way up: of a call, or about one on the connection `session_id`.
-
-    Attributes:
-        is_ready: it may go up as it is.
-    """
+    """A message on its way up: of a call, or about one on the connection `session_id`. `is_ready`: it may go up as it is."""
 
     message: dict[str, Any]
     data: bytes = b""

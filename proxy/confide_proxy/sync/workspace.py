@@ -36,7 +36,7 @@ class Files:
         sealing: Sealing | None = None,
         on_report: Callable[[str, SyncReport, bool], None] | None = None,
         backlog: Callable[[Path], dict[str, int]] | None = None,
-        on_news: Callable[[], None] = lambda: None,
+        on_news: Callable[[], object] = lambda: None,
     ) -> None:
         """`sealing` seals what is sent; `backlog` counts what waits in a journal; `on_report` is told, by project, what was done without
         anybody waiting for it, and whether that was a comparison of all; `on_news` is told of news of the space's devices: a command

@@ -27,6 +27,8 @@ def test_a_person_and_an_agent_work_on_one_note(tmp_path: Path) -> None:
 
             stored = call("memory_store", content="Deploys are on Tuesdays.", title="Deploys", tags=["ops"])
             file = machine.project / stored["path"]
+            # On a busy machine an answer need not wait for the disk.
+            wait_until("the note to be written here", file.exists)
             # Saved an instant before the agent changes another line: both are there afterwards.
             text = (
                 file.read_text()

@@ -308,7 +308,6 @@ def _named_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
 
 
 def _weekday(match: re.Match[str], today: date) -> tuple[date, date]:
-    """The last such day, never today."""
     back = (today.weekday() - WEEKDAYS.index(match["weekday"].lower())) % 7 or 7
     return today - timedelta(back), today - timedelta(back)
 

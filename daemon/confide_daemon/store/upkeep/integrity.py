@@ -73,8 +73,6 @@ _BACKGROUND_ROWS: Final = 256
 
 
 class Integrity(Table):
-    """Looks for breaches, and changes nothing."""
-
     def glance(self) -> list[Breach]:
         """What the ids tell, and a sample of the vectors, in one view: a generation may go between two looks.
 
