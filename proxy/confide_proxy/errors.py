@@ -25,6 +25,7 @@ ConfideError (confide_crypto.errors)
 ├── SpaceKeysError       this machine has not the keys of its space
 │   ├── NotADeviceError      no machine of the space has added it yet, or one has removed it
 │   ├── UnconfirmedError     no person has compared the space's words on it
+│   ├── AnotherSpaceError    the daemon names another space than before, and no person has said why
 │   └── SpaceLockedError     the daemon needs a key that this machine cannot hand over
 ├── UnreadableError      a store of another system, or a file of memories, that cannot be imported
 ├── ReaderMissingError   importing that store takes a library that is not installed
@@ -199,7 +200,15 @@ class UnconfirmedError(SpaceKeysError):
     def __init__(self) -> None:
         super().__init__(
             "nobody has confirmed on this machine yet that the daemon shows the right space",
-            hint="compare its words with those that confide device ls shows on another machine: confide device confirm",
+            hint="compare the words of its newest change with those of confide device ls on another machine: confide device confirm",
+        )
+
+
+class AnotherSpaceError(SpaceKeysError):
+    def __init__(self) -> None:
+        super().__init__(
+            "the daemon names another space for this machine than before, so nothing is sealed here",
+            hint="if whoever runs the daemon has moved this machine, confide device confirm; if nobody has, do not go on",
         )
 
 

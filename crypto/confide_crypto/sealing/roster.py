@@ -144,6 +144,11 @@ class Roster:
         """Six words for the space, the same on all of its machines as long as it lives: of its first entry (PROTOCOL.md 10.7)."""
         return fingerprint_words(self.hashes[0])
 
+    @property
+    def head_words(self) -> str:
+        """Six words for this very state: two machines that show the same have the same devices, in the same history (PROTOCOL.md 10.7)."""
+        return fingerprint_words(self.head)
+
     @classmethod
     def found(cls, by: Identity, name: str, *, now: int, keys: SpaceKeys | None = None) -> tuple[Self, SpaceKeys]:
         """A new space with this machine as its only device, and its keys. `now` is seconds since 1970; `keys` is for tests only."""

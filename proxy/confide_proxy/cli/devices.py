@@ -37,7 +37,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.pairing import Invitation, Invitations
-from confide_proxy.errors import DeviceError, UnfitAnswerError
+from confide_proxy.errors import AnotherSpaceError, DeviceError, UnfitAnswerError
 from confide_proxy.link import daemon
 from confide_proxy.sync import project as projects
 
@@ -90,6 +90,7 @@ def _tell_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
         locked = ", locked" if space["isLocked"] else ""
         kept = {"caller": "its devices", "server": "the daemon", "": "?"}[space["custody"]]
         say(f"space {space['words']}{doubt}")
+        say(f"change {space['number']}  {space['headWords']}")
         say(f"epoch {space['epoch']}; the key of its database is kept by {kept}{locked}")
     width = max((len(one["name"]) for one in [*found["devices"], *found["waiting"]]), default=0)
     for one in found["devices"]:
@@ -191,7 +192,10 @@ async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
 
         roster = await keyring.extend(space.connection, make)
     device = facts(roster, roster.devices[card.key])
-    further = f"on it, run confide device confirm, and compare the words of this space:  {roster.words}"
+    further = (
+        f"on it, run confide device confirm, and compare with what confide device ls shows here:\n"
+        f"  change {roster.pin.number}  {roster.head_words}"
+    )
     told = f"added: {device['name']}  {device['words']}\n\n{further}"
     return Output({**device, "spaceWords": roster.words}, told)
 
@@ -199,14 +203,20 @@ async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
 @device_app.command("confirm")
 @command
 async def device_confirm(here: Here, yes: Yes = False) -> Output:
-    """Confirm on a machine that was approved that the daemon shows it the right space, by comparing its words."""
+    """Confirm on a machine that was approved, or moved, that the daemon shows it the right space, by comparing words."""
     async with connected(here, needs_keys=False) as space:
         keyring = space.keyring
+        if isinstance(keyring.problem, AnotherSpaceError):
+            moved = "the daemon names another space for this machine than before: has whoever runs it moved it there?"
+            await ask(moved, is_sure=yes)
+            await keyring.move(space.connection)
         if keyring.unconfirmed is not None:
-            words = keyring.unconfirmed.words
-            shown = f"a machine of the space must show these words (confide device ls):\n  {words}"
-            await ask("does it?", is_sure=yes, compared=shown)
-            await keyring.confirm(space.connection, words)
+            shown = keyring.unconfirmed
+            # Of the newest change, not of the first one: a list from before a device was removed begins with the same.
+            compared = f"  change {shown.pin.number}  {shown.head_words}"
+            question = f"a machine of the space must show the same (confide device ls):\n{compared}"
+            await ask("does it?", is_sure=yes, compared=question)
+            await keyring.confirm(space.connection, shown.pin)
         if keyring.roster is None:
             raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
         words, problem = keyring.roster.words, keyring.problem
@@ -342,6 +352,8 @@ def listed(keyring: Keyring, mine: bytes) -> dict[str, Any]:
     return {
         "space": {
             "words": roster.words if roster else None,
+            "number": roster.pin.number if roster else None,
+            "headWords": roster.head_words if roster else None,
             "isConfirmed": keyring.roster is not None,
             "epoch": roster.epoch if roster else 0,
             "custody": keyring.custody,

@@ -129,7 +129,7 @@ async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]
         if keyring.roster is None:
             shown = f"beside the code must stand these words of the space:\n  {roster.words}"
             await ask("do they?", is_sure=is_sure, compared=shown)
-            await keyring.confirm(link, roster.words)
+            await keyring.confirm(link, roster.pin)
 
         def make(roster: Roster, _keys: SpaceKeys | None) -> Roster | None:
             if identity.public_key in roster.devices:

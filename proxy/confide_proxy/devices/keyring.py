@@ -1,8 +1,9 @@
 """The keys of the space that the link leads to, as this machine may use them (PROTOCOL.md 10.5-10.7).
 
-A roster is believed if it goes on from what this machine has seen. The first one is believed if this machine has founded the space, if a
-device has answered for it with the pair secret of its invite, or if a person has compared the words of the space. While none of that is
-so, or this machine is not on the roster, there are no keys, and `problem` says why and what to do.
+A roster is believed if it goes on from what this machine has seen of the space, whatever the daemon calls that. The first one is
+believed if this machine has just founded the space, if a device has answered for it with the pair secret of its invite, or if a person
+has compared words. While none of that is so, while the daemon names another space than before, or while this machine is not on the
+roster, there are no keys, and `problem` says why and what to do.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
 from confide_crypto.keys.identity import MAX_NAME, fingerprint_words
-from confide_proxy.errors import KeyLockedError, NotADeviceError, SpaceKeysError, SpaceLockedError, UnconfirmedError
+from confide_proxy.errors import (
+    AnotherSpaceError,
+    KeyLockedError,
+    NotADeviceError,
+    SpaceKeysError,
+    SpaceLockedError,
+    UnconfirmedError,
+)
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
-    from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.roster import Pin, Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_memory.documents import Asks
     from confide_proxy.devices.pairing import Joining
@@ -159,14 +167,25 @@ class Keyring:
         if self.shown is None or self.shown.is_locked:
             raise SpaceLockedError(self.problem)
 
-    async def confirm(self, link: Asks, words: str) -> None:
-        """Believe the space that the daemon shows: a person has compared these words. Raises as `refresh`."""
+    async def confirm(self, link: Asks, compared: Pin) -> None:
+        """Believe the space that the daemon shows, if it is the one of which a person has compared the words, or a later state.
+
+        Raises RosterError: it is not; and as `refresh`.
+        """
         async with self._turn:
             await self._refresh(link)
-            if self.unconfirmed is not None and self.unconfirmed.words == words:
+            if self.unconfirmed is not None:
+                self.unconfirmed.check(compared)
                 await asyncio.to_thread(self._cache.come_back, self.unconfirmed.space)
                 await self._believe(self.unconfirmed)
                 await self._refresh(link)
+
+    async def move(self, link: Asks) -> None:
+        """Go on in the space that the daemon names: a person says that this machine was moved there. Raises as `refresh`."""
+        async with self._turn:
+            await asyncio.to_thread(self._cache.use, self.space)
+            self.space = ""  # to begin with what is known of it
+            await self._refresh(link)
 
     async def extend(self, link: Asks, make: Make) -> Roster:
         """The roster with a change that the daemon has taken. `make` may run more than once, in a thread.
@@ -203,8 +222,10 @@ class Keyring:
             return
         self._fail(_unknown())
         self.roster, self.unconfirmed, self.shown = None, None, None
-        seen = self._cache.read(space)
         self.space = space
+        if self._cache.is_another(space):
+            return  # what the daemon shows of it is looked at, and not believed
+        seen = self._cache.read(space)
         # Also of one that is new: while the daemon is away, the keys of another space must not be taken for its own.
         self._cache.use(space)
         if seen is not None and seen.roster is not None and not self._cache.is_left(seen.pin.space):
@@ -221,6 +242,8 @@ class Keyring:
             self._take(seen.roster, self._machine.identity())
 
     def _note_custody(self) -> None:
+        if self.roster is None and self._cache.is_another(self.space):
+            return
         try:
             self.was_taken, is_new = self._cache.note_custody(self.space, self.custody)
         except KeyFileError as error:  # as on a full disk: it is noted another time
@@ -300,7 +323,6 @@ class Keyring:
 
     async def _look(self, link: Asks) -> None:
         """Fetch the news, and believe them, or refuse."""
-        from confide_crypto.sealing.roster import Roster
         from confide_proxy.devices import roster_client
         from confide_proxy.devices.pairing import Joining
 
@@ -316,22 +338,23 @@ class Keyring:
                 await asyncio.to_thread(self._enter, shown.space)
                 if since != (len(self.roster.entries) if self.roster else 0):
                     continue
-            seen = None if self.roster else await asyncio.to_thread(self._cache.read, self.space)
-            pin = seen.pin if seen else None
-            roster: Roster | None
+            is_another = self.roster is None and await asyncio.to_thread(self._cache.is_another, self.space)
             is_known = True
             if self.roster is not None:
                 roster, shown = await roster_client.continued(link, self.roster, shown)
             elif shown.entries:
-                roster = await asyncio.to_thread(Roster.read, shown.entries)
-                is_known = roster_client.is_known(roster, pin, identity)
-                is_known = is_known and not await asyncio.to_thread(self._cache.is_left, roster.space)
-            elif pin is not None or joining.pair is not None:
+                roster, is_known = await asyncio.to_thread(self._judge, shown.entries, identity)
+            elif is_another:
+                self.shown = shown
+                self._fail(AnotherSpaceError())
+                return
+            elif joining.pair is not None or await asyncio.to_thread(self._cache.pin, self.space) is not None:
                 raise roster_client.withheld()
             else:
-                roster = await roster_client.founded(link, identity, self.own_name)
-                if roster is None:
+                begun = await roster_client.founded(link, identity, self.own_name)
+                if begun is None:
                     continue
+                roster = begun
                 shown = await roster_client.roster(link, 1)
             self.shown, self.custody = shown, shown.custody
             # While nothing opens the database, nobody can tell: a daemon that has lost its file about that can only suppose.
@@ -340,6 +363,10 @@ class Keyring:
             if answer is not None:
                 joining.accept(answer, roster)
                 await asyncio.to_thread(self._cache.come_back, roster.space)
+            elif is_another:
+                self._fail(AnotherSpaceError())
+                self.unconfirmed = roster
+                return
             elif not is_known:
                 self._doubt(roster, identity, was_invited=joining.pair is not None)
                 await self._show_card(link, joining, roster)
@@ -351,6 +378,17 @@ class Keyring:
                 await asyncio.to_thread(joining.finish)
             return
         raise _too_fast()
+
+    def _judge(self, entries: tuple[bytes, ...], identity: Identity) -> tuple[Roster, bool]:
+        """A whole roster that is shown, and whether there is a reason to believe it. Raises RosterError."""
+        from confide_crypto.sealing.roster import Roster
+        from confide_proxy.devices import roster_client
+
+        roster = Roster.read(entries, pin=self._cache.pin(self.space))
+        # By its own id as well: a daemon that calls it by another name could show it as it was before a device was removed.
+        seen = self._cache.of(roster.space)
+        is_known = roster_client.is_known(roster, seen.pin if seen else None, identity)
+        return roster, is_known and not self._cache.is_left(roster.space)
 
     def _doubt(self, roster: Roster, identity: Identity, *, was_invited: bool) -> None:
         words = fingerprint_words(identity.public_key)

@@ -6,7 +6,9 @@
     <name>.custody  who kept the key of the space's database when this machine last heard of it
     <space>.left    the space, by its own id, was another daemon's, whose static key is in it
 
-A name is a hash of the id that the daemon gives the space. The wraps in the entries open with this machine's identity alone.
+A name is a hash of the id that the daemon gives the space, which is the daemon's to choose: what is pinned of a space is looked for by
+the id in its roster too, and a daemon that names another space than before is not believed. The wraps in the entries open with this
+machine's identity alone.
 """
 
 from __future__ import annotations
@@ -70,6 +72,26 @@ class RosterCache:
         """What every roster of a space must contain that is shown; None: nothing is known. Raises as `read`."""
         return self._pin(_name(space))
 
+    def of(self, space: bytes) -> Seen | None:
+        """The newest that is known of a space, by the id in its roster, whatever a daemon calls it; None: nothing. Raises as `read`."""
+        found = [seen for name in self._names(space) if (seen := self._read(name)) is not None]
+        return max(found, key=lambda seen: seen.pin.number, default=None)
+
+    def is_another(self, space: str) -> bool:
+        """Whether the daemon names another space than it did, while that one is pinned. Raises as `read`.
+
+        A machine is in one space of its daemon, and goes to another when a person lets it join, or says so. Were another name enough, a
+        daemon could have the machine begin anew, or go back to a list of devices from before one was removed.
+        """
+        path = self._folder / _LAST
+        if not path.exists():
+            return False
+        name = read_private_file(path).decode(errors="replace").strip()
+        if name == _name(space) or not _NAME.fullmatch(name):
+            return False
+        pin = self._pin(name)
+        return pin is not None and not self.is_left(pin.space)
+
     def last(self) -> Seen | None:
         """What is known of the space that was used last. Raises as `read`."""
         path = self._folder / _LAST
@@ -81,16 +103,19 @@ class RosterCache:
     def keep(self, space: str, roster: Roster) -> Roster:
         """Pin a roster that the daemon has, and keep it. Where another process of this machine has kept a longer one, that is returned.
 
-        Raises RosterError: another process has seen what does not fit; KeyFileError: it cannot be written.
+        Raises RosterError: what was seen before, under this name or another, does not fit; KeyFileError: it cannot be written.
         """
         name = _name(space)
         with self._locked():
             known = self._read(name)
-            if known is not None and known.roster is not None and len(known.roster.entries) > len(roster.entries):
-                known.roster.check(roster.pin)
-                return known.roster
-            if known is not None:
-                roster.check(known.pin)
+            for seen in (known, self.of(roster.space)):
+                if seen is None:
+                    continue
+                if seen.roster is not None and len(seen.roster.entries) > len(roster.entries):
+                    seen.roster.check(roster.pin)
+                    roster = seen.roster
+                else:
+                    roster.check(seen.pin)
             if known is None or known.pin != roster.pin or known.roster is None:
                 data = b"".join(u32(len(entry)) + entry for entry in (each.encode() for each in roster.entries))
                 # The entries first: a crash in between leaves more than is pinned, and never less.
@@ -114,8 +139,12 @@ class RosterCache:
 
         Raises KeyFileError: the file cannot be read or written.
         """
-        path = self._folder / f"{_name(space)}.custody"
-        known = read_private_file(path) if path.exists() else b""
+        name = _name(space)
+        path = self._folder / f"{name}.custody"
+        pin = self._pin(name)
+        # Under whatever name: another one must not hide that the machines kept the key.
+        noted = [path, *(self._folder / f"{other}.custody" for other in (self._names(pin.space) if pin else ()))]
+        known = next((read_private_file(each) for each in noted if each.exists()), b"")
         if custody == "caller":
             now = _CALLER
         elif known in (_CALLER, _SERVER_NOW):
@@ -130,6 +159,11 @@ class RosterCache:
     def _read(self, name: str) -> Seen | None:
         pin = self._pin(name)
         return None if pin is None else Seen(self._roster(name, pin), pin)
+
+    def _names(self, space: bytes) -> list[str]:
+        """Those under which there is a pin of a space, by the id in its roster."""
+        paths = sorted(self._folder.glob("*.pin"))
+        return [path.stem for path in paths if (pin := self._pin(path.stem)) is not None and pin.space == space]
 
     def _pin(self, name: str) -> Pin | None:
         path = self._folder / f"{name}.pin"
@@ -152,7 +186,9 @@ class RosterCache:
             return None  # it is fetched again; the pin says which is the right one
 
     def moved(self, before: bytes, now: bytes) -> None:
-        """This machine joins another daemon: it shall not pass for the one that had the spaces which are known here.
+        """This machine joins a daemon. Another one shall not pass for that which had the spaces that are known here.
+
+        Whichever it is, the next space that it names is the one that this machine is in: a person has said so.
 
         A roster is no secret of its machines, so who shows it need not be who keeps it; and who keeps it gets keys (PROTOCOL.md 10.9).
 
@@ -162,7 +198,10 @@ class RosterCache:
 
         Raises KeyFileError: it cannot be noted.
         """
-        if before == now or not self._folder.is_dir():
+        if not self._folder.is_dir():
+            return
+        if before == now:
+            self.use("")
             return
         pins = [seen.pin for path in sorted(self._folder.glob("*.pin")) if (seen := self._read(path.stem)) is not None]
         for space in {pin.space for pin in pins}:

@@ -218,8 +218,10 @@ def is_known(roster: Roster, pin: Pin | None, identity: Identity) -> bool:
     """
     if pin is not None:
         roster.check(pin)
-    # One's own genesis without a pin: a crash came between the daemon's answer and the pin.
-    return pin is not None or roster.entries[0].signer == identity.public_key
+        return True
+    # One's own genesis without a pin: a crash came between the daemon's answer and the pin. Nothing can have followed it then; what has
+    # says nothing about its age.
+    return len(roster.entries) == 1 and roster.entries[0].signer == identity.public_key
 
 
 def withheld() -> WithheldRosterError:

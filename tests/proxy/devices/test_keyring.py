@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,35 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.devices import Device
 from tests.support.sealing.rosters import STRANGER
 
-from confide_crypto.errors import ConfideError, ConnectionLost, RequestError, SealingError
+from confide_crypto.errors import (
+    ConfideError,
+    ConnectionLost,
+    RequestError,
+    RosterError,
+    SealingError,
+    WithheldRosterError,
+)
 from confide_crypto.handshake.rotation import sign_rotation
-from confide_crypto.keys.identity import Identity, fingerprint_words
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.pairing import DeviceInvite
-from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Entry
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_crypto.transport.open import Connection
 from confide_daemon.access.jobs import Jobs
+from confide_memory.documents import Asks
 from confide_proxy.cli import status
 from confide_proxy.cli.devices import remover
 from confide_proxy.devices import rotation
 from confide_proxy.devices.duties import KeyChange
 from confide_proxy.devices.pairing import Invitation, Invitations
+from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
 from confide_proxy.link.daemon import Joined, save_pin
+
+OLD = bytes([1]) * 32
+"""A daemon's static key."""
 
 
 @pytest.fixture
@@ -94,9 +106,10 @@ async def test_a_machine_that_joins_waits_for_approval_and_for_the_words_of_the_
     assert isinstance(keyring.problem, UnconfirmedError)
     assert keyring.keys is None
     async with bob.connected() as link:
-        await keyring.confirm(link, fingerprint_words(bytes(32)))
+        with pytest.raises(RosterError):
+            await keyring.confirm(link, Pin(space.roster.space, 0, bytes(32)))
         assert keyring.keys is None
-        await keyring.confirm(link, space.roster.words)
+        await keyring.confirm(link, space.roster.pin)
         assert keyring.keys == space.keys
     assert (await bob.visit()).keys == space.keys
 
@@ -159,6 +172,54 @@ def test_of_two_sessions_that_are_shown_two_machines_one_takes_one(tmp_path: Pat
     assert kept.used_for(there, eve) is None
     assert kept.of("s", time.time()) == []
     assert list((tmp_path / "rosters").iterdir()) == []
+
+
+async def test_a_secret_that_another_session_has_bound_to_one_machine_brings_no_second(
+    daemon: Serving, tmp_path: Path
+) -> None:
+    """A daemon shows each of two sessions another holder of one string, while the second has read of it and not yet used it."""
+    ann, bob, carl, eve = (Device(tmp_path, daemon, name) for name in ("ann", "bob", "carl", "eve"))
+    space = await ann.visit()
+    # The session that is held up works on the first of them meanwhile.
+    first, second = sorted(
+        (ann.invite(space.space, "x", time.time() + 60) for _ in "12"), key=lambda it: it.pair.invite_id
+    )
+    for machine, invite in ((carl, first), (bob, second), (eve, second)):
+        machine.take(invite)
+        await machine.visit()
+    here, there = ann.keyring(), ann.keyring()
+    async with ann.connected() as link, ann.connected() as other:
+
+        class Showing:
+            """A daemon that keeps machines from this session; before it takes an entry, `meanwhile` is run."""
+
+            def __init__(
+                self, link: Asks, hidden: set[Device], meanwhile: Callable[[], Awaitable[None]] | None = None
+            ) -> None:
+                self._link = link
+                self._hidden = {machine.identity.public_key.hex() for machine in hidden}
+                self._meanwhile = meanwhile
+
+            async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+                if op == "extend" and self._meanwhile is not None:
+                    meanwhile, self._meanwhile = self._meanwhile, None
+                    await meanwhile()
+                answer: dict[str, Any] = await self._link.request(op, body, timeout_s=timeout_s)
+                if op == "roster":
+                    answer["waiting"] = [one for one in answer["waiting"] if one["key"] not in self._hidden]
+                return answer
+
+        async def bound() -> None:
+            """The other session takes bob, and dies before it has answered him."""
+            with pytest.raises(ConnectionLost):
+                await there.refresh(Showing(Cut(other, "pair-answer"), {carl, eve}))
+
+        await here.refresh(Showing(link, {bob}, bound))
+    assert here.roster is not None
+    known = {machine.name: machine.identity.public_key in here.roster.devices for machine in (bob, carl, eve)}
+    assert known == {"bob": True, "carl": True, "eve": False}
+    assert (await bob.visit()).keys == space.keys
+    assert (await eve.visit()).keys is None
 
 
 async def test_a_machine_that_knows_the_space_comes_back_by_an_invite(daemon: Serving, tmp_path: Path) -> None:
@@ -254,6 +315,29 @@ async def test_a_machine_that_was_removed_has_no_key_of_the_new_epoch(daemon: Se
     assert removed.roster is not None
     with pytest.raises(SealingError):
         removed.roster.open(WrapKey(bob.identity))
+
+
+async def test_a_daemon_that_says_it_has_taken_what_it_lost_and_shows_less_is_not_believed(
+    daemon: Serving, tmp_path: Path
+) -> None:
+    """It lies twice: it shows the list from before a removal, and thanks for the rest."""
+    ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
+    space = await ann.visit()
+    bob.take(ann.invite(space.space, "bob", time.time() + 60))
+    await bob.visit()
+    await ann.visit()
+    keyring = ann.keyring()
+    async with ann.connected() as link:
+        await keyring.refresh(link)
+        old = list(keyring.roster.entries) if keyring.roster else []
+        await keyring.extend(link, remover(ann.identity, bob.identity.public_key))
+        again = ann.keyring()
+        evil = Lying(link, old, thanks=True)
+        with pytest.raises(WithheldRosterError):
+            await again.refresh(evil)
+        assert evil.taken > 0
+        assert again.keys is None
+        assert isinstance(again.problem, WithheldRosterError)
 
 
 @pytest.mark.parametrize("lie", ["shorter", "nothing", "forked", "other space", "garbage"])
@@ -430,6 +514,7 @@ async def test_a_lock_in_another_space_than_the_last_one_is_no_hindrance(daemon:
     save_pin(bob.paths.link, Joined(daemon.url, bytes(32)))
     keyring = bob.keyring()
     keyring.load()
+    RosterCache(bob.paths.rosters).moved(OLD, OLD)
     async with bob.connected() as link:
         await keyring.unlock(link)
     assert keyring.keys is not None
@@ -447,6 +532,7 @@ async def test_keys_of_another_space_are_not_taken_for_this_one_while_the_daemon
     daemon.enroll("bob-elsewhere", space="elsewhere").save(bob.paths.identity)
     assert (await bob.visit()).keys is not None
     bob.paths.identity.unlink()
+    RosterCache(bob.paths.rosters).moved(OLD, OLD)
     daemon.enroll("bob-here", space="home").save(bob.paths.identity)
     assert (await bob.visit()).keys is None
     away = bob.keyring()
@@ -521,7 +607,7 @@ def rotator(identity: Identity) -> Any:
 class Cut:
     """A link that breaks at a request: before the daemon hears of it, or after."""
 
-    def __init__(self, link: Connection, op: str, *, is_heard: bool = False) -> None:
+    def __init__(self, link: Asks, op: str, *, is_heard: bool = False) -> None:
         self._link = link
         self._op = op
         self._is_heard = is_heard
@@ -536,17 +622,22 @@ class Cut:
 
 
 class Lying:
-    """A daemon that shows these entries instead of its own, and takes none."""
+    """A daemon that shows these entries instead of its own, and takes none; it may say that it does."""
 
-    def __init__(self, link: Connection, shown: list[Entry], *, is_garbage: bool = False) -> None:
+    def __init__(self, link: Connection, shown: list[Entry], *, is_garbage: bool = False, thanks: bool = False) -> None:
         self._link = link
         self._shown = shown
         self._is_garbage = is_garbage
+        self._thanks = thanks
+        self.taken = 0
 
     async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
         answer: dict[str, Any] = {}
         if op == "extend":
-            raise RequestError("invalid", "no")
+            if not self._thanks:
+                raise RequestError("invalid", "no")
+            self.taken += 1
+            return {"number": len(self._shown) - 1 + self.taken}
         if op != "pair":
             answer = await self._link.request(op, body, timeout_s=timeout_s)
         if op == "roster":

@@ -144,8 +144,8 @@ async def approve(device: Device, newcomer: Device) -> None:
             return roster.add(device.identity, roster_entry.Device(card, newcomer.name), keys, now=int(time.time()))
 
         await known.extend(link, make)
-        words = known.roster.words
+        pin = known.roster.pin
     keyring = await newcomer.visit()
     async with newcomer.connected() as link:
-        await keyring.confirm(link, words)
+        await keyring.confirm(link, pin)
     assert keyring.keys is not None
