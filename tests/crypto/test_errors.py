@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 
 
 def test_the_hint_stands_below_the_sentence_or_behind_it() -> None:
@@ -14,3 +14,13 @@ def test_the_hint_stands_below_the_sentence_or_behind_it() -> None:
 def test_an_error_without_a_hint_is_its_sentence() -> None:
     error = ConfideError("it failed")
     assert error.with_hint == error.in_one_line == str(error) == "it failed"
+
+
+def test_the_answer_for_an_error_has_its_code_sentence_and_hint() -> None:
+    answer = RequestError.of(UnreachableError("host:1", "timed out", hint="is it up?"))
+    assert (answer.code, str(answer), answer.hint) == (
+        "unavailable",
+        "cannot reach the daemon at host:1: timed out",
+        "is it up?",
+    )
+    assert RequestError.of(answer) is answer

@@ -19,6 +19,7 @@ from tests.support.crypto.channels import (
     no_message,
     no_request,
 )
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.channel.protocol import MAX_PAYLOAD
 from confide_crypto.errors import RequestError
@@ -44,6 +45,21 @@ async def test_both_ends_know_each_other(door: Door) -> None:
     assert peer.hello == connection.hello == {"machine": "laptop"}
     assert peer.session_id == connection.session_id
     assert peer.close_code == "done"
+
+
+async def test_messages_that_nobody_takes_are_passed_over(door: Door) -> None:
+    async def handle(connection: Connection) -> None:
+        async def on_request(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
+            await connection.send_message(b"said")
+            return {"done": True}
+
+        await connection.serve(on_request=on_request)
+
+    async with hosting(door, handle) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_request=no_request))
+        assert await connection.request("speak", {}, timeout_s=DEADLINE_S) == {"done": True}
+        await connection.close()
 
 
 @pytest.mark.parametrize("length", [0, 1, 2048, MAX_PAYLOAD, MAX_PAYLOAD + 1, 3_000_000, MAX_MESSAGE])

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from confide_crypto.channel.protocol import Channel, FrameType
 from confide_crypto.errors import (
+    BusyError,
     ConfideError,
     ConnectionLost,
     DeniedError,
@@ -45,6 +46,19 @@ async def test_nobody_there_is_connection_refused() -> None:
         await dial(f"ws://127.0.0.1:{closed_port()}/")
     assert "is confided running" in (caught.value.hint or "")
     assert caught.value.exit_code == 5
+
+
+async def test_a_daemon_without_a_place_free_says_so() -> None:
+    @contextlib.contextmanager
+    def full() -> Iterator[None]:
+        raise BusyError
+        yield
+
+    async with hosting(Door(LAPTOP.public_key), echo, slot=full) as host:
+        with pytest.raises(UnreachableError, match="too many handshakes") as caught:
+            await dial(host.url)
+        assert "try again" in (caught.value.hint or "")
+        assert isinstance(await host.refused.get(), BusyError)
 
 
 async def test_a_name_that_does_not_exist_is_named() -> None:
