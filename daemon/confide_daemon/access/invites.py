@@ -5,6 +5,7 @@ The token is never here: only the invite's public id and its one-time secret (PR
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -112,8 +113,9 @@ class Invites:
         """Remember an invite that a caller makes, into its own space and with at most its own rights, and no longer than it has them.
 
         It ends with the inviter's access, and with any change to its rights. An unused one of the inviter's for the same name is replaced.
-        Raises GrantError where the caller may not write, or has less than it would give; TakenError where the name is taken, or the
-        caller has `MAX_OPEN` invites waiting.
+        A name that a machine of another space has is numbered, and nobody is told: who else is on this daemon is not the caller's to ask.
+        Raises GrantError where the caller may not write, or has less than it would give; TakenError where the name is taken in its space,
+        or the caller has `MAX_OPEN` invites waiting.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -126,10 +128,8 @@ class Invites:
                     f"this machine's scope is {caller.grants.scope}, so it cannot give {scope}",
                     hint="whoever runs the daemon can: confided invite",
                 )
+            alias = self._free_name(database, alias, caller, now)
             self._check_unused(database, invite_id, alias, inviter)
-            open_ones = "WHERE expires_at > ? AND alias = ? AND invited_by IS NOT ?"
-            if named_now(database, alias) or _select(database, open_ones, now, alias, inviter):
-                raise TakenError(f"a machine of this daemon is named {alias} already", hint="choose another name")
             mine = _select(database, "WHERE expires_at > ? AND invited_by = ? AND alias <> ?", now, inviter, alias)
             if len(mine) >= MAX_OPEN:
                 raise TakenError(
@@ -141,6 +141,20 @@ class Invites:
             database.execute("DELETE FROM invites WHERE alias = ?", (alias,))
             self._insert(database, made, psk, inviter=caller)
             return made
+
+    def _free_name(self, database: apsw.Connection, wanted: str, inviter: Caller, now: float) -> str:
+        """The name under which nobody else of the daemon is known. Raises TakenError: somebody of the inviter's own space is."""
+        open_ones = "WHERE expires_at > ? AND alias = ? AND invited_by IS NOT ?"
+        for number in itertools.count(1):
+            alias = wanted if number == 1 else f"{wanted}-{number}"
+            named = named_now(database, alias)
+            others = _select(database, open_ones, now, alias, inviter.public_key)
+            spaces = {one.space for one in (named, *others) if one is not None}
+            if number == 1 and inviter.space in spaces:
+                raise TakenError(f"a machine of this space is named {wanted} already", hint="choose another name")
+            if not spaces:
+                return alias
+        raise AssertionError
 
     def _check_unused(self, database: apsw.Connection, invite_id: bytes, alias: str, inviter: bytes) -> None:
         """Refuse the id of another invite. Raises TakenError where it was used, or waits for somebody else."""

@@ -464,6 +464,31 @@ async def test_an_invite_is_bounded_by_the_rights_of_who_makes_it(daemon: Servin
     await leave(laptop, narrow, reader, tablet)
 
 
+async def test_an_invite_does_not_tell_who_else_is_on_the_daemon(daemon: Serving) -> None:
+    """A name that a machine of another space has, or will have, is answered like one that nobody has."""
+    laptop = await member(daemon)
+    await laptop.found()
+    daemon.enroll("bobs-secret-box", space="bobs")
+    daemon.invite("carols-box")
+    said = {"ttlS": 900, "scope": "read"}
+    names = ("bobs-secret-box", "carols-box", "nobody-here")
+    made = [DeviceInvite.new(daemon.state.identity.static_key, daemon.url).invite for _ in names]
+    for invite, name in zip(made, names, strict=True):
+        body = {**said, "inviteId": invite.invite_id.hex(), "psk": invite.invite_psk.hex(), "name": name}
+        first = await laptop.request("invite", body)
+        assert list(first) == ["expiresAt"]
+        assert (await laptop.request("invite", body)).keys() == first.keys(), "and it may be asked again"
+    for invite in made:
+        await (await daemon.connect(Identity.generate(), invite=invite)).close()
+    in_space = sorted(caller.alias for caller in daemon.state.registry.callers() if caller.space == "home")
+    assert in_space == ["bobs-secret-box-2", "carols-box-2", "laptop", "nobody-here"]
+    again = DeviceInvite.new(daemon.state.identity.static_key, daemon.url).invite
+    body = {**said, "inviteId": again.invite_id.hex(), "psk": again.invite_psk.hex(), "name": "nobody-here"}
+    with pytest.raises(RequestError, match="of this space is named"):
+        await laptop.request("invite", body)
+    await leave(laptop)
+
+
 # Records
 
 
