@@ -26,6 +26,15 @@ CLOSE_DENIED: Final = 4403
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """One message, request or answer: documents of 4 MiB and room for JSON's escapes."""
+MAX_REQUEST: Final = 1024 * 1024
+"""A request, but for the few that carry many things at once (PROTOCOL.md 7.2): texts come as bodies."""
+MAX_CONTAINERS: Final = 300_000
+"""Lists and objects in one message or request: a `compare` of 100,000 files and 100,000 losses has 200,003. Each takes 64 bytes and, with
+the collector's passes, half a microsecond, where 3 bytes ask for it."""
+MAX_VALUES: Final = 2_000_000
+"""Values of any kind: that `compare` has 500,000. Both are counted by brackets and commas, those in strings too."""
+PARSED_ASIDE: Final = 64 * 1024
+"""Requests and messages above this length are parsed in a thread: their decoding and their parsing are two shorter stops, not one."""
 MAX_REASSEMBLY: Final = 32 * 1024 * 1024
 """All unfinished messages of one connection together; over it, the channel dies."""
 MAX_HELD: Final = 32 * 1024 * 1024

@@ -16,7 +16,7 @@ from confide_crypto.channel.protocol import MAX_PAYLOAD, Channel, FrameType
 from confide_crypto.channel.requests import decode_answer, encode_request
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
-from confide_crypto.transport.inbox import Body, Inbox, OnMessage, OnRequest, OnStream
+from confide_crypto.transport.inbox import FREE, Body, Inbox, OnMessage, OnRequest, OnStream, Toll
 from confide_crypto.transport.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -162,7 +162,12 @@ class Connection:
         await self._outbox.send(FrameType.GOAWAY, 0, code.encode("ascii"))
 
     async def serve(
-        self, *, on_request: OnRequest, on_message: OnMessage | None = None, on_stream: OnStream | None = None
+        self,
+        *,
+        on_request: OnRequest,
+        on_message: OnMessage | None = None,
+        on_stream: OnStream | None = None,
+        toll: Toll = FREE,
     ) -> None:
         """Run the session until the peer closes it, or `close` was called; then return.
 
@@ -170,6 +175,7 @@ class Connection:
             on_message: takes each MCP message, one at a time, in order. It may send requests itself. Without it, they are passed over.
             on_request: answers a request, in a task of its own. A `RequestError` is sent as it is, anything else as "internal".
             on_stream: the same for a request with a body; without it, all of them are refused as `invalid`.
+            toll: what the peer pays before anything is made of what it sends.
 
         Raises:
             ConnectionLost: it broke without the peer's goodbye, or the peer fell silent.
@@ -183,7 +189,7 @@ class Connection:
             return  # closed between its opening and now
         self._is_serving = True
         try:
-            await self._serve(on_message or _pass_over, on_request, on_stream or _refuse_stream)
+            await self._serve(on_message or _pass_over, on_request, on_stream or _refuse_stream, toll)
         except ProtocolViolation:
             await self._close_websocket(CLOSE_VIOLATION)
             raise
@@ -221,12 +227,12 @@ class Connection:
 
     # -- tasks of serve -------------------------------------------------------------------------------------------
 
-    async def _serve(self, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream) -> None:
+    async def _serve(self, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: Toll) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 helpers = [group.create_task(self._outbox.run()), group.create_task(self._keep_alive())]
                 try:
-                    await self._inbox.run(group, on_message, on_request, on_stream)
+                    await self._inbox.run(group, on_message, on_request, on_stream, toll)
                 finally:
                     for task in helpers:
                         task.cancel()

@@ -12,8 +12,8 @@ import functools
 import logging
 import types
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from websockets.exceptions import ConnectionClosed
 
@@ -40,6 +40,7 @@ from confide_crypto.limits import (
     CONNECTION_CREDIT,
     MAX_HELD,
     MAX_WAITING_MESSAGES,
+    PARSED_ASIDE,
     STREAM_CREDIT,
 )
 from confide_crypto.transport.outbox import Outbox
@@ -52,6 +53,9 @@ log = logging.getLogger(__name__)
 _GONE: Final = RequestError("unavailable", "what had to be asked for this is not connected any more", "try again")
 _JOINED: Final = 16 * 1024
 """Pieces that wait are joined up to here: each costs some 40 bytes by itself, so tiny ones would weigh twenty times their credit."""
+_PRICES: Final[Mapping[type, float]] = {Data: 0.25, Message: 0.0, Request: 0.0, Opened: 0.0}
+"""Of records, where it is not a whole small request (a continuation, a keepalive, credit). Of a body's the operation pays most, by storing
+it; for a message its handler pays, and for a request `Toll.request`."""
 
 
 class Body:
@@ -143,6 +147,33 @@ OnRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 OnStream = Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
 
 
+class Toll(Protocol):
+    """What a peer pays for what it sends, before anything is made of it (PROTOCOL.md 8.2)."""
+
+    def record(self, price: float) -> float:
+        """For a record, in small requests; how many seconds nothing more may be read. A whole message is not asked for, its handler is."""
+
+    async def request(self, data: bytes) -> None:
+        """For a whole REQ or OPEN; returns when it may be parsed. Raises RequestError: it is refused."""
+
+    def answered(self, length: int) -> None:
+        """For an answer of so many bytes."""
+
+
+class _Free:
+    """The toll of an end that takes none."""
+
+    def record(self, _price: float) -> float:
+        return 0.0
+
+    async def request(self, _data: bytes) -> None: ...
+
+    def answered(self, _length: int) -> None: ...
+
+
+FREE: Final[Toll] = _Free()
+
+
 class Inbox:
     """The reading half of a session. `run` returns once the peer has said goodbye and what it sent before is handled."""
 
@@ -162,6 +193,7 @@ class Inbox:
         self._held_bytes = 0
         self._has_room = asyncio.Event()
         self._is_over = asyncio.Event()
+        self._toll = FREE
         self.records_received = 0
         self.is_closing = False
         """We have begun to close, so the end of the websocket is no loss."""
@@ -174,13 +206,14 @@ class Inbox:
         return bool(self._handlers) or self._is_delivering
 
     async def run(
-        self, group: asyncio.TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream
+        self, group: asyncio.TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: Toll
     ) -> None:
         """Read until the peer's CLOSE, or until the websocket ends after we began to close.
 
         Through `group` it raises ConnectionLost, ProtocolViolation, and what `on_message` raised.
         """
         self._group, self._on_message, self._on_request, self._on_stream = group, on_message, on_request, on_stream
+        self._toll = toll
         self._reader = group.create_task(self._read())
         try:
             await self._is_over.wait()
@@ -205,13 +238,17 @@ class Inbox:
             event = receive(record)
             if type(event) is Message and not self._is_delivering:
                 await self._deliver(event.data)
-            elif type(event) is Data:
+                continue
+            if type(event) is Data:
                 self._bodies[event.stream].feed(event.data)
             elif event is not None:
                 self._take(event)
                 if self._is_full():
                     self._has_room.clear()
                     await self._has_room.wait()
+            wait_s = self._toll.record(_PRICES.get(type(event), 1.0))
+            if wait_s:
+                await asyncio.sleep(wait_s)
 
     async def _deliver(self, data: bytes) -> None:
         """Handle a message, and those that come meanwhile, in order."""
@@ -305,6 +342,7 @@ class Inbox:
     async def _answer(self, request: Request, on_request: OnRequest) -> None:
         try:
             answer = await self._respond(request.data, on_request)
+            self._toll.answered(len(answer))
             await self._outbox.send(FrameType.RES, request.stream, answer, bulk=request.is_bulk)
         except ConnectionLost:
             log.debug("session %s: no way left for an answer", self._channel.session_id)  # the reader reports it
@@ -312,7 +350,12 @@ class Inbox:
             self._release(request.data)
 
     async def _respond(self, data: bytes, on_request: OnRequest) -> bytes:
-        op, body = decode_request(data)
+        try:
+            await self._toll.request(data)
+        except RequestError as error:
+            return encode_error(error)
+        aside = len(data) > PARSED_ASIDE
+        op, body = await asyncio.to_thread(decode_request, data) if aside else decode_request(data)
         try:
             return encode_result(await on_request(op, body))
         except RequestError as error:

@@ -136,16 +136,17 @@ async def accept(
         authorize: asked once for the invite's secret and once for the caller.
         previous: the key before `identity`, while it still answers; a client that uses it is told of the new one.
         timeout_s: for the whole handshake, `admit` included; the first message has 5 s.
-        slot: a place for this handshake, held while it lasts; entering raises BusyError where none is free.
+        slot: a place for this handshake, held from message 1 on, if it is one; entering raises BusyError where none is free.
         timers: keepalive and idle limit.
 
     Raises HandshakeError: the client could not prove itself in time, and nothing is known about it; DeniedError: `authorize` said no, and
     the client has been told.
     """
     try:
-        with slot or contextlib.nullcontext():
-            async with asyncio.timeout(timeout_s):
-                return await _receive_client(ws, identity, authorize, previous, timers)
+        async with asyncio.timeout(timeout_s):
+            handshake = await _receive_message1(ws, identity, previous)
+            with slot or contextlib.nullcontext():
+                return await _receive_client(ws, handshake, identity, authorize, previous, timers)
     except (HandshakeError, DeniedError) as error:
         await _refuse(ws, {BusyError: CLOSE_BUSY, DeniedError: CLOSE_DENIED}.get(type(error), CLOSE_REFUSED))
         raise
@@ -232,15 +233,24 @@ def _read_welcome(data: bytes, daemon_static: bytes, own_words: str) -> tuple[by
 # -- the daemon's side --------------------------------------------------------------------------------------------
 
 
-async def _receive_client(
-    ws: ServerConnection, identity: Identity, authorize: Authorize, previous: Rotation | None, timers: Timers
-) -> Connection:
+async def _receive_message1(ws: ServerConnection, identity: Identity, previous: Rotation | None) -> DaemonHandshake:
     if ws.subprotocol != SUBPROTOCOL:
         raise HandshakeError("handshake failed")
     ws.protocol.max_message_size = _MAX_BEFORE_MESSAGE3
     handshake = DaemonHandshake(identity, previous=previous.old if previous else None)
     async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
         handshake.read_message1(_binary(await ws.recv()))
+    return handshake
+
+
+async def _receive_client(
+    ws: ServerConnection,
+    handshake: DaemonHandshake,
+    identity: Identity,
+    authorize: Authorize,
+    previous: Rotation | None,
+    timers: Timers,
+) -> Connection:
     invite_id = handshake.invite_id
     await ws.send(handshake.write_message2(None if invite_id is None else authorize.invite_psk(invite_id)))
     caller = handshake.read_message3(_binary(await ws.recv()))

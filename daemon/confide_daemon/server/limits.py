@@ -1,19 +1,17 @@
-"""What a connection may cost before anybody has proven a key on it (PROTOCOL.md 8.1), and what a greedy peer may cost afterwards (8.2).
+"""What a connection may cost before anybody has proven a key on it (PROTOCOL.md 8.1).
 
-A flood is counted, never written down line by line: whoever can open a connection must not be able to fill the disk. Over its rate a
-caller's request waits before it is handled, and while it waits, the bounds on what a connection may have under way hold its sender back:
-a greedy caller slows down itself and nobody else.
+A flood is counted, never written down line by line: whoever can open a connection must not be able to fill the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any, Final
 
 from websockets import http11
@@ -22,17 +20,23 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import Event
 from websockets.server import ServerProtocol
 
-from confide_crypto.errors import BusyError, ConfideError, DeniedError, HandshakeError, RequestError
+from confide_crypto.errors import BusyError, ConfideError, DeniedError, HandshakeError
+from confide_daemon.server.rates import TokenBucket
 
 log = logging.getLogger(__name__)
 
-MAX_HALF_OPEN: Final = 64
-HANDSHAKES_PER_S: Final = 50.0
-"""WireGuard's figure; garbage at this rate costs the daemon 0.4 % of a core (channel design, 4)."""
 MAX_STRANGERS: Final = 256
-STRANGERS_PER_S: Final = 200.0
-"""New connections: four for each handshake that is taken. One that is cut costs 60 us, one that opens a websocket in vain 350 us."""
-STRANGERS_AT_ONCE: Final = 512.0
+MAX_UNDER_WAY: Final = 128
+"""Of them, with a handshake under way."""
+OPENINGS_PER_S: Final = 300.0
+OPENINGS_AT_ONCE: Final = 600.0
+"""Connections on which something came: a websocket opened in vain costs 350 us. So whoever has opened one has 0.4 s for message 1 at least
+before newer ones push it out; in peace it has 5 s."""
+HANDSHAKES_PER_S: Final = 200.0
+HANDSHAKES_AT_ONCE: Final = 400.0
+"""Answers to a message 1 that is one, for which its sender must know this daemon's key, or have recorded somebody who does. One costs half
+a millisecond; whoever holds such a place has 0.6 s for message 3 at least. Garbage costs a Diffie-Hellman of 80 us, and no place."""
+HTTP_DEADLINE_S: Final = 5.0
 MAX_MESSAGE: Final = 2048
 """Of a stranger; message 1, the longest that may come, has 1256 bytes."""
 MAX_BYTES: Final = 32 * 1024
@@ -51,55 +55,11 @@ MAX_UNREAD: Final = 1024 * 1024
 _PIECE: Final = 16 * 1024
 """Fed to the parser at once, so that a read full of tiny frames is noticed before all of it has been parsed."""
 
-REQUESTS_PER_S: Final = 200.0
-"""MCP messages and sync requests. An agent sends a few a second; a first sync asks four at a time and stays below."""
-BURST: Final = 1000.0
-MAX_WAIT_S: Final = 5.0
-"""The peer's deadline is 10 s and more: a request that would wait for longer than this is refused while it can still be tried again."""
-
 REPORT_EVERY_S: Final = 60.0
 DENIALS_LOGGED: Final = 10
 """Lines about proven keys that may not come in, in a minute: the operator who enrolls somebody needs to see them."""
 FAILURES_LOGGED: Final = 10
 """Lines about failures of our own, in a minute: strangers can bring them about where the registry cannot be read."""
-
-
-class TokenBucket:
-    """So many a second, and some at once. Begins full; tokens below zero are waits that have been promised."""
-
-    def __init__(self, per_second: float, burst: float, *, clock: Callable[[], float] | None = None) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._clock = clock
-        self._tokens = burst
-        self._refilled = self._now()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing of it is used: a new one would be the same."""
-        self._refill()
-        return self._tokens >= self._burst
-
-    def take(self) -> bool:
-        """Take a token that is there; False if there is none."""
-        return self.borrow(0.0) is not None
-
-    def borrow(self, longest_s: float) -> float | None:
-        """Take a token and say how many seconds to wait before using it; None, and no token, if that is over `longest_s`."""
-        self._refill()
-        wait_s = max(0.0, (1.0 - self._tokens) / self._per_second)
-        if wait_s > longest_s:
-            return None
-        self._tokens -= 1.0
-        return wait_s
-
-    def _refill(self) -> None:
-        now = self._now()
-        self._tokens = min(self._burst, self._tokens + (now - self._refilled) * self._per_second)
-        self._refilled = now
-
-    def _now(self) -> float:
-        return self._clock() if self._clock else time.monotonic()
 
 
 class Refusals:
@@ -147,71 +107,107 @@ class Refusals:
         self._since = now
 
 
-class Handshakes:
-    """Bounds what strangers can make the daemon do: a number of half-open channels and a token bucket, no queue.
+class Stage(IntEnum):
+    """How far a stranger has come; who has come less far makes way first."""
 
-    Sessions that are authenticated are counted elsewhere, so a flood cannot push them out.
+    CONNECTED = 0  # nothing came yet
+    OPENED = 1  # an HTTP request, or a part of one
+    UNDER_WAY = 2  # a message 1 that was made for this daemon
+
+
+class Strangers:
+    """The connections on which nobody has proven a key yet, HTTP requests included.
+
+    A place is never held against newcomers: where all are taken, the oldest that has come least far is cut. The rates say how long whoever
+    goes on has at least. So connections that do nothing keep nobody out, however many there are; sessions are counted elsewhere.
     """
 
     def __init__(
         self,
+        refusals: Refusals,
         *,
-        half_open: int = MAX_HALF_OPEN,
-        per_second: float = HANDSHAKES_PER_S,
-        burst: float = 2 * HANDSHAKES_PER_S,
+        most: int = MAX_STRANGERS,
+        under_way: int = MAX_UNDER_WAY,
+        openings: TokenBucket | None = None,
+        handshakes: TokenBucket | None = None,
     ) -> None:
-        self._half_open_limit = half_open
-        self._bucket = TokenBucket(per_second, burst)
-        self.half_open = 0
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Hold one place for the time of a handshake. Raises BusyError: no place is free; the caller closes with `CLOSE_BUSY`, at once."""
-        if self.half_open >= self._half_open_limit or not self._bucket.take():
-            raise BusyError
-        self.half_open += 1
-        try:
-            yield
-        finally:
-            self.half_open -= 1
-
-
-class Strangers:
-    """The connections on which nobody has proven a key yet, HTTP requests included."""
-
-    def __init__(self, refusals: Refusals, *, most: int = MAX_STRANGERS) -> None:
         self._refusals = refusals
         self._most = most
-        self._arrivals = TokenBucket(STRANGERS_PER_S, STRANGERS_AT_ONCE)
-        self._present: set[GuardedConnection] = set()
+        self._most_under_way = under_way
+        self._openings = openings or TokenBucket(OPENINGS_PER_S, OPENINGS_AT_ONCE)
+        self._handshakes = handshakes or TokenBucket(HANDSHAKES_PER_S, HANDSHAKES_AT_ONCE)
+        self._stages: dict[Stage, dict[GuardedConnection, None]] = {stage: {} for stage in Stage}  # oldest first
 
     def __len__(self) -> int:
-        return len(self._present)
+        return sum(map(len, self._stages.values()))
+
+    def count(self, stage: Stage) -> int:
+        """How many have come just so far."""
+        return len(self._stages[stage])
 
     def connection_class(self) -> type[GuardedConnection]:
         """For `serve(create_connection=...)`: a `GuardedConnection` that is counted here."""
         return type("GuardedConnection", (GuardedConnection,), {"strangers": self})
 
-    def enter(self, connection: GuardedConnection) -> bool:
-        """Count a new connection; False if it is to be cut."""
-        if len(self._present) >= self._most or not self._arrivals.take():
+    def enter(self, connection: GuardedConnection) -> None:
+        """Count a new connection."""
+        if len(self) >= self._most:
+            self._push_out()
+        self._stages[Stage.CONNECTED][connection] = None
+
+    def open(self, connection: GuardedConnection) -> bool:
+        """Something came on it, for the first time; False if it is to be cut."""
+        if not self._openings.take():
             self._refusals.count("cut at once")
             return False
-        self._present.add(connection)
+        self._move(connection, Stage.OPENED)
         return True
+
+    @contextmanager
+    def handshake(self, connection: GuardedConnection) -> Iterator[None]:
+        """Hold a place while the daemon answers its message 1 and waits for message 3.
+
+        Raises BusyError: too many came in this second; the caller closes with `CLOSE_BUSY`, at once.
+        """
+        if not self._handshakes.take():
+            raise BusyError
+        if self.count(Stage.UNDER_WAY) >= self._most_under_way:
+            self._cut_oldest(Stage.UNDER_WAY)
+        self._move(connection, Stage.UNDER_WAY)
+        yield
+
+    def refuse_page(self) -> None:
+        """A web page tried, in a browser that says so."""
+        self._refusals.count("by web pages")
 
     def leave(self, connection: GuardedConnection) -> None:
         """It has ended, or is none any more."""
-        self._present.discard(connection)
+        for stage in self._stages.values():
+            stage.pop(connection, None)
 
     def cut_all(self) -> None:
         """The daemon ends, and waits for nobody whom it does not know."""
-        for connection in list(self._present):
-            connection.cut()
+        for stage in self._stages.values():
+            for connection in list(stage):
+                connection.cut()
 
     def is_one(self, connection: GuardedConnection) -> bool:
         """Whether nobody has proven a key on it."""
-        return connection in self._present
+        return any(connection in stage for stage in self._stages.values())
+
+    def _move(self, connection: GuardedConnection, stage: Stage) -> None:
+        if self.is_one(connection):  # else it was cut meanwhile
+            self.leave(connection)
+            self._stages[stage][connection] = None
+
+    def _push_out(self) -> None:
+        self._cut_oldest(next(stage for stage in Stage if self._stages[stage]))
+
+    def _cut_oldest(self, stage: Stage) -> None:
+        oldest = next(iter(self._stages[stage]))
+        self.leave(oldest)
+        oldest.cut()
+        self._refusals.count("pushed out by newer ones")
 
 
 class GuardedConnection(ServerConnection):
@@ -222,12 +218,13 @@ class GuardedConnection(ServerConnection):
     def __init__(self, protocol: ServerProtocol, server: Server, **options: Any) -> None:
         protocol.max_message_size = MAX_MESSAGE  # until message 3; frames can come right behind the HTTP request
         super().__init__(protocol, server, **options)
-        self._was_made = False
+        self._was_made = self._was_let_in = False
         self._is_cut = False
         self._bytes = self._frames = self._loose = 0
 
     def let_in(self) -> None:
         """A caller has proven its key: from now on the session bounds what comes."""
+        self._was_let_in = True
         self.strangers.leave(self)
 
     def cut(self) -> None:
@@ -237,23 +234,23 @@ class GuardedConnection(ServerConnection):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection in, or cut it before anything is allocated for it."""
-        if self.strangers.enter(self):
-            self._was_made = True
-            super().connection_made(transport)
-            return
-        self._is_cut = True
+        """Take the connection in. What makes a websocket of it, a task of its own, has to wait until something comes."""
         assert isinstance(transport, asyncio.Transport)
-        transport.abort()
+        self.transport = transport
+        self._silence = self.loop.call_later(HTTP_DEADLINE_S, self.cut)
+        self.strangers.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._silence.cancel()
+        self.strangers.leave(self)
         if self._was_made:
-            self.strangers.leave(self)
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, until it is too much."""
-        if self.strangers.is_one(self):
+        if not self._was_made and not self._is_cut:
+            self._begin()
+        if not self._was_let_in:
             self._bytes += len(data)
             if self._bytes > MAX_BYTES:
                 self.cut()
@@ -264,8 +261,16 @@ class GuardedConnection(ServerConnection):
             if self.transport.get_write_buffer_size() > MAX_UNREAD:
                 self.cut()
 
+    def _begin(self) -> None:
+        self._silence.cancel()
+        if self.strangers.open(self):
+            self._was_made = True
+            super().connection_made(self.transport)
+        else:
+            self.cut()
+
     def eof_received(self) -> None:
-        if not self._is_cut:
+        if not self._is_cut and self._was_made:
             super().eof_received()
 
     def process_event(self, event: Event) -> None:
@@ -274,7 +279,7 @@ class GuardedConnection(ServerConnection):
             is_whole = event.fin and event.opcode in (Opcode.BINARY, Opcode.TEXT)
             self._loose = 0 if is_whole else self._loose + 1
             self._frames += 1
-            if self._loose > MAX_LOOSE_FRAMES or (self._frames > MAX_FRAMES and self.strangers.is_one(self)):
+            if self._loose > MAX_LOOSE_FRAMES or (self._frames > MAX_FRAMES and not self._was_let_in):
                 self.cut()
         if not self._is_cut:
             super().process_event(event)
@@ -284,66 +289,3 @@ def limit_http() -> None:
     """Bound the HTTP request in this process (the library reads these at every request; its default is 128 lines of 8 KiB)."""
     http11.MAX_LINE_LENGTH = MAX_HTTP_LINE
     http11.MAX_NUM_HEADERS = MAX_HTTP_HEADERS
-
-
-class Rate:
-    """How fast one caller may ask, on all of its connections together."""
-
-    def __init__(self, bucket: TokenBucket) -> None:
-        self._bucket = bucket
-        self.connections = 0
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether nobody is connected, and a new one would be the same."""
-        return not self.connections and self._bucket.is_full
-
-    async def pass_message(self) -> None:
-        """Return when an MCP message may be handled, however long that takes: the ones behind it wait for it anyway."""
-        wait_s = self._bucket.borrow(math.inf)
-        if wait_s:
-            await asyncio.sleep(wait_s)
-
-    async def pass_request(self) -> None:
-        """Return when a request may be handled. Raises RequestError (`busy`) where it would have to wait for more than `MAX_WAIT_S`."""
-        wait_s = self._bucket.borrow(MAX_WAIT_S)
-        if wait_s is None:
-            raise RequestError("busy", "this machine asks faster than the daemon answers", "try again in a few seconds")
-        if wait_s:
-            await asyncio.sleep(wait_s)
-
-
-class Rates:
-    """The rates of all callers. One outlives its connections until it is full again: reconnecting must not fill it."""
-
-    def __init__(
-        self, *, per_second: float = REQUESTS_PER_S, burst: float = BURST, clock: Callable[[], float] | None = None
-    ) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._clock = clock
-        self._rates: dict[bytes, Rate] = {}
-        self._tidy_at = 64
-
-    @contextmanager
-    def of(self, key: bytes) -> Iterator[Rate]:
-        """The rate of the caller with this key, for the time of one connection."""
-        rate = self._rates.get(key)
-        if rate is None:
-            self._tidy()
-            rate = self._rates[key] = Rate(TokenBucket(self._per_second, self._burst, clock=self._clock))
-        rate.connections += 1
-        try:
-            yield rate
-        finally:
-            rate.connections -= 1
-
-    def __len__(self) -> int:
-        return len(self._rates)
-
-    def _tidy(self) -> None:
-        """Forget the ones that say nothing, now and then: it looks at all of them."""
-        if len(self._rates) < self._tidy_at:
-            return
-        self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_unused}
-        self._tidy_at = 2 * len(self._rates) + 64

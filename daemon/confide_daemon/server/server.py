@@ -41,7 +41,8 @@ from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.jobs import Work
-from confide_daemon.server.limits import GuardedConnection, Handshakes, Rates, Refusals, Strangers, limit_http
+from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http
+from confide_daemon.server.rates import Rate, Rates
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 # How soon a change made by another process (a revoked caller) is seen. Asking costs a microsecond.
 REGISTRY_POLL_S = 0.2
 STOP_DEADLINE_S = 10.0
-HTTP_DEADLINE_S = 5.0
 # Connections taken in before calls are looked at again: each costs some 0.1 ms, and a flood brings them without end.
 ACCEPTED_AT_ONCE = 8
 # In the kernel's queue: whoever finds it full tries again after a second, and after a restart all callers come at once.
@@ -84,7 +84,6 @@ class Daemon:
         self._keys = LiveKeys(state.folder, state.keys)
         self._keys_complaint = ""
         self._timers = timers or Timers.every(config.server.keepalive_s)
-        self._handshakes = Handshakes()
         self._refusals = Refusals()
         self._strangers = Strangers(self._refusals)
         self._rates = Rates()
@@ -175,12 +174,19 @@ class Daemon:
         """Answer plain HTTP; None lets a websocket pass on to its handshake."""
         path = request.path.partition("?")[0]
         if "websocket" in request.headers.get("Upgrade", "").lower():
-            return None
+            return self._refusal_of_page(request)
         # websockets before 16 knows no other method than GET.
         is_get = getattr(request, "method", "GET") in ("GET", "HEAD")
         if is_get and path.rstrip("/").endswith("/health"):
             return self._health()
         return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
+
+    def _refusal_of_page(self, request: Request) -> Response | None:
+        """Every browser sends `Origin` and no client of ours does: what any page could open, also to this machine, is not opened at all."""
+        if not request.headers.get_all("Origin"):
+            return None
+        self._strangers.refuse_page()
+        return _response(http.HTTPStatus.FORBIDDEN, {"error": "web pages are not served here"})
 
     def _health(self) -> Response:
         """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
@@ -199,7 +205,7 @@ class Daemon:
                 keys.current,
                 self._callers,
                 previous=keys.rotation,
-                slot=self._handshakes.slot(),
+                slot=self._strangers.handshake(ws),
                 timers=self._timers,
             )
         except Exception as error:
@@ -228,14 +234,15 @@ class Daemon:
         if caller is None or is_too_many:
             await connection.close(self._callers.why_closed(connection.peer_key) if caller is None else "busy")
             return
-        try:
-            with self.spaces.used(caller.space_id):
-                await self._serve_caller(connection, caller)
-        except ConfideError as error:
-            log.error("space %s cannot be opened: %s", caller.space_id, error)
-            await self._explain(connection, error)
+        with self._rates.of(connection.peer_key) as rate:
+            try:
+                with self.spaces.used(caller.space_id):
+                    await self._serve_caller(connection, caller, rate)
+            except ConfideError as error:
+                log.error("space %s cannot be opened: %s", caller.space_id, error)
+                await self._explain(connection, error, rate)
 
-    async def _serve_caller(self, connection: Connection, caller: Caller) -> None:
+    async def _serve_caller(self, connection: Connection, caller: Caller, rate: Rate) -> None:
         """Run the session of a caller. Raises StorageError where its space cannot be opened."""
         space: Space | None = None
         with suppress(LockedError):
@@ -249,23 +256,22 @@ class Daemon:
         if self._stop.is_set():
             await connection.close("shutdown")
             return
-        with self._rates.of(connection.peer_key) as rate:
-            await self._run(
-                Session(
-                    connection,
-                    current,
-                    space,
-                    desk=self.desk,
-                    spaces=self.spaces,
-                    registry=self._state.registry,
-                    sessions=self._sessions,
-                    rate=rate,
-                    min_score=self._config.search.min_score,
-                    max_age_s=self._config.server.max_session_s,
-                )
+        await self._run(
+            Session(
+                connection,
+                current,
+                space,
+                desk=self.desk,
+                spaces=self.spaces,
+                registry=self._state.registry,
+                sessions=self._sessions,
+                rate=rate,
+                min_score=self._config.search.min_score,
+                max_age_s=self._config.server.max_session_s,
             )
+        )
 
-    async def _explain(self, connection: Connection, error: ConfideError) -> None:
+    async def _explain(self, connection: Connection, error: ConfideError, rate: Rate) -> None:
         """Answer every request of this connection with why its space cannot be used, so that a person hears it; then close."""
 
         async def refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +280,7 @@ class Daemon:
         self._explained.add(connection)
         try:
             async with asyncio.timeout(EXPLAIN_S):
-                await connection.serve(on_request=refuse)
+                await connection.serve(on_request=refuse, toll=rate)
         except (ConfideError, TimeoutError):
             pass
         finally:

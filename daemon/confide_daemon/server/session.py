@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.handshake.rotation import verify_rotation
-from confide_crypto.limits import MAX_MESSAGE
+from confide_crypto.limits import MAX_MESSAGE, PARSED_ASIDE
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_daemon import __version__
@@ -30,8 +30,8 @@ from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, LockedError, ToolsetError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.limits import Rate
 from confide_daemon.server.mcp import AgentServer, Incoming, nobody
+from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
 from confide_daemon.server.requests import Operation
 from confide_daemon.server.requests.devices import RosterRequests
@@ -159,7 +159,10 @@ class Session:
                     group.create_task(self._expire()),
                 ]
                 await self.connection.serve(
-                    on_message=self._on_message, on_request=self._on_request, on_stream=self._on_stream
+                    on_message=self._on_message,
+                    on_request=self._on_request,
+                    on_stream=self._on_stream,
+                    toll=self._rate,
                 )
                 for task in beside:
                     task.cancel()
@@ -205,9 +208,12 @@ class Session:
     # The channel
 
     async def _on_message(self, data: bytes) -> None:
-        await self._rate.pass_message()
         try:
-            message = mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+            await self._rate.pass_message(data)
+            message = await _parsed(data)
+        except RequestError as refusal:
+            await self.connection.send_message(_refused(refusal))
+            return
         except (ValidationError, ValueError):
             error = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"not a JSON-RPC message"}}'
             await self.connection.send_message(error)
@@ -227,7 +233,6 @@ class Session:
                     return  # with a goodbye or without one: the reader, which meets the end as well, says which
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
-        await self._rate.pass_request()
         if op == "catalogue":
             try:
                 return catalogue(**read(op, body))
@@ -264,7 +269,9 @@ class Session:
         self._require_unlocked()
         if op == "transcript":
             self._sync.check_transcript(params)
-            messages = transcripts.messages_in(await body.read(transcripts.MAX_BATCH_BYTES))
+            listed = await body.read(transcripts.MAX_BATCH_BYTES)
+            await self._rate.pass_message(listed)
+            messages = await asyncio.to_thread(transcripts.messages_in, listed)
             return await self._on_request(op, {**params, "messages": messages})
         if op != "put":
             raise RequestError("invalid", "this request takes no body", "do the versions of confide and confided fit?")
@@ -382,6 +389,20 @@ async def _answer(operations: Mapping[str, Operation], op: str, body: Mapping[st
         return await operation(**read(op, body))
     except ConfideError as error:
         raise RequestError.of(error) from error
+
+
+async def _parsed(data: bytes) -> mcp_types.JSONRPCMessage:
+    """The message. Raises ValidationError, ValueError: it is none."""
+    parse = mcp_types.jsonrpc_message_adapter.validate_json
+    if len(data) <= PARSED_ASIDE:
+        return parse(data, by_name=False)
+    return await asyncio.to_thread(parse, data, by_name=False)
+
+
+def _refused(error: RequestError) -> bytes:
+    """The answer to a message of which not even the id is read."""
+    text = f"{error.message}: {error.hint}"
+    return json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": text}}).encode()
 
 
 def _too_large(message: object) -> bytes:

@@ -9,7 +9,10 @@ import pytest
 from tests.support.crypto.channels import Door, answering, dial, hosting, no_message, no_request
 from tests.support.deadline import DEADLINE_S
 
+from confide_crypto.channel.protocol import MAX_PAYLOAD, FrameType
+from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.limits import MAX_HELD, MAX_MESSAGE, MAX_REQUESTS, MAX_WAITING_MESSAGES
+from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_crypto.transport.outbox import MAX_WAITING
 
@@ -244,3 +247,87 @@ async def test_a_message_over_the_limit_is_our_own_mistake_and_harms_nothing(doo
         await connection.send_message(b"still fine")
         assert await heard.get() == b"still fine"
         await connection.close()
+
+
+class _Toll:
+    """Writes down what is paid, and lets nothing more be read after a number of records."""
+
+    def __init__(self, free: int = 1_000_000) -> None:
+        self.records: list[float] = []
+        self.paid: list[str] = []
+        self.free = free
+
+    def record(self, price: float) -> float:
+        self.records.append(price)
+        return 0.0 if len(self.records) < self.free else 3600.0
+
+    async def request(self, data: bytes) -> None:
+        self.paid.append(f"request of {len(data)}")
+        if b"refused" in data:
+            raise RequestError("busy", "not now")
+
+    def answered(self, length: int) -> None:
+        self.paid.append(f"answer of {length}")
+
+
+async def test_a_request_is_paid_for_record_by_record_and_before_it_is_parsed(door: Door) -> None:
+    """Also what is no request: a peer cannot keep the reader busy with keepalives for nothing."""
+    toll, asked = _Toll(), []
+
+    async def handle(connection: Connection) -> None:
+        async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+            asked.append(op)
+            return {}
+
+        async def on_stream(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+            return {"length": len(await body.read(MIB))}
+
+        await connection.serve(on_message=no_message, on_request=on_request, on_stream=on_stream, toll=toll)
+
+    async with hosting(door, handle) as host, asyncio.TaskGroup() as group:
+        connection = await dial(host.url)
+        group.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        await connection.request("small", {})
+        assert toll.records[:1] == [0.0]
+        assert toll.paid == ["request of 14", "answer of 9"]
+        await connection.request("long", {"text": "x" * 10 * MAX_PAYLOAD})
+        assert toll.records[1:] == [1.0] * 10 + [0.0]
+        with pytest.raises(RequestError, match="not now"):
+            await connection.request("refused", {})
+        assert asked == ["small", "long"]
+        del toll.records[:]
+        await connection.upload("body", {}, bytes(4 * MAX_PAYLOAD), timeout_s=DEADLINE_S)
+        assert toll.records == [0.0, 0.25, 0.25, 0.25, 0.25, 1.0]
+        del toll.records[:]
+        for _ in range(3):
+            await connection._outbox.send(FrameType.KEEPALIVE, 0, b"")
+        await connection.request("small", {})
+        assert toll.records == [1.0, 1.0, 1.0, 0.0]
+        await connection.close()
+
+
+async def test_a_peer_that_owes_too_much_is_not_read(door: Door) -> None:
+    toll, ended = _Toll(free=100), asyncio.Event()
+
+    async def handle(connection: Connection) -> None:
+        serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request, toll=toll))
+        await ended.wait()
+        connection.abort()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    async with hosting(door, handle) as host:
+        connection = await dial(host.url)
+        serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        sending = asyncio.create_task(connection.request("long", {"text": "x" * 15 * MIB}, timeout_s=DEADLINE_S))
+        while len(toll.records) < 100:  # noqa: ASYNC110 - the daemon's side has no event for it
+            await asyncio.sleep(0.01)
+        sent = -1
+        while sent != connection._outbox.records_sent:  # the socket takes what it can hold, then no more
+            sent = connection._outbox.records_sent
+            await asyncio.sleep(0.2)
+        assert len(toll.records) == 100
+        assert sent < 15 * MIB // MAX_PAYLOAD
+        ended.set()
+        with pytest.raises(ConnectionLost):
+            await sending
+        await asyncio.gather(serving, return_exceptions=True)

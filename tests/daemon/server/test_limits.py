@@ -22,7 +22,8 @@ from confide_crypto.limits import Timers
 from confide_crypto.transport.open import connect
 from confide_daemon.config import DaemonConfig, ServerConfig
 from confide_daemon.errors import StorageError
-from confide_daemon.server.limits import BURST, REQUESTS_PER_S, Rates, Refusals
+from confide_daemon.server.limits import Refusals
+from confide_daemon.server.rates import BURST, REQUESTS_PER_S, Rates
 
 NO_MODEL = '[embedding]\nprovider = "none"\n'
 AT_ONCE = partial(asyncio.timeout, 0)
@@ -66,19 +67,19 @@ async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
     clock = Clock(1000.0)
     rates = Rates(per_second=0.5, burst=2, clock=clock)
     with rates.of(b"greedy") as rate, rates.of(b"modest") as other:
-        await rate.pass_request()
-        await rate.pass_request()
-        waiting = [asyncio.create_task(rate.pass_request()) for _ in range(2)]  # 2 s and 4 s from now
+        await rate.request(b"{}")
+        await rate.request(b"{}")
+        waiting = [asyncio.create_task(rate.request(b"{}")) for _ in range(2)]  # 2 s and 4 s from now
         await asyncio.sleep(0)
         with pytest.raises(RequestError) as refused:
-            await rate.pass_request()
+            await rate.request(b"{}")
         assert refused.value.code == "busy"
         assert refused.value.hint
         async with AT_ONCE():
-            await other.pass_request()  # another caller has a rate of its own
+            await other.request(b"{}")  # another caller has a rate of its own
         clock.now += 8
         async with AT_ONCE():
-            await rate.pass_request()
+            await rate.request(b"{}")
         for task in waiting:
             task.cancel()
 
@@ -88,18 +89,18 @@ async def test_connecting_again_does_not_fill_a_rate() -> None:
     rates = Rates(per_second=1, burst=3, clock=clock)
     with rates.of(b"greedy") as rate:
         for _ in range(3):
-            await rate.pass_request()
+            await rate.request(b"{}")
     for number in range(500):  # many others come and go meanwhile
         with rates.of(b"other %d" % number):
             pass
     with rates.of(b"greedy") as again, pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
-            await again.pass_message()
+            await again.pass_message(b"{}")
     assert len(rates) < 200
     clock.now += 60
     with rates.of(b"greedy") as rested:
         async with AT_ONCE():
-            await rested.pass_message()
+            await rested.pass_message(b"{}")
 
 
 def test_a_first_sync_of_thousands_of_files_succeeds(tmp_path: Path) -> None:

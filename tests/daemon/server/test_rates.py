@@ -1,0 +1,200 @@
+"""One caller that asks for all it can: what came is paid for before anything is made of it, and the others are answered meanwhile.
+
+Nothing here is timed: what counts is what is parsed at all, what is paid, and who is answered first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+import pytest
+from tests.support.clock import Clock
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.deadline import DEADLINE_S
+
+from confide_crypto.channel.protocol import FrameType
+from confide_crypto.channel.requests import decode_request, encode_request
+from confide_crypto.errors import RequestError
+from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST
+from confide_crypto.transport import inbox
+from confide_daemon.documents import transcripts
+from confide_daemon.server.rates import BURST, LARGE_REQUESTS, MAX_WAIT_S, REQUESTS_PER_S, Rates, price_of
+from confide_memory.requests import MAX_FILES, REQUESTS
+
+MILLIONS = b"[]," * 5_400_000
+DENSE = b"[]," * 200_000
+"""As many as a request may have, which are paid with most of what a caller has at once."""
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
+    async with serving(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the requests that objects were made of."""
+    lengths: list[int] = []
+
+    def counted(payload: bytes) -> tuple[str, dict[str, Any]]:
+        lengths.append(len(payload))
+        return decode_request(payload)
+
+    monkeypatch.setattr(inbox, "decode_request", counted)
+    return lengths
+
+
+def asking(op: str, values: bytes) -> bytes:
+    return b'{"op":"%s","a":[%s[]]}' % (op.encode(), values)
+
+
+async def ask(caller: Machine, payload: bytes) -> dict[str, Any]:
+    """Send a request that our own client would not make."""
+    connection = caller.connection
+    stream, answer = connection._open_request()
+    await connection._outbox.send(FrameType.REQ, stream, payload)
+    async with asyncio.timeout(DEADLINE_S):
+        return await answer
+
+
+@pytest.mark.parametrize("op", ["nothing", "compare"])
+async def test_five_million_lists_are_refused_before_one_is_made(daemon: Serving, parsed: list[int], op: str) -> None:
+    """16 MiB of them stopped everybody for seconds: json's parser lets nobody else run."""
+    async with machine(daemon, "greedy", scope="read") as greedy, machine(daemon, "modest") as modest:
+        with pytest.raises(RequestError) as refused:
+            await ask(greedy, asking(op, MILLIONS))
+        assert refused.value.code == "too_large"
+        assert refused.value.hint
+        assert max(parsed, default=0) < 1024
+        await greedy.attach()  # it is answered, and its connection goes on
+        await modest.attach()
+
+
+async def test_a_request_that_need_not_be_large_may_not(daemon: Serving, parsed: list[int]) -> None:
+    """Texts have bodies; whoever sends one in a request has a megabyte for it."""
+    async with machine(daemon, "greedy") as greedy:
+        await greedy.attach()
+        with pytest.raises(RequestError, match="over the limit") as refused:
+            await greedy.put("MEMORY.md", "x" * MAX_REQUEST)
+        assert refused.value.code == "too_large"
+        assert "body" in (refused.value.hint or "")
+        assert max(parsed) < MAX_REQUEST
+        await greedy.put("MEMORY.md", "x" * (MAX_REQUEST - 1000))
+
+
+@pytest.mark.parametrize("op", sorted(LARGE_REQUESTS))
+async def test_what_has_to_be_large_may_be(daemon: Serving, op: str) -> None:
+    """These carry many files, records or texts at once: they come to whoever answers, and are judged there."""
+    assert op in REQUESTS
+    async with machine(daemon, "laptop") as laptop:
+        await laptop.attach()
+        with pytest.raises(RequestError) as judged:
+            await laptop.request(op, {"project": "proj", "entries": "x" * 2 * MAX_REQUEST})
+        assert judged.value.code != "too_large"
+
+
+async def test_the_largest_comparison_of_an_honest_machine_is_let_through() -> None:
+    """100,000 files and as many losses, with paths as long as a message lets them be."""
+    entries = [[f"memory/notes/of-a-folder/{number}.md", "0" * 64, number] for number in range(MAX_FILES)]
+    gone = [[f"memory/gone/{number}.md", number] for number in range(MAX_FILES)]
+    payload = encode_request("compare", {"project": "proj", "entries": entries, "gone": gone})
+    assert len(payload) < MAX_MESSAGE
+    assert await price_of(payload) < BURST
+
+
+async def test_a_message_of_millions_of_lists_is_refused_before_one_is_made(
+    daemon: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same in the agent's session, whose messages take the other way in."""
+    seen: list[int] = []
+    parse = mcp_types.jsonrpc_message_adapter.validate_json
+
+    def counted(data: bytes, **options: Any) -> Any:
+        seen.append(len(data))
+        return parse(data, **options)
+
+    async with machine(daemon, "greedy", scope="read") as greedy:
+        monkeypatch.setattr(mcp_types.jsonrpc_message_adapter, "validate_json", counted)
+        body = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":[%s[]]}}' % MILLIONS
+        await greedy.connection.send_message(body)
+        async with asyncio.timeout(DEADLINE_S):
+            told = await greedy.refusals.get()
+        assert told["code"] == -32600
+        assert "too many values" in told["message"]
+        assert max(seen, default=0) < 1024
+        await greedy.attach()
+
+
+async def test_a_body_of_lists_is_paid_for_before_it_is_parsed(
+    daemon: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`transcript` takes JSON as a body too: 2 MiB of it can be 700,000 lists."""
+    made: list[int] = []
+
+    def counted(body: bytes) -> list[Any]:
+        made.append(len(body))
+        return []
+
+    monkeypatch.setattr(transcripts, "messages_in", counted)
+    async with machine(daemon, "greedy") as greedy:
+        await greedy.attach()
+        named = {"project": "proj", "agent": "codex", "session": "s", "head": "", "mark": ""}
+        params = {**named, "version": 0, "from": 0, "to": 1}
+        with pytest.raises(RequestError) as refused:
+            await greedy.connection.upload("transcript", params, b"[" + b"[]," * 650_000 + b"[]]", timeout_s=DEADLINE_S)
+        assert (refused.value.code, made) == ("too_large", [])
+
+
+async def test_a_greedy_caller_waits_while_others_are_answered(daemon: Serving, parsed: list[int]) -> None:
+    """By the third of these it has spent what it may at once: it is not parsed before another caller has its answer."""
+    async with machine(daemon, "greedy", scope="read") as greedy, machine(daemon, "modest") as modest:
+        order: list[str] = []
+
+        async def dense() -> None:
+            with pytest.raises(RequestError):
+                await ask(greedy, asking("compare", DENSE))
+            order.append("greedy")
+
+        asked = [asyncio.create_task(dense()) for _ in range(4)]
+        while order.count("greedy") < 2:  # noqa: ASYNC110 - two are within what it has at once
+            await asyncio.sleep(0.01)
+        await modest.attach()
+        order.append("modest")
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    assert order == ["greedy", "greedy", "modest"]
+    assert sum(length > len(DENSE) for length in parsed) == 2
+
+
+async def test_what_came_is_paid_by_its_records_and_its_values() -> None:
+    clock = Clock(1000.0)
+    rates = Rates(clock=clock)
+    with rates.of(b"greedy") as rate, rates.of(b"modest") as other:
+        for _ in range(int(BURST)):
+            assert rate.record(1.0) == 0.0
+        # From here on it is in debt: as long as a request would wait it is still read, then no more.
+        owed = 0
+        while not rate.record(1.0):
+            owed += 1
+        assert owed == pytest.approx(MAX_WAIT_S * REQUESTS_PER_S, abs=2)
+        with pytest.raises(RequestError) as refused:
+            await rate.request(b"{}")
+        assert refused.value.code == "busy"
+        async with asyncio.timeout(0):
+            await other.request(asking("compare", b"[]," * 1000))
+        clock.now += 1000.0
+        await rate.request(asking("compare", DENSE))
+        left = BURST - 1 - (200_001 + 2) / 256 - 200_001 / 4096
+        clock.now += (BURST - left) / REQUESTS_PER_S + 0.001
+        assert rate._bucket.is_full
+        rate.answered(16 * 2**20)
+        clock.now += 255 / REQUESTS_PER_S
+        assert not rate._bucket.is_full, "an answer is paid for as well"
+        clock.now += 2 / REQUESTS_PER_S
+        assert rate._bucket.is_full
