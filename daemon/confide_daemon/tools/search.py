@@ -150,6 +150,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         task_projects=task.projects if task else None,
         reach=context.grants.projects_among(None),
         with_related=arguments.get("includeRelated", False),
+        is_limited=not context.grants.reaches_all,
     )
     result = await context.space.searcher.search(query)
     context.space.usage.count(hit.document for hit in result.hits)

@@ -69,7 +69,9 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
 
 @asynccontextmanager
 async def stranger(daemon: Serving, kind: str) -> AsyncIterator[tuple[Machine, Agent]]:
-    options: dict[str, Any] = {"projects": {OPEN, "global"}} if kind == "one project" else {"space": "elsewhere"}
+    options: dict[str, Any] = (
+        {"space": "owner", "projects": {OPEN, "global"}} if kind == "one project" else {"space": "elsewhere"}
+    )
     async with machine(daemon, f"stranger-{kind[:3]}", **options) as other:
         await other.attach(OPEN, "global", toolsets=["all"])
         async with acting(other) as agent:
@@ -216,6 +218,33 @@ async def test_no_count_changes_by_what_is_hidden(daemon: Serving, kind: str) ->
             before = await figures()
             await fill(agent, owner)
             assert await figures() == before
+
+
+@pytest.mark.parametrize("kind", ["one project", "another space"])
+async def test_no_score_changes_by_what_is_hidden(daemon: Serving, kind: str) -> None:
+    """A word in a text of one's own scores by how rare it is, and must not tell whether a hidden text has it."""
+    async with machine(daemon, "owner") as owner:
+        await owner.attach(HIDDEN, "global", toolsets=["all"])
+        async with acting(owner) as agent, stranger(daemon, kind) as (box, other):
+            for number, word in enumerate((CANARY, "sleeps", "vault", "kestrelfinch", "ordinary")):
+                await box.put(f"memory/probe-{number}.md", f"{word}\n\nWhat is tried out here.\n", project=OPEN)
+
+            async def scores() -> list[Any]:
+                await settled(other)
+                found = []
+                for query in (CANARY, "sleeps in the vault", '"the vault"', "kestrelfinch", "what is tried out here"):
+                    asked = {"query": query, "minScore": 0, "sources": ["memory"]}
+                    hits = (await other.call("memory_search", **asked))["results"]
+                    found.append([(hit["path"], hit["score"], hit["scores"], hit["snippet"]) for hit in hits])
+                return found
+
+            before = await scores()
+            assert all(before)
+            await fill(agent, owner)
+            for number in range(20):
+                await owner.put(f"memory/{CANARY}-{number}.md", f"An ordinary text of the {CANARY}.\n", project=HIDDEN)
+            await settled(agent)
+            assert await scores() == before
 
 
 async def settled(agent: Agent) -> int:

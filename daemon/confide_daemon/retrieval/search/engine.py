@@ -164,10 +164,11 @@ class _Search:
         limit = self._weights.candidates * (1 if vector is not None else 2)
         keyword: dict[int, float] = {}
         for allowed in self._views(keyword):
-            keyword |= dict(store.keywords.candidates(self._question.match, allowed, limit=limit))
+            # What the whole leg says of a piece stays: among fewer rows the same words may count otherwise.
+            keyword = dict(self._by_words(self._question.match, allowed, limit)) | keyword
         exact: dict[int, float] = {}
         if self._question.exact and self._weights.exact:
-            exact = dict(store.keywords.candidates(self._question.exact, filter_of(self._query), limit=limit))
+            exact = dict(self._by_words(self._question.exact, filter_of(self._query), limit))
             # Those that the other words push out of the leg.
             keyword |= {piece: score for piece, score in exact.items() if piece not in keyword}
         self._clock.lap("keyword")
@@ -183,6 +184,9 @@ class _Search:
         cosines |= store.vectors.cosines(generation.id, vector, [piece for piece in keyword if piece not in cosines])
         self._clock.lap("cosine")
         return Legs(_ordered(keyword), nearest, cosines, exact)
+
+    def _by_words(self, match: str, allowed: Filter, limit: int) -> list[tuple[int, float]]:
+        return self._store.keywords.candidates(match, allowed, limit=limit, is_limited=self._query.is_limited)
 
     def _views(self, found: Mapping[int, float]) -> Iterator[Filter]:
         """What each leg is asked for: all that is allowed; then, if that filled it, parts that would have no chance in it."""

@@ -46,6 +46,7 @@ class SearchQuery:
     # Where notes may lie that hits are superseded by or related with; None: anywhere.
     reach: frozenset[str] | None = None
     with_related: bool = False
+    is_limited: bool = False  # the caller reaches a part of the space, and its scores may tell nothing of the rest
 
 
 def filter_of(query: SearchQuery) -> Filter:

@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 import apsw
+import numpy as np
 
 from confide_daemon.store.database import AMONG, KEYWORDS, Database, Rows, Table
 from confide_daemon.store.rows import Filter
@@ -33,6 +34,10 @@ HEADER_WEIGHT = 1.0
 # too: at 100,000 pieces half of all questions lose by it what the slowest gain.
 MOST_SCORED = 8000
 SMALL = 150_000
+# Of BM25, as FTS5 has them (fts5_aux.c).
+K1, B, LEAST_RARITY = 1.2, 0.75, 1e-6
+# Rows that match nothing, so that words are rare in a small space too, and their length (0001_first.sql).
+BACKGROUND, BACKGROUND_WORDS = 256, 43
 # Terms that are looked for two by two at most: each makes the query longer by all that follow.
 PAIRED = 6
 
@@ -51,13 +56,49 @@ class KeywordTable(Table):
     def remove(self, pieces: Sequence[int]) -> None:
         self._rows(f"DELETE FROM keyword WHERE rowid {AMONG}", (json.dumps(list(pieces)),))
 
-    def candidates(self, match: str, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
-        """(piece, BM25 score, higher is better), best first. `match` is a query as `search.query` builds it."""
+    def candidates(
+        self, match: str, allowed: Filter, *, limit: int, is_limited: bool = False
+    ) -> list[tuple[int, float]]:
+        """(piece, BM25 score, higher is better), best first. `match` is a query as `search.query` builds it.
+
+        `is_limited`: nothing of other rows than the allowed ones is in the scores.
+        """
         if not match or KEYWORDS in self._database.damage.parts:
             return []
         documents = allowed_documents(self._database, allowed)
         with self._database.leg(KEYWORDS):
+            if is_limited:
+                return self._best_by_themselves(match, documents, limit)
             return self._candidates(match, documents, limit)
+
+    def _best_by_themselves(self, match: str, documents: Sequence[int] | None, limit: int) -> list[tuple[int, float]]:
+        """BM25 as if there were no other rows; of many that match the newest.
+
+        FTS5's own takes its statistics from all of them: who may see a part of a space could ask, by the score of a word in a text of his
+        own, whether the rest has that word.
+        """
+        self._database.connection.register_fts5_function("term_counts", _term_counts)  # type: ignore[arg-type]  # it takes no further arguments
+        some, among = "", []
+        if documents is not None:
+            some, among = f" WHERE document {AMONG}", [json.dumps(list(documents))]
+        which = f"AND +rowid IN (SELECT id FROM chunk{some})" if some else ""
+        sql = (
+            f"SELECT rowid, term_counts(keyword) FROM keyword WHERE keyword MATCH ? {which} ORDER BY rowid DESC LIMIT ?"
+        )
+        rows = list(self._rows(sql, (match, *among, MOST_SCORED)))
+        if not rows:
+            return []
+        own = int(self._rows(f"SELECT count(*) FROM chunk{some}", among)[0][0])
+        total = own + BACKGROUND
+        counts = np.array([np.frombuffer(row[1], dtype=np.uint32) for row in rows], dtype=np.float64)
+        lengths, often = counts[:, :1], counts[:, 1:]
+        having = np.count_nonzero(often, axis=0)
+        rarity = np.maximum(np.log((total - having + 0.5) / (having + 0.5)), LEAST_RARITY)
+        usual = (own * lengths.mean() + BACKGROUND * BACKGROUND_WORDS) / total
+        fullness = K1 * (1 - B + B * lengths / usual)
+        scores = (rarity * often * (K1 + 1) / (often + fullness)).sum(axis=1)
+        found = [(int(row[0]), float(score)) for row, score in zip(rows, scores, strict=True)]
+        return sorted(found, key=lambda item: (-item[1], item[0]))[:limit]
 
     def _candidates(self, match: str, documents: Sequence[int] | None, limit: int) -> list[tuple[int, float]]:
         # To count what matches is to go through it once more. Ids are not used again, so there are no more pieces than the newest says.
@@ -124,6 +165,12 @@ class KeywordTable(Table):
             pairs = [f"({term} AND ({' OR '.join(others[at:])}))" for at, term in enumerate(others[:-1], 1)]
             worth.append(" OR ".join(pairs))
         return worth or [match]
+
+
+def _term_counts(api: apsw.FTS5ExtensionApi) -> bytes:
+    """What BM25 takes of a row: how many words it has, and how often each phrase of the query stands in it."""
+    often = [sum(map(len, api.phrase_locations(phrase))) for phrase in range(api.phrase_count)]
+    return array("I", [api.column_size(), *often]).tobytes()
 
 
 def piece_header(path: str, heading: str, words: str = "") -> str:
