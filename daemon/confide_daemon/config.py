@@ -135,6 +135,14 @@ class HistoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaConfig:
+    """What one space may hold; 0 is no limit. The defaults are far above what people and agents write."""
+
+    space_mib: int = 10_240  # of its database: texts with all their revisions, and the index. 10,251 pieces have 26 MB
+    documents: int = 1_000_000  # that are not deleted
+
+
+@dataclass(frozen=True, slots=True)
 class NotesConfig:
     """What is told of a note that is stored."""
 
@@ -214,6 +222,7 @@ class DaemonConfig:
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     notes: NotesConfig = field(default_factory=NotesConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    quota: QuotaConfig = field(default_factory=QuotaConfig)
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
 
@@ -364,6 +373,8 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
         "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
+        "quota.space_mib": (config.quota.space_mib, 0, 10**9),
+        "quota.documents": (config.quota.documents, 0, 10**9),
     }
     for key, (value, least, most) in bounds.items():
         if not least <= value <= most:

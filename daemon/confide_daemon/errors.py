@@ -4,6 +4,7 @@
     ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
     │   ├── DamagedError            a part of it cannot be read any more
     │   └── WrongKeyError           a key that does not open a database
+    ├── SpaceFullError              a space holds all that it may
     ├── LockedError                 a space whose key its machines keep, and none of them has brought it
     ├── ConflictError               a document that has another revision than the one that was to be changed
     ├── OperationError              an operation's id that was used for something else
@@ -59,6 +60,22 @@ class DamagedError(StorageError):
 
 class WrongKeyError(StorageError):
     """The key is not the one that the database was written with, or the file is no database."""
+
+
+class SpaceFullError(ConfideError):
+    """A space holds as much as the daemon's operator lets one hold; what waits on a machine goes on waiting, as with a full disk.
+
+    `option`: of `[quota]` in daemon.toml, which says how much.
+    """
+
+    code = "storage_full"
+    exit_code = EXIT_STORAGE
+
+    def __init__(self, held: str, option: str) -> None:
+        super().__init__(
+            f"this space is full: {held}, and may have no more",
+            hint=f"whoever runs the daemon can raise {option} under [quota] in daemon.toml; deleting works as ever",
+        )
 
 
 class LockedError(ConfideError):

@@ -24,6 +24,7 @@ from confide_daemon.server.limits import MAX_STRANGERS
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
 from confide_daemon.spaces.pool import Spaces
+from confide_daemon.store.quota import Quota
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,7 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         models.index_settings(config),
         models.start(config.embedding),
         deleted_days=config.history.deleted_days,
+        quota=Quota(config.quota.space_mib << 20, config.quota.documents),
         keeper=config.at_rest.keeper(on_demand=on_demand),
         lock_after_s=config.at_rest.lock_after_s,
         vault=Vault.open(config.vault) if config.vault.url else None,

@@ -22,6 +22,7 @@ from confide_daemon.spaces.maintenance import OPEN
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.migrations import migrations
+from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Spaces:
         embedder: Model | Sequence[Model],
         *,
         deleted_days: int = DELETED_DAYS,
+        quota: Quota = UNLIMITED,
         keeper: Keeper = "server",
         lock_after_s: float = LOCK_AFTER_S,
         vault: Vault | None = None,
@@ -52,12 +54,14 @@ class Spaces:
         Args:
             embedder: the models, the wanted one first.
             deleted_days: how long a deleted document can come back.
+            quota: what each of them may hold.
             keeper: who keeps the keys of spaces that are made from now on.
             lock_after_s: a key that its machines keep is forgotten so long after the last of them has gone.
             vault: what keeps the sealed records of all of them; closed with them.
         """
         self._vault = vault
         self._deleted_days = deleted_days
+        self._quota = quota
         self._state = state
         self._settings = settings
         self._embedder = embedder
@@ -266,6 +270,7 @@ class Spaces:
             settings=self._settings,
             embedder=self._embedder,
             deleted_days=self._deleted_days,
+            quota=self._quota,
             vault=self._vault,
         )
 

@@ -42,6 +42,7 @@ from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Health, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.store.database import Damage
+from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.rows import PieceChanges, SourceCount
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
@@ -162,6 +163,7 @@ class Space:
         settings: IndexSettings,
         embedder: Model | Sequence[Model],
         deleted_days: int = DELETED_DAYS,
+        quota: Quota = UNLIMITED,
         clock: Callable[[], float] = time.time,
         vault: Vault | None = None,
     ) -> Space:
@@ -172,6 +174,7 @@ class Space:
             key: 32 bytes.
             embedder: the models, the wanted one first; each of the others takes the place of those before it while they cannot be used.
             deleted_days: how long a deleted document can come back.
+            quota: what it may hold.
             clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
             vault: what keeps new sealed records; None keeps them in the database.
 
@@ -181,6 +184,7 @@ class Space:
         async def begin() -> Space:
             scan, damage, derivation = VectorScan(), Damage(), Derivation(settings.chunks)
             store, crashed = await asyncio.to_thread(_open_marked, path, key, scan, damage)
+            store.quota = quota
             threads = StoreThreads(
                 store, lambda: Store.open(path, store.key, writer=False, now=time.time(), scan=scan, damage=damage)
             )

@@ -26,6 +26,7 @@ import apsw
 import sqlite_vec
 
 from confide_daemon.errors import DamagedError, StorageError, WrongKeyError
+from confide_daemon.store.quota import UNLIMITED
 
 T = TypeVar("T")
 
@@ -338,6 +339,7 @@ class Database:
         key: what the file is encrypted with now; empty once this is closed.
         damage: what of it cannot be read, shared by all connections of the space.
         remembered: counts and lists that hold until somebody writes.
+        quota: what it may hold.
     """
 
     def __init__(self, connection: apsw.Connection, *, path: Path, key: bytes, damage: Damage | None = None) -> None:
@@ -346,6 +348,7 @@ class Database:
         self.key = key
         self.damage = damage or Damage()
         self.remembered = Remembered()
+        self.quota = UNLIMITED
         self._after_commit: list[Callable[[], None]] = []
 
     def close(self) -> None:

@@ -112,7 +112,9 @@ class DocumentTable(Table):
             )
 
     def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
-        """A new revision of the document; None deletes it."""
+        """A new revision of the document; None deletes it. Raises SpaceFullError: the space may hold no more."""
+        if text is not None:
+            self._require_room(project, path)
         content_hash = "" if text is None else text_hash(text)
         packed = None if text is None else zlib.compress(text.encode())
         clash = text is not None and source_of(path) == "memory" and has_clash(text)
@@ -134,6 +136,15 @@ class DocumentTable(Table):
             (row.id, row.revision, content_hash, packed, author, now, clash, len((text or "").encode())),
         )
         return row
+
+    def _require_room(self, project: str, path: str) -> None:
+        quota = self._database.quota
+        quota.require_room(self._database.size_bytes())
+        # Ids only grow, so below the limit there is nothing to look for and nothing to count.
+        if quota.documents and (self._one("SELECT max(id) FROM document") or 0) >= quota.documents:
+            row = self.find(project, path)
+            if row is None or row.deleted:
+                quota.require_place(int(self._one("SELECT count(*) FROM document WHERE deleted = 0")))
 
     def revision(self, document: int, number: int) -> RevisionRow | None:
         sql = "SELECT number, hash, text, author, created_at FROM revision WHERE document = ? AND number = ?"

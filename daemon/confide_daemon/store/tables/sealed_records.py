@@ -14,7 +14,11 @@ class SealedRecordTable(Table):
     """Sealed records by name. A place that a record has is no stray one any more, and one that it had is from then on."""
 
     def put(self, row: SealedRow, record: bytes | SealedPlace) -> bool:
-        """Stores a record, or where it is, in place of one of an older epoch; False where one is there that is not older."""
+        """Stores a record, or where it is, in place of one of an older epoch; False where one is there that is not older.
+
+        Raises SpaceFullError: the space may hold no more.
+        """
+        self._database.quota.require_room(self._database.size_bytes())
         before = self._rows("SELECT place FROM sealed_record WHERE id = ? AND epoch < ?", (row.id, row.epoch))
         sql = """INSERT INTO sealed_record (id, kind, epoch, stored_at, place, record) VALUES (?, ?, ?, ?, ?, ?)
                  ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, epoch = excluded.epoch, stored_at = excluded.stored_at,
