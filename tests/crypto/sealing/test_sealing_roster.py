@@ -88,6 +88,7 @@ def test_who_has_no_key_reads_the_same_roster() -> None:
     assert SHARED.extend([]) is SHARED
     assert REMOVED.size_bytes == sum(map(len, encoded(REMOVED)))
     assert REMOVED.words == SHARED.words != shared()[0].words
+    assert REMOVED.head_words != SHARED.head_words, "of what was done last"
     assert SHARED_KEYS.epochs[0] not in b"".join(encoded(REMOVED))
 
 
