@@ -20,6 +20,7 @@ from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open import Connection
 from confide_daemon.access.callers import Grants
 from confide_proxy.config import Policy, ProxyConfig
+from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync.ledger import SyncReport
@@ -71,6 +72,8 @@ class SealedMachine(Device):
         """The same machine, which has joined a space of another daemon instead; it is known there by the same key."""
         other = copy.copy(self)
         other._serving = serving
+        before, now = (each.state.identity.static_key for each in (self._serving, serving))
+        RosterCache(self.paths.rosters).moved(before, now)
         serving.state.registry.add_caller(
             self.identity.public_key, Grants(self.name, "write", None, None), space=space, added_by="line"
         )
