@@ -53,6 +53,8 @@ class Paths:
     """What waits on this machine for the daemon, sealed."""
     ledgers = _InState("confirmed")
     """What the daemon has confirmed of each file, by folder."""
+    projects = _InState("projects.jsonl")
+    """Which folder has which project's name, and by whose word."""
     transcripts = _InState("transcripts")
     """How far the transcripts of this machine's sessions have been sent."""
     fingerprint_key = _InState("fingerprint.key")

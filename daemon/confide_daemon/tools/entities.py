@@ -222,7 +222,9 @@ CONTEXT = Definition(
                 "type": ["object", "null"],
             },
             "time": TEXT,
-        }
+            "claim": {**TEXT, "description": "A name that the folder gives itself and has not got"},
+        },
+        optional=("claim",),
     ),
     read_only=True,
 )
@@ -244,10 +246,16 @@ async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> Tool
         "git": git,
         "time": _word(said, "time") or datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    claim = _word(said, "claim")
     lines = [f"project {project}, on {context.facts.machine or 'a machine without a name'} ({structured['platform']})"]
     if git is not None:
         found = {name: value or "none" for name, value in git.items()}
         lines.append(f"git: {found['repository']}, branch {found['branch']}, remote {found['remote']}")
+    if claim:
+        structured["claim"] = claim
+        lines.append(
+            f"the folder calls itself {claim}, and shares no memory with that project: its user has not allowed it"
+        )
     return ToolResult(structured, "\n".join([*lines, f"time {structured['time']}"]))
 
 

@@ -14,7 +14,20 @@ import typer
 from confide_crypto.errors import ConfideError, LinkError
 from confide_proxy import VERSION
 from confide_proxy import paths as places
-from confide_proxy.cli import devices, history, join, keys, recovery, scan, search, secrets, status, sync, transfer
+from confide_proxy.cli import (
+    devices,
+    history,
+    join,
+    keys,
+    projects,
+    recovery,
+    scan,
+    search,
+    secrets,
+    status,
+    sync,
+    transfer,
+)
 from confide_proxy.cli.console import Here, ProjectDir, TakesRevision, out, remark
 from confide_proxy.config import load as load_config
 from confide_proxy.errors import FolderError
@@ -100,6 +113,7 @@ app.command()(sync.sync)
 app.command()(sync.quickstart)
 app.add_typer(devices.device_app, name="device")
 app.add_typer(keys.key_app, name="key")
+app.add_typer(projects.project_app, name="project")
 app.add_typer(status.queue_app, name="queue")
 app.add_typer(recovery.recovery_app, name="recovery")
 app.add_typer(secrets.secrets_app, name="secrets")

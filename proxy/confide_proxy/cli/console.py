@@ -26,6 +26,8 @@ from typer.core import TyperCommand
 from confide_proxy.config import ProxyConfig
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
+from confide_proxy.sync.project import Basis
+from confide_proxy.sync.project_names import named
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
@@ -126,9 +128,16 @@ def folder_of(project: Path) -> Path:
     return project.absolute()
 
 
-def identified(project: Path) -> Project:
-    """The project of the folder that `--project` names. Raises typer.BadParameter."""
-    return projects.identify(folder_of(project))
+async def identified(here: Here, folder: Path) -> Project:
+    """The project of a folder, as `--project` names it. Where it is new here the daemon is asked, and a person told what it calls itself.
+
+    Raises typer.BadParameter, KeyFileError.
+    """
+    claim = await asyncio.to_thread(projects.identify, folder_of(folder))
+    found = await named(here.paths, here.config, claim)
+    if found.project.claim or (found.is_new and claim.basis is Basis.FILE):
+        note(found.notice)
+    return found.project
 
 
 def say(text: str) -> None:

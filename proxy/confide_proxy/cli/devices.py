@@ -29,6 +29,7 @@ from confide_proxy.cli.console import (
     clock,
     command,
     confirmed,
+    identified,
     note,
     print_json,
     remark,
@@ -39,7 +40,6 @@ from confide_proxy.devices import roster_client
 from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.errors import AnotherSpaceError, DeviceError, UnfitAnswerError
 from confide_proxy.link import daemon
-from confide_proxy.sync import project as projects
 
 if TYPE_CHECKING:
     from confide_memory.documents import Asks
@@ -321,7 +321,7 @@ async def _reseal(folder: Path, space: SpaceConnection) -> int:
 async def _find_documents(here: Here, exposed: dict[str, dict[str, Any]]) -> None:
     """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
     with suppress(ConfideError, TimeoutError):
-        async with here.client(projects.identify(Path.cwd())) as client:
+        async with here.client(await identified(here, Path.cwd())) as client:
             for name in list(exposed)[:_MOST_LOOKED_FOR]:
                 arguments = {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS}
                 answer = await client.call("memory_search", arguments)

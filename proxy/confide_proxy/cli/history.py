@@ -83,7 +83,7 @@ async def restore(
 ) -> Output:
     """Make an older text of a memory file the newest one, here and on every machine of the space."""
     path = composed(path)
-    this = identified(project)
+    this = await identified(here, project)
     name = GLOBAL_PROJECT if is_global else this.name
     body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
     async with here.client(this) as client:
@@ -159,7 +159,7 @@ async def _ask(
     here: Here, folder: Path, op: str, body: dict[str, Any], *, is_global: bool = False
 ) -> tuple[dict[str, Any], str]:
     """The daemon's answer about this folder's project or the global one, and the name of that."""
-    project = identified(folder)
+    project = await identified(here, folder)
     name = GLOBAL_PROJECT if is_global else project.name
     async with here.client(project) as client:
         return await client.connection.request(op, {"project": name, **body}, timeout_s=DEADLINE_S), name
@@ -173,7 +173,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
 
     read: list[Source] = []
     if here.config.transcripts:
-        async with here.client(identified(project)) as client:
+        async with here.client(await identified(here, project)) as client:
             space = client.space
         read = await asyncio.to_thread(sources, here.paths, here.config, space)
     found = []
@@ -217,7 +217,7 @@ async def forget(
         agent, session = document[1], document[2]
     if not _SESSION.fullmatch(session):
         raise SessionError
-    this = identified(project)
+    this = await identified(here, project)
     async with here.client(this) as client:
         # A session that this machine has sent is in the project it was begun in; another one is looked for in this folder's.
         asked = [

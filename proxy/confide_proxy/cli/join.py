@@ -24,6 +24,7 @@ from confide_proxy.cli.console import (
     command,
     confirmed,
     folder_of,
+    identified,
     note,
     out,
     print_json,
@@ -38,7 +39,7 @@ from confide_proxy.link import identity as identities
 from confide_proxy.link.daemon import Joined, known, save_pin
 from confide_proxy.offline.journal import is_empty
 from confide_proxy.paths import Paths
-from confide_proxy.sync import project as projects
+from confide_proxy.sync.project_names import ProjectNames
 
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 
@@ -99,7 +100,7 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     if pair is not None:
         await space_connection.await_keys(here.paths, here.config, _INVITER_S)
     try:
-        async with here.client(projects.identify(Path())) as client:
+        async with here.client(await identified(here, Path())) as client:
             status = await client.call("memory_status", {})
             problem = client.sealing.keyring.problem
         result |= {"canSeal": problem is None, "files": status["totalFiles"], "pieces": status["totalChunks"]}
@@ -139,6 +140,7 @@ def _join_instead(here: Here, daemon: Joined) -> None:
     before = known(here.paths)
     RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
     save_pin(here.paths.link, daemon)
+    ProjectNames(here.paths.projects).on_joined()
 
 
 def left_behind(paths: Paths) -> str | None:

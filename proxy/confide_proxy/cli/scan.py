@@ -20,7 +20,7 @@ import typer
 
 from confide_crypto.errors import printable
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_proxy.cli.console import Here, Output, ProjectDir, command, counted, identified, remark, replace_file, say
+from confide_proxy.cli.console import Here, Output, ProjectDir, command, counted, folder_of, remark, replace_file, say
 from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError
 from confide_proxy.paths import Paths
@@ -84,7 +84,7 @@ def scan(
     texts = (
         of_files([path.expanduser() for path in paths], here.config, passed)
         if paths
-        else of_project(here.paths, here.config, identified(project), passed)
+        else of_project(here.paths, here.config, projects.identify(folder_of(project)).granted(), passed)
     )
     prints = load_fingerprints(here.paths.fingerprint_key)
     count = 0

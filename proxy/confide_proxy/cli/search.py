@@ -63,7 +63,7 @@ async def search(
         arguments["minScore"] = min_score
     if everywhere:
         arguments["project"] = "*"
-    result = await call(here, identified(project), "memory_search", arguments)
+    result = await call(here, await identified(here, project), "memory_search", arguments)
     return Output(result, partial(_tell_hits, result, explain=explain))
 
 
@@ -99,7 +99,7 @@ async def read(
 ) -> Output:
     """Print a memory file."""
     arguments = {"path": path, "fromLine": start, "lines": lines} | ({"revision": revision} if revision else {})
-    result = await call(here, identified(project), "memory_read", arguments)
+    result = await call(here, await identified(here, project), "memory_read", arguments)
 
     def tell() -> None:
         note(*result.get("warnings", []))
@@ -124,7 +124,11 @@ def store(
     arguments: dict[str, Any] = {"content": text, "mode": "replace" if replace else "append"}
     arguments |= {"path": path} if path else {}
     arguments |= {"heading": heading} if heading else {}
-    result = asyncio.run(call(here, identified(project), "memory_store", arguments))
+
+    async def stored() -> dict[str, Any]:
+        return await call(here, await identified(here, project), "memory_store", arguments)
+
+    result = asyncio.run(stored())
     told = "queued for" if result["queued"] else "stored in"
     revision = f" (revision {result['revision']})" if result["revision"] else ""  # none while it waits
     return Output(result, f"{told} {result['path']}{revision}", notes=result["warnings"])

@@ -57,7 +57,7 @@ async def rescan(
     is_sure = False if dry_run else yes or None
     if is_sure is None and (as_json or not sys.stdin.isatty()):
         is_sure = False
-    outcome, is_dry = await _rescan(here, identified(project), is_sure, as_json)
+    outcome, is_dry = await _rescan(here, await identified(here, project), is_sure, as_json)
 
     def tell() -> None:
         if not is_dry:
@@ -112,7 +112,7 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
 async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
     """List the sealed credentials of the space by their placeholders; never their values."""
     found: list[dict[str, Any]] = []
-    async with here.client(identified(project)) as client:
+    async with here.client(await identified(here, project)) as client:
         after: str | None = ""
         while after is not None:
             body = {"after": after, "limit": _LISTED}
@@ -146,7 +146,7 @@ async def show(
     secret_id_of(secret)  # what names nothing is said before anybody is asked
     if not raw and not sys.stdout.isatty():
         raise typer.BadParameter("stdout is no terminal; --raw prints the value all the same", param_hint="PLACEHOLDER")
-    async with here.client(identified(project)) as client:
+    async with here.client(await identified(here, project)) as client:
         opened = await open_secret(client.connection, client.sealing.keyring, secret)
     text = opened.value.decode("utf-8", "replace")
 

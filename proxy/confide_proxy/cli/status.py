@@ -31,7 +31,6 @@ from confide_proxy.paths import Paths
 if TYPE_CHECKING:
     from confide_proxy.devices.keyring import Keyring
     from confide_proxy.mcp.client import Client
-    from confide_proxy.sync.project import Project
 
 queue_app = typer.Typer(help="What waits on this machine for the daemon, and what it has refused.")
 
@@ -45,7 +44,7 @@ def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson
     """Whether the daemon can be reached, how the link stands, and what the daemon holds."""
     here: Here = context.obj
     try:
-        result = asyncio.run(_status(here, identified(project)))
+        result = asyncio.run(_status(here, project))
     except (ConfideError, TimeoutError) as error:
         link = down(here.paths, error)
         try:
@@ -72,8 +71,8 @@ def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson
         say(f"{name:<{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
 
 
-async def _status(here: Here, project: Project) -> dict[str, Any]:
-    async with here.client(project) as client:
+async def _status(here: Here, folder: Path) -> dict[str, Any]:
+    async with here.client(await identified(here, folder)) as client:
         # Before the call: a daemon that goes away answers what was asked, and no more.
         unsealed = await secrets.unsealed(client)
         result = await client.call("memory_status", {})

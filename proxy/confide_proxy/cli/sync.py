@@ -39,7 +39,6 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
 from confide_proxy.link.daemon import load_pin
 from confide_proxy.paths import Paths
-from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ async def sync(
     project: ProjectDir = Path(),
 ) -> Output:
     """Compare this project's files with the daemon and wait until they are indexed."""
-    result = await _compared(here, identified(project), force=force)
+    result = await _compared(here, await identified(here, project), force=force)
 
     def tell() -> None:
         say(
@@ -90,7 +89,7 @@ def quickstart(
     """One machine, no server: start a daemon here, join it, index this project, and say how to go on."""
     if load_pin(here.paths.link) is not None:
         remark("this machine has joined a daemon already; using that one")
-    this = identified(project)
+    this = asyncio.run(identified(here, project))
     result = asyncio.run(_compared(here, this, force=False))
     info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))
 
@@ -140,7 +139,8 @@ def watch(
 ) -> None:
     """Keep project folders and the daemon the same, with no agent running; until it is told to end."""
     here: Here = context.obj
-    served = {project.root: project for project in map(projects.identify, map(_folder, folders or [Path()]))}
+    asked = list(map(_folder, folders or [Path()]))
+    served = {project.root: project for project in asyncio.run(_named(here, asked))}
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
     failure = asyncio.run(_serve(here.paths, here.config, list(served.values()), Teller(as_json=as_json)))
     if failure is not None:
@@ -299,6 +299,10 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
         return ended.result()
     teller.say("ended", "ended")
     return None
+
+
+async def _named(here: Here, folders: list[Path]) -> list[Project]:
+    return [await identified(here, folder) for folder in folders]
 
 
 def _folder(folder: Path) -> Path:

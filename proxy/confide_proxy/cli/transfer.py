@@ -66,7 +66,7 @@ async def export(
     """Write all memory of the space to a folder: markdown files by project, and every note as a line of JSON."""
     from confide_proxy.transfer.export import tree
 
-    this = identified(project)
+    this = await identified(here, project)
     _check_outside(here, this, folder)
     async with here.client(this) as client:
         # What was saved a moment ago belongs to it.
@@ -145,7 +145,7 @@ def import_memories(
     from confide_proxy.transfer.plan import Plan
 
     here: Here = context.obj
-    this = identified(project)
+    this = asyncio.run(identified(here, project))
     if paths and system is None and any(manifest.is_tree(path) for path in paths):
         _bring_back(here, this, paths, is_sure=False if dry_run else yes or None, as_json=as_json)
         return
@@ -157,14 +157,14 @@ def offer(here: Here, folder: Path) -> None:
     """Tell what could be imported into the project of this folder, and at a terminal ask about it; nothing where there is nothing."""
     from confide_proxy.transfer.plan import Plan
 
-    this = projects.identify(folder)
-    stores = _stores([], None, this)
+    stores = _stores([], None, projects.identify(folder).granted())
     if not stores:
         return
     more = f" and {len(stores) - _OFFERED} more" if len(stores) > _OFFERED else ""
     named = ", ".join(store.shown for store in stores[:_OFFERED])
     remark(f"there are other memories: {named}{more}; to look at them: confide import")
     if sys.stdin.isatty() and sys.stdout.isatty() and typer.confirm("look at them now?", err=True):
+        this = asyncio.run(identified(here, folder))
         _look_and_import(here, this, Plan(stores, this, here.config), again=False, as_json=False, is_sure=None)
 
 

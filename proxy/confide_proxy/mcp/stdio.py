@@ -223,6 +223,9 @@ class Engine:
         _spare_package_metadata()
         try:
             asyncio.run(self._serve())
+        except ConfideError as error:
+            _say(f"confide: {error.with_hint}")
+            os._exit(error.exit_code)
         except BaseException as error:
             # Only a fault of ours gets here. The client restarts a server that ended, but waits for ever on one that is mute.
             _say(f"confide: internal error: {_where(error)}")
@@ -235,6 +238,7 @@ class Engine:
 
         from confide_proxy.mcp.session import Session
         from confide_proxy.sync import project as projects
+        from confide_proxy.sync.project_names import named
 
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
         here, config, folder = self._arguments
@@ -244,8 +248,11 @@ class Engine:
         self._waiting = asyncio.Queue()  # bounded by _slots
         self._ending = asyncio.Event()
         self._ready.set()
-        identified = await asyncio.to_thread(projects.identify, folder)
-        session = Session(here, config, identified, self._tunnel)
+        claim = await asyncio.to_thread(projects.identify, folder)
+        found = await named(here, config, claim)
+        if found.is_new or found.project.claim:
+            _say(f"confide: {found.notice}")
+        session = Session(here, config, found.project, self._tunnel)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(session.run()), group.create_task(self._pump())]
             await self._ending.wait()

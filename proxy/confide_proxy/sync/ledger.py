@@ -68,8 +68,10 @@ class Confirmed:
 class Ledger:
     """The confirmed state of one folder in one space, in a file of its own below `folder`. Methods touch the disk briefly."""
 
-    def __init__(self, folder: Path, space: str, root: Path) -> None:
-        name = hashlib.blake2b(f"{space}\0{root}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    def __init__(self, folder: Path, space: str, root: Path, own: str = "") -> None:
+        """`own`: the project's name, where it is not the one that the folder claims: what was confirmed of the other says nothing of it."""
+        what = "\0".join([space, os.fspath(root), *([own] if own else [])])
+        name = hashlib.blake2b(what.encode(errors="surrogateescape"), digest_size=16).hexdigest()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = folder / f"{name}.jsonl"
         self.locks = folder / f"{name}.lock"

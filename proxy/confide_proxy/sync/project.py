@@ -1,12 +1,14 @@
-"""Which project a folder belongs to, what git says of it, and what the daemon may be told.
+"""Which project a folder says that it belongs to, what git says of it, and what the daemon may be told.
 
 A project is the same on every machine: it is named by its repository's normalised remote, so that clones and worktrees are one project;
-else by `name` in `.confide.toml`; else by the folder's name (architecture, "A space is the wall").
+else by `name` in `.confide.toml`; else by the folder's name (architecture, "A space is the wall"). The author of a repository writes the
+last two, so they are claims: `sync/project_names.py` decides whether a folder has the name that it claims.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import os
 import re
@@ -16,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER
 from confide_proxy.sync.walk import FILE, load_project_file
@@ -26,23 +28,73 @@ log = logging.getLogger(__name__)
 MAX_NAME_BYTES = 200
 _OWN = ("MEMORY.md", "memory.md", "memory", FILE)
 _GIT_DEADLINE_S = 2.0
-_SCP_REMOTE = re.compile(r"^(?:[^@/]+@)?(\[[^\]/]+\]|[^:/\[]+):(?!//)(.+)$")
-_URL_REMOTE = re.compile(r"^(?!file:)[a-z+]+://(?:[^@/]*@)?(\[[^\]/]+\]|[^/:\[]+)(?::\d*)?/(.+)$", re.IGNORECASE)
+_MOST_LINK_BYTES = 8192
+# The host must be the one that git fetches from: both `evil.example:x@github.com:a/b` and `https://evil.example?@github.com/a/b` lead to
+# evil.example.
+_SCP_REMOTE = re.compile(r"^(?:[^@/:?#]+@)?(\[[^\]/]+\]|[^:/\[]+):(?!//)(.+)$")
+_URL_REMOTE = re.compile(r"^(?!file:)[a-z+]+://(?:[^/?#]*@)?(\[[^\]/]+\]|[^/:\[?#@]+)(?::\d*)?/(.+)$", re.IGNORECASE)
 _WHOLE_REMOTE = re.compile(r"^(?:(?:https?|ssh|git|git\+ssh|ssh\+git)://|[^@/:]+@|[^@/:]+\.[^@/:]+:)", re.IGNORECASE)
 """A remote that is an address by itself; others, such as `work:shop`, are short for what the user's own git makes of them."""
 
 
+# Against a folder of a clone that looks like a bare repository, and so has a configuration of its author's: with a remote, and with
+# programs for git to start (`core.fsmonitor` ran at `check-ignore`).
+_WARY: Final = ("-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+
+
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project as this machine sees it: its `name`, its working folder `root`, and whether git keeps it."""
+    """A project as this machine sees it.
+
+    Attributes:
+        name: that it has on the wire.
+        root: its working folder.
+        is_git: git keeps it.
+        claim: the name that the folder gives itself, where it has not got it; "" else.
+    """
 
     name: str
     root: Path
     is_git: bool
+    claim: str = ""
 
 
-def identify(folder: Path) -> Project:
-    """The project of `folder`. Never fails: at worst the folder's own name is taken.
+class Basis(enum.Enum):
+    """By what a folder has a name."""
+
+    REMOTE = "remote"
+    """The remote of its repository, which git wrote when a person cloned it, or a folder below that."""
+    FILE = "file"
+    """`.confide.toml`, which comes with the repository."""
+    FOLDER = "folder"
+    """What it is called itself, which an archive's author may have chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a folder says of itself: the project's name, its working folder, and whether git keeps it.
+
+    Attributes:
+        home: the folder that has the name: for a worktree, its repository.
+    """
+
+    name: str
+    root: Path
+    is_git: bool
+    basis: Basis
+    home: Path
+
+    def granted(self) -> Project:
+        """The project of that name."""
+        return Project(self.name, self.root, self.is_git)
+
+    def refused(self, name: str) -> Project:
+        """Another one."""
+        return Project(name, self.root, self.is_git, self.name)
+
+
+def identify(folder: Path) -> Claim:
+    """The project that `folder` claims to be. Never fails: at worst the folder's own name is taken.
 
     Inside a repository that is the repository, wherever below its top the agent was started; but a folder that holds memory of its own
     (or a `.confide.toml`) is a project of its own, as in a repository of many services.
@@ -51,12 +103,22 @@ def identify(folder: Path) -> Project:
     top = _git(here, "rev-parse", "--show-toplevel")
     root = Path(top).resolve() if top else here
     if top is None or root not in (here, *here.parents):
-        return Project(_clean(_named_in_file(here) or here.name), here, is_git=False)
+        named = _named_in_file(here)
+        return Claim(_clean(named or here.name), here, False, Basis.FILE if named else Basis.FOLDER, here)
     inner = here.relative_to(root) if here != root and any((here / own).exists() for own in _OWN) else None
-    name = _named_in_file(here) if inner else None
-    if name is None:
-        name = _repository_name(root) + (f"/{inner.as_posix()}" if inner else "")
-    return Project(_clean(name), here if inner else root, is_git=True)
+    place, below = (here, f"/{inner.as_posix()}") if inner else (root, "")
+    is_ours = _is_of(root)
+    origin = remote(root) if is_ours else None
+    named = _named_in_file(place) if inner or origin is None else None
+    if named is not None:
+        named = _clean(named)
+        # A folder may call itself as its own repository, or below it.
+        is_below = origin is not None and f"{named}/".startswith(f"{_clean(origin)}/")
+        return Claim(named, place, True, Basis.REMOTE if is_below else Basis.FILE, place)
+    if origin is not None:
+        return Claim(_clean(origin + below), place, True, Basis.REMOTE, place)
+    name, home = _repository(root) if is_ours else (root.name, root)
+    return Claim(_clean(name + below), place, True, Basis.FOLDER, home / inner if inner else home)
 
 
 def remote(root: Path) -> str | None:
@@ -70,15 +132,36 @@ def branch(root: Path) -> str | None:
     return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD") or _git(root, "rev-parse", "--short", "HEAD")
 
 
-def _repository_name(root: Path) -> str:
-    name = remote(root)
-    if name is None:
-        name = _named_in_file(root)
-    if name is None and (common := _git(root, "rev-parse", "--path-format=absolute", "--git-common-dir")):
-        # Worktrees of one repository without a remote share its common directory, so its owner names them all.
-        home = Path(common)
-        name = (home.parent if home.name.startswith(".") else home).name.removesuffix(".git")
-    return name or root.name
+def _is_of(root: Path) -> bool:
+    """Whether the repository that git finds for `root` knows of it.
+
+    An archive may hold a `.git` that is a link or a file, and leads to a repository of this machine whose path its author has guessed.
+    """
+    link = root / ".git"
+    if link.is_symlink():
+        return False
+    if not link.is_file():
+        return link.is_dir()  # else a folder above looks like a bare repository, and names this one as its work tree
+    try:
+        said = link.read_bytes()[:_MOST_LINK_BYTES].decode("utf-8", "surrogateescape")
+        kept = (root / said.removeprefix("gitdir:").strip()).resolve()
+        if (kept / "commondir").is_file():  # a worktree, which its repository has listed
+            back = (kept / "gitdir").read_bytes()[:_MOST_LINK_BYTES].decode("utf-8", "surrogateescape").strip()
+            return (kept / back).resolve() == link.resolve()
+    except (OSError, ValueError):
+        return False
+    return kept.name != ".git"  # which is the repository of the folder that it is in
+
+
+def _repository(root: Path) -> tuple[str, Path]:
+    """The name of a repository without a remote, and the folder that it is of: worktrees share both."""
+    kept = (_git(root, "rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir") or "").splitlines()
+    if len(kept) != 2:
+        return root.name, root
+    own, common = (Path(each) for each in kept)
+    # Its owner names all worktrees.
+    home = common.parent if common.name.startswith(".") else common
+    return home.name.removesuffix(".git") or root.name, root if own == common else home
 
 
 def _remote(root: Path) -> str | None:
@@ -119,7 +202,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _run_git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = ["git", "-C", os.fspath(folder), *arguments]
+    command = ["git", *_WARY, "-C", os.fspath(folder), *arguments]
     return subprocess.run(command, capture_output=True, timeout=_GIT_DEADLINE_S, check=False, env=env)
 
 
@@ -148,6 +231,7 @@ async def workplace(project: Project, shown: Callable[[str], str] = str) -> dict
         "platform": sys.platform,
         "directory": shown(project.root.name),
         "git": await asyncio.to_thread(_git_workplace, project, shown) if project.is_git else None,
+        **({"claim": shown(project.claim)} if project.claim else {}),
         "time": datetime.now().astimezone().isoformat(timespec="seconds"),
     }
 

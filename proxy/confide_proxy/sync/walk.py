@@ -1,7 +1,8 @@
 """What lies below a folder, as its disk spells it, the way down to it on which no symlink is followed, and what its project's own file
 leaves out: the one file that is opened here.
 
-Nothing in `.confide.toml` can widen what is watched or sent: it names the project, and leaves files out. One that cannot be understood
+Nothing in `.confide.toml` can widen what is watched or sent: it leaves files out, and claims a name, which `sync/project_names.py` gives
+or not. One that cannot be understood
 leaves everything out until it is right: what somebody meant to keep back must not go out by a typing mistake.
 """
 

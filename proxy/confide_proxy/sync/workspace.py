@@ -57,7 +57,9 @@ class Files:
         """Make the replicas for the space that the link led to."""
         await asyncio.to_thread(self._paths.global_folder.mkdir, parents=True, exist_ok=True)
         for folder in self.folders:
-            ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root)
+            served = self._served.get(folder.project)
+            own = folder.project if served is not None and served.claim else ""
+            ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root, own)
             await asyncio.to_thread(folder.sweep)
             self._replicas[folder.project] = Replica(
                 folder, ledger, link, before_write=self._before_write, records=self._records

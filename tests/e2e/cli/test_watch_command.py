@@ -53,6 +53,8 @@ def test_several_folders_in_one_process(tmp_path: Path) -> None:
             name = "clones" if number < 2 else f"work{number}"
             (folder / ".confide.toml").write_text(f'name = "{name}"\n')
             (folder / "memory/a.md").write_text(f"Fact number {number} is about herons.\n")
+        for folder in folders[:2]:
+            machine.allow("clones", folder)
         (folders[0] / "memory/only0.md").write_text("Only in the first clone.\n")
         with watching(machine, *folders) as watch:
             for number in range(2, 9):
@@ -76,7 +78,7 @@ def test_a_project_that_is_denied_does_not_keep_the_others_down(tmp_path: Path) 
         (other / "memory").mkdir(parents=True)
         (other / ".confide.toml").write_text('name = "private"\n')
         (other / "memory/a.md").write_text("The okapi is shy.\n")
-        (machine.project / ".confide.toml").write_text('name = "shared"\n')
+        machine.call_project("shared")
         machine.run("join", daemon.invite("ann", "--projects", "shared"), "--json")
         machine.write("memory/a.md", "The heron fishes at dawn.\n")
         with watching(machine, other, machine.project) as watch:

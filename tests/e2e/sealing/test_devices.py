@@ -22,7 +22,7 @@ def names(machine: Machine) -> list[str]:
 def invited(root: Path, by: Machine, name: str) -> Machine:
     """A machine that has joined with a string of another one."""
     machine = Machine(root, name)
-    (machine.project / ".confide.toml").write_text('name = "shared"\n')
+    machine.call_project("shared")
     machine.run("join", by.json("device", "invite", name, "--no-wait")["invite"])
     return machine
 
@@ -159,7 +159,7 @@ def test_a_locked_space_opens_for_its_devices_alone(tmp_path: Path) -> None:
         daemon.stop()
         daemon.start()
         bob = Machine(tmp_path, "bob")
-        (bob.project / ".confide.toml").write_text('name = "shared"\n')
+        bob.call_project("shared")
         assert LOCKED in bob.run("join", daemon.invite("bob", "--space", "ann"))
         refused = bob.run("status", code=5)
         assert LOCKED in refused

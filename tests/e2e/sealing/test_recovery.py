@@ -33,7 +33,7 @@ def test_a_new_machine_comes_back_with_the_code_alone(tmp_path: Path, custody: s
         daemon.start()
 
         new = Machine(tmp_path, "new")
-        (new.project / ".confide.toml").write_text('name = "shared"\n')
+        new.call_project("shared")
         new.run("join", daemon.invite("new", "--space", "ann"))
         before = new.json("device", "ls")
         assert not before["canSeal"]

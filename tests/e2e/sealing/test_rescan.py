@@ -93,7 +93,7 @@ def client(machine: Machine) -> Client:
     """The machine's own client in this process."""
     home = machine.home
     place = paths.Paths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
-    return Client(place, config.load(place.config), project.identify(machine.project))
+    return Client(place, config.load(place.config), project.identify(machine.project).granted())
 
 
 def rescanned(machine: Machine, *arguments: str, code: int = 0) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def ann(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
 def prepared(root: Path, name: str, settings: str = "") -> Machine:
     machine = Machine(root, name)
     (machine.home / "proxy.toml").write_text(ALL + settings)
-    (machine.project / ".confide.toml").write_text('name = "shared"\n')
+    machine.call_project("shared")
     return machine
 
 

@@ -111,7 +111,7 @@ def test_a_machine_that_has_joined_another_daemon_meanwhile_begins_anew_there(tm
         bob.run("join", new.invite("bob"))
         machine = joined(tmp_path, old, renew_s=1)
         for each, text in ((bob, "of bob"), (machine, "of the laptop")):
-            (each.project / ".confide.toml").write_text('name = "shared"\n')
+            each.call_project("shared")
             each.write("memory/plan.md", f"# Plan\n\nThe plan {text}.\n")
         with Wire(bob) as theirs, Wire(machine) as wire:
             for agent in (theirs, wire):

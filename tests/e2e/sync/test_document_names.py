@@ -44,7 +44,7 @@ def test_a_decomposed_name_keeps_its_file(tmp_path: Path) -> None:
     ann, bob = Machine(tmp_path, "ann"), Machine(tmp_path, "bob")
     with running_daemon(tmp_path) as daemon:
         for machine, options in ((ann, ()), (bob, ("--space", "ann"))):
-            (machine.project / ".confide.toml").write_text('name = "shared"')
+            machine.call_project("shared")
             machine.run("join", daemon.invite(machine.name, *options))
         file = ann.write(DECOMPOSED, "The heron fishes at dawn.\n")
         assert ann.json("sync")["filesSent"] == 1

@@ -24,7 +24,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with running_daemon(root) as daemon:
         ann, bob = Machine(root, "ann"), Machine(root, "bob")
         for machine, options in ((ann, ()), (bob, ("--space", "ann"))):
-            (machine.project / ".confide.toml").write_text('name = "shop"\n')
+            machine.call_project("shop")
             machine.run("join", daemon.invite(machine.name, *options))
         for name in FILES:
             ann.write(f"memory/{name}.md", TEXT)

@@ -17,7 +17,7 @@ def test_what_cannot_be_seen_is_not_deleted(tmp_path: Path, trick: str) -> None:
     ann, bob = Machine(tmp_path, "ann"), Machine(tmp_path, "bob")
     with running_daemon(tmp_path) as daemon:
         for machine, options in ((ann, ()), (bob, ("--space", "ann"))):
-            (machine.project / ".confide.toml").write_text('name = "shared"')
+            machine.call_project("shared")
             machine.run("join", daemon.invite(machine.name, *options))
         ann.write("memory/a.md", "The heron fishes at dawn.\n")
         ann.run("sync")
@@ -46,7 +46,7 @@ def test_a_real_deletion_travels(tmp_path: Path) -> None:
     ann, bob = Machine(tmp_path, "ann"), Machine(tmp_path, "bob")
     with running_daemon(tmp_path) as daemon:
         for machine, options in ((ann, ()), (bob, ("--space", "ann"))):
-            (machine.project / ".confide.toml").write_text('name = "shared"')
+            machine.call_project("shared")
             machine.run("join", daemon.invite(machine.name, *options))
         ann.write("memory/notes/a.md", "The heron fishes at dawn.\n")
         ann.write("memory/b.md", "The ibis waits.\n")

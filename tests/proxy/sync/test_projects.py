@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.sync.project import identify, normalise_remote
+from confide_proxy.sync.project import Basis, identify, ignore_memory, normalise_remote
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -40,6 +40,12 @@ def git(folder: Path, *arguments: str) -> None:
         ("git@[2001:db8::1]:team/shop.git", "[2001:db8::1]/team/shop"),
         ("https://git.example.org/team/shop.git?private_token=hunter22-xyz", "git.example.org/team/shop"),
         ("https://github.com/", None),
+        # What leads to evil.example must not be named as if it led to the other.
+        ("https://evil.example?@github.com/Acme/shop.git", None),
+        ("https://evil.example#@github.com/Acme/shop.git", None),
+        ("evil.example:x@github.com:Acme/shop.git", "evil.example/x@github.com:Acme/shop"),
+        ("https://github.com@evil.example/Acme/shop.git", "evil.example/Acme/shop"),
+        ("https://x@evil.example@github.com/Acme/shop.git", "github.com/Acme/shop"),
     ],
 )
 def test_remotes_are_normalised(remote: str, name: str | None) -> None:
@@ -161,3 +167,66 @@ def test_a_folder_with_its_own_memory_is_its_own_project(tmp_path: Path) -> None
     assert (web.name, web.root) == ("example.org/a/mono", tmp_path / "mono")
     (tmp_path / "mono/api/.confide.toml").write_text('name = "the-api"')
     assert identify(tmp_path / "mono/api").name == "the-api"
+
+
+def test_a_folder_may_call_itself_as_its_own_repository_and_not_as_another(tmp_path: Path) -> None:
+    """What a file says is a claim, unless the remote says it too."""
+    root = repository(tmp_path / "lib", "https://github.com/evil/lib.git")
+    (root / "app").mkdir()
+    for name, basis in (
+        ("github.com/evil/lib", Basis.REMOTE),
+        ("github.com/evil/lib/tools", Basis.REMOTE),
+        ("github.com/evil/library", Basis.FILE),
+        ("github.com/victim/secret", Basis.FILE),
+        ("github.com/victim/sec\u200bret", Basis.FILE),
+    ):
+        (root / "app/.confide.toml").write_text(f'name = "{name}"', encoding="utf-8")
+        assert identify(root / "app").basis is basis, name
+    (root / ".confide.toml").write_text('name = "github.com/victim/secret"')
+    assert (identify(root).name, identify(root).basis) == ("github.com/evil/lib", Basis.REMOTE)
+    assert identify(tmp_path).basis is Basis.FOLDER
+
+
+def test_a_folder_that_looks_like_a_bare_repository_names_nothing(tmp_path: Path) -> None:
+    """Git takes such a folder of a clone for a repository, with a remote of the author's choice, and starts the programs that it names."""
+    root = repository(tmp_path / "lib", "https://github.com/evil/lib.git")
+    bare = root / "app"
+    git(root, "init", "-q", "--bare", str(bare))
+    planted = bare / "src"
+    (planted / "memory").mkdir(parents=True)
+    (root / "README").touch()
+    git(root, "add", "README")
+    (bare / "index").write_bytes((root / ".git/index").read_bytes())
+    ran = tmp_path / "ran"
+    (bare / "config").write_text(
+        f'[core]\n repositoryformatversion = 0\n bare = false\n worktree = src\n fsmonitor = "touch {ran}; false"\n'
+        '[remote "origin"]\n url = git@github.com:victim/secret.git\n'
+    )
+    assert (identify(planted).name, identify(planted).basis) == ("src", Basis.FOLDER)
+    ignore_memory(planted)
+    assert not ran.exists()
+
+
+def test_a_repository_is_that_of_the_folders_that_it_knows(tmp_path: Path) -> None:
+    """An archive may hold a `.git` that leads to a repository of this machine: by a link, or by a file, also to one of its worktrees."""
+    secret = repository(tmp_path / "secret", "git@github.com:victim/secret.git")
+    git(secret, "worktree", "add", "-q", str(tmp_path / "tree"))
+    for number, target in enumerate((secret / ".git", secret / ".git/worktrees/tree")):
+        planted = tmp_path / f"planted{number}"
+        planted.mkdir()
+        (planted / ".git").write_text(f"gitdir: {target}\n")
+        assert identify(planted).name == planted.name
+        assert identify(planted).basis is Basis.FOLDER
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / ".git").symlink_to(secret / ".git")
+    assert identify(linked).name == "linked"
+    assert identify(tmp_path / "tree").name == "github.com/victim/secret"
+
+
+def test_a_worktree_has_the_name_of_its_repository(tmp_path: Path) -> None:
+    """Without a remote the name is a claim, and one claim for all of them."""
+    main = repository(tmp_path / "shop")
+    git(main, "worktree", "add", "-q", str(tmp_path / "shop-fix"))
+    assert {identify(folder).home for folder in (main, tmp_path / "shop-fix")} == {main}
+    assert identify(tmp_path / "shop-fix").root == tmp_path / "shop-fix"

@@ -14,7 +14,7 @@ def joined(root: Path, daemon: Daemon, *names: str, project: str = "shared", por
     machines = []
     for name in names:
         machine = Machine(root, name)
-        (machine.project / ".confide.toml").write_text(f'name = "{project}"\n')
+        machine.call_project(project)
         options = ("--space", names[0]) if machines else ()
         machine.run("join", daemon.invite(name, *options, port=port))
         machines.append(machine)

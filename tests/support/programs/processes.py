@@ -15,6 +15,8 @@ from typing import Any
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import BIN, Program, run
 
+from confide_proxy.sync.project_names import Decision, State
+
 CONFIDE = str(BIN / "confide")
 CONFIDED = str(BIN / "confided")
 COMMAND_DEADLINE_S = 120.0
@@ -58,6 +60,7 @@ class Machine:
         if not has_model:
             (self.home / "daemon.toml").write_text(NO_MODEL)
         (self.project / "memory").mkdir(parents=True)
+        self.allow("project")
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")},
             "CONFIDE_HOME": str(self.home),
@@ -65,6 +68,19 @@ class Machine:
             "COLUMNS": "200",
             "NO_COLOR": "1",
         }
+
+    def allow(self, name: str, folder: Path | None = None) -> None:
+        """What `confide project allow` keeps: the machines of one space have folders of one name here, without a remote."""
+        kept = self.home / "proxy" / "projects.jsonl"
+        kept.parent.mkdir(mode=0o700, exist_ok=True)
+        decision = Decision(str((folder or self.project).resolve()), name, State.ALLOWED, "0" * 8)
+        with open(kept, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(decision.line())
+
+    def call_project(self, name: str) -> None:
+        """Have the project's folder call itself so, and be it."""
+        (self.project / ".confide.toml").write_text(f'name = "{name}"\n')
+        self.allow(name)
 
     def write(self, path: str, text: str) -> Path:
         """A file of the project."""

@@ -21,9 +21,11 @@ from confide_crypto.errors import RequestError
 from confide_memory.documents import INLINE_BYTES, Asks
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.link.link import Patient
+from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
+from confide_proxy.sync.project_names import named_over
 from confide_proxy.sync.transcripts import claude_code, codex
 from confide_proxy.sync.transcripts.files import Batch, Found, collect, found_below, head_of, mark_of, opened, origin_of
 from confide_proxy.sync.transcripts.parsers import Parser, sendable
@@ -70,11 +72,13 @@ class Source:
     """One client's folder, in one space: `progress` says how far its sessions are, as far as this machine knows, `sent` what was sent
     through this object. Nothing is sent without `sealing`."""
 
-    def __init__(self, parser: Parser, root: Path, progress: Progress, sealing: Sealing | None = None) -> None:
+    def __init__(self, paths: Paths, space: str, parser: Parser, root: Path, sealing: Sealing | None = None) -> None:
         self.parser = parser
         self.root = root
         self.sent = Sent()
-        self.progress = progress
+        self.progress = Progress(paths.transcripts, space, root)
+        self._paths = paths
+        self._space = space
         self._sealing = sealing
         self._origins: dict[str, tuple[str, str]] = {}
         self._projects: dict[Path, tuple[Project, Narrowing]] = {}
@@ -122,7 +126,7 @@ class Source:
         self.sent.sessions += self.sent.messages > messages
 
     async def _advance(self, link: Asks, file: Found, to_the_end: bool, progress: Callable[[int], None] | None) -> None:
-        placed = await self._placed(file, self.progress.get(file.session))
+        placed = await self._placed(link, file, self.progress.get(file.session))
         if placed is None:
             return
         known = placed
@@ -155,7 +159,7 @@ class Source:
             if known.is_forgotten or (taken and not step.batch.is_full):
                 return
 
-    async def _placed(self, file: Found, known: Known) -> Known | None:
+    async def _placed(self, link: Asks, file: Found, known: Known) -> Known | None:
         """With the project that the session's working folder belongs to; None where it is not known yet, or keeps its sessions back."""
         origin = self._origins.get(file.session) or await asyncio.to_thread(self._origin, file.path)
         if origin is None:
@@ -165,7 +169,8 @@ class Source:
         # Without a working folder that is one, the client's own name for it is better than nothing.
         folder = Path(sendable(cwd)) if cwd.startswith("/") else Path("/", file.path.parent.name.strip("-"))
         if folder not in self._projects:
-            project = await asyncio.to_thread(projects.identify, folder)
+            claim = await asyncio.to_thread(projects.identify, folder)
+            project = await named_over(link, self._paths, claim, self._space)
             self._projects[folder] = (project, Narrowing(project.root))
         project, narrowing = self._projects[folder]
         if narrowing.excludes(AS_EXCLUDED):

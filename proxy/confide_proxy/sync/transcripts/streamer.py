@@ -24,7 +24,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync.transcripts.files import Found, looked_at
 from confide_proxy.sync.transcripts.parsers import Parser
-from confide_proxy.sync.transcripts.source import PARSERS, Progress, Source
+from confide_proxy.sync.transcripts.source import PARSERS, Source
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def source_of(agent: str, paths: Paths, config: ProxyConfig, space: str, sealing
     """One of them; without `sealing` it can be looked at, and nothing of it is sent."""
     parser = PARSERS[agent]
     root = folder_of(parser, config)
-    return Source(parser, root, Progress(paths.transcripts, space, root), sealing)
+    return Source(paths, space, parser, root, sealing)
 
 
 def folder_of(parser: Parser, config: ProxyConfig) -> Path:

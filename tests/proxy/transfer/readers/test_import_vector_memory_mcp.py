@@ -126,7 +126,7 @@ def test_a_library_that_is_missing_does_not_keep_other_stores_from_being_importe
     lance: Path, sqlite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lance", None)
-    plan = Plan([Store(lance, READER), Store(sqlite, READER)], identify(lance.parent), ProxyConfig())
+    plan = Plan([Store(lance, READER), Store(sqlite, READER)], identify(lance.parent).granted(), ProxyConfig())
     missing, other = plan.survey()
     assert isinstance(missing.failure, ReaderMissingError)
     assert (missing.notes, other.failure) == (0, None)

@@ -1,0 +1,77 @@
+"""`confide project ls`, `allow` and `forget`: which folder of this machine has which project's name (docs/history.md, "Projects")."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from confide_crypto.errors import printable
+from confide_proxy.cli.console import Here, Output, command, folder_of, note, remark, say
+from confide_proxy.errors import FolderError
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project_names import ProjectNames, State
+
+project_app = typer.Typer(help="Which folder of this machine has which project's name.", no_args_is_help=True)
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="[DIR]", help="The project's folder; this one if left out.", show_default=False)
+]
+
+_SAID: Final = {
+    State.REMOTE: "by its remote",
+    State.FIRST: "nobody else had the name",
+    State.USED: "as it had before",
+    State.ALLOWED: "you allowed it",
+    State.OWN: "a project of its own: it calls itself {claim}",
+    State.UNASKED: "a project of its own until the daemon can be asked: it calls itself {claim}",
+}
+
+
+@project_app.command("ls")
+@command
+def list_folders(here: Here) -> Output:
+    """List the folders that were projects on this machine, and how they came by their names."""
+    kept = [each for each in ProjectNames(here.paths.projects).all() if each.state is not State.FORGOTTEN]
+
+    def tell() -> None:
+        for each in kept:
+            say(f"{each.name}  {printable(each.home)}  {_SAID[each.state].format(claim=each.claim)}")
+
+    found = [{"project": one.name, "folder": one.home, "claim": one.claim, "state": one.state.value} for one in kept]
+    return Output(found, tell)
+
+
+@project_app.command("allow")
+@command
+async def allow(here: Here, folder: Folder = Path()) -> Output:
+    """Let a folder be the project that it calls itself: it shares that project's memory from then on, and its files become part of it."""
+    claim = await asyncio.to_thread(projects.identify, folder_of(folder))
+    decision = await asyncio.to_thread(ProjectNames(here.paths.projects).note, claim, State.ALLOWED)
+    project = decision.project(claim)
+
+    def tell() -> None:
+        say(f"{printable(str(project.root))} is the project {project.name}")
+        remark("an agent or confide watch that runs there learns of it when it is started again")
+
+    return Output({"project": project.name, "folder": str(project.root)}, tell)
+
+
+@project_app.command("forget")
+@command
+async def forget(here: Here, folder: Folder = Path()) -> Output:
+    """Have it decided anew whether a folder may have the name that it claims. The folder need not be there any more."""
+    where = folder.absolute()
+    home = (await asyncio.to_thread(projects.identify, where)).home if where.is_dir() else where
+    forgotten = await asyncio.to_thread(ProjectNames(here.paths.projects).forget, home)
+    if not forgotten:
+        raise FolderError(str(home), "is no folder that was a project here", hint="confide project ls lists them")
+
+    def tell() -> None:
+        for each in forgotten:
+            say(f"forgotten: {printable(each.home)} as {each.name}")
+        note("its files stay, and so does what the daemon has of them")
+
+    return Output([{"project": each.name, "folder": each.home} for each in forgotten], tell)

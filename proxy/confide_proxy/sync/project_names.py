@@ -1,0 +1,330 @@
+"""Which folder of this machine has which project's name: what was decided, and how.
+
+A repository's author writes its `.confide.toml`, and an archive's chooses what its folder is called. Were such a name believed, a clone
+could call itself as another project, have its memory written into its own files, and put its own words into that project's memory. So,
+as direnv and editors do: a folder that is new here and claims a name which another folder, machine or remote has is a project of its
+own, `name~hash`, until a person says `confide project allow`.
+
+A name by the remote of its repository is believed: git wrote that when a person cloned it. Whoever can put a whole `.git` onto this
+machine (in an archive) can have programs run by the next `git status`, and needs no memory to lie in.
+
+What was decided stands in a private file of this machine, a line of JSON for each decision; the newest about a folder and a name counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Self
+
+from confide_crypto.errors import ConfideError, KeyFileError, RequestError, printable
+from confide_crypto.keys.files import cannot, make_private_dir, read_private_file, write_private_file
+from confide_memory.documents import GLOBAL_PROJECT, Asks
+from confide_proxy.config import ProxyConfig
+from confide_proxy.link.link import attach
+from confide_proxy.locks import lock_file, taken
+from confide_proxy.paths import Paths
+from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.project import Basis, Claim, Project
+
+DEADLINE_S: Final = 6.0
+"""For the daemon's answer, at the first sight of a folder: less than an agent's first call waits for the link."""
+START_DEADLINE_S: Final = 20.0
+"""The same where the daemon is started for it."""
+_REQUEST_S: Final = 10.0
+MOST_BYTES: Final = 1024 * 1024
+COMPACT_BYTES: Final = 512 * 1024
+KEPT_BYTES: Final = 128 * 1024
+"""Of decisions that stay when the file is written anew, and as much again of those that a person made."""
+_LOCK_S: Final = 2.0
+_LOOKED_AT: Final = 4
+
+
+class State(enum.Enum):
+    """How a folder came by its name."""
+
+    REMOTE = "remote"
+    """It is the remote of its repository."""
+    FIRST = "first"
+    """Nobody else had it."""
+    USED = "used"
+    """The folder had it before such decisions were kept: the daemon has what this machine knows of its files."""
+    ALLOWED = "allowed"
+    """A person said so."""
+    OWN = "own"
+    """Somebody else has it, so the folder is a project of its own."""
+    UNASKED = "unasked"
+    """The same until the daemon can be asked."""
+    FORGOTTEN = "forgotten"
+    """It is decided anew."""
+
+
+_BELIEVED: Final = frozenset({State.REMOTE, State.FIRST, State.USED, State.ALLOWED})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a claim.
+
+    Attributes:
+        home: the folder.
+        claim: the name that it gives itself.
+        mark: what makes that name its own where it must not have it. Kept, since a machine may be called otherwise tomorrow.
+    """
+
+    home: str
+    claim: str
+    state: State
+    mark: str
+
+    @classmethod
+    def of(cls, claim: Claim, state: State) -> Self:
+        """One that is made now. Other machines have other marks: two hostile folders of one path share nothing either."""
+        home = os.fspath(claim.home)
+        seed = f"{socket.gethostname()}\0{home}".encode(errors="surrogateescape")
+        return cls(home, claim.name, state, hashlib.blake2b(seed, digest_size=4).hexdigest())
+
+    @property
+    def name(self) -> str:
+        """The project's."""
+        return self.claim if self.state in _BELIEVED else f"{self.claim}~{self.mark}"
+
+    def project(self, claim: Claim) -> Project:
+        """The project that the claim comes to."""
+        return claim.granted() if self.state in _BELIEVED else claim.refused(self.name)
+
+    def line(self) -> bytes:
+        """As it is kept."""
+        return json.dumps([self.home, self.claim, self.state.value, self.mark]).encode() + b"\n"
+
+
+class ProjectNames:
+    """The decisions of this machine. Methods touch the disk briefly."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def all(self) -> list[Decision]:
+        """What counts now, the oldest first. Raises KeyFileError: others could have written the file, or it cannot be read."""
+        try:
+            data = read_private_file(self._file, most_bytes=MOST_BYTES) if self._file.exists() else b""
+        except FileNotFoundError:
+            data = b""
+        found: dict[tuple[str, str], Decision] = {}
+        for line in data.splitlines():
+            if (decision := _parsed(line)) is not None:
+                key = (decision.home, decision.claim)
+                found.pop(key, None)
+                found[key] = decision
+        return list(found.values())
+
+    def about(self, claim: Claim) -> Decision | None:
+        """What was decided about this claim; None: nothing."""
+        key = (os.fspath(claim.home), claim.name)
+        return next((each for each in self.all() if (each.home, each.claim) == key), None)
+
+    def is_known(self, claim: Claim) -> bool:
+        """Whether something was decided about the folder, whatever it called itself then."""
+        home = os.fspath(claim.home)
+        return any(each.home == home and each.state is not State.UNASKED for each in self.all())
+
+    def is_held(self, claim: Claim) -> bool:
+        """Whether another folder of this machine has the name."""
+        home = os.fspath(claim.home)
+        return any(each.claim == claim.name and each.home != home and each.state in _BELIEVED for each in self.all())
+
+    def note(self, claim: Claim, state: State) -> Decision:
+        """Decide about a claim. A name that was free is refused where another folder of this machine has got it meanwhile.
+
+        Raises KeyFileError: it cannot be kept.
+        """
+        with self._alone():
+            if state is State.FIRST and self.is_held(claim):
+                state = State.OWN
+            before = self.about(claim)
+            decision = replace(before, state=state) if before else Decision.of(claim, state)
+            self._append(decision)
+        return decision
+
+    def forget(self, home: Path) -> list[Decision]:
+        """Have all claims of a folder decided anew; those that there were. Raises KeyFileError."""
+        with self._alone():
+            found = [each for each in self.all() if each.home == os.fspath(home) and each.state is not State.FORGOTTEN]
+            for each in found:
+                self._append(replace(each, state=State.FORGOTTEN))
+        return found
+
+    def on_joined(self) -> None:
+        """This machine has joined another daemon: who had a name first there is to be seen. Raises KeyFileError."""
+        if self._file.exists():
+            with self._alone():
+                kept = [each for each in self.all() if each.state not in (State.FIRST, State.USED)]
+                write_private_file(self._file, b"".join(each.line() for each in kept), replace=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        make_private_dir(self._file.parent)
+        try:
+            fd = lock_file(self._file.with_suffix(".lock"))
+        except OSError as error:
+            raise cannot(self._file, "be written", error) from error
+        try:
+            with suppress(OSError):  # a file system without locks
+                taken(fd, wait_s=_LOCK_S)
+            yield
+        finally:
+            os.close(fd)
+
+    def _append(self, decision: Decision) -> None:
+        try:
+            fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                size = os.fstat(fd).st_size
+                is_torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                os.write(fd, b"\n" * is_torn + decision.line())
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise cannot(self._file, "be written", error) from error
+        if size > COMPACT_BYTES:
+            write_private_file(self._file, b"".join(each.line() for each in _kept(self.all())), replace=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A project with the name that it has here.
+
+    Attributes:
+        is_new: that was decided just now.
+    """
+
+    project: Project
+    is_new: bool = False
+
+    @property
+    def notice(self) -> str:
+        """What a person should know of it."""
+        project = self.project
+        if not project.claim:
+            return f"{printable(str(project.root))} is the project {project.name}"
+        return (
+            f"{printable(str(project.root))} calls itself {project.claim}, which may be another's name: it is the project {project.name}, "
+            "and shares no memory with that one unless you allow it: confide project allow"
+        )
+
+
+async def named(paths: Paths, config: ProxyConfig, claim: Claim) -> Named:
+    """The project of a folder; the daemon is asked about a name that the folder claims for the first time.
+
+    Raises KeyFileError: what was decided may have been written by others.
+    """
+    names = ProjectNames(paths.projects)
+    before = await asyncio.to_thread(_settled, names, claim, paths.journal)
+    if before is not None:
+        return Named(before.project(claim))
+    if claim.basis is Basis.REMOTE:
+        return await _noted(names, claim, State.REMOTE)
+    # Imported late: nearly every start is of a folder that is known.
+    from confide_proxy.devices.connection import SpaceConnection
+
+    deadline_s = DEADLINE_S if paths.link.exists() else START_DEADLINE_S
+    try:
+        async with asyncio.timeout(deadline_s), SpaceConnection.open(paths, config) as space:
+            answer = await attach(space.connection, {"project": GLOBAL_PROJECT}, space.keyring.unlock)
+            state = await decided(names, claim, space.connection, paths.ledgers, str(answer.get("space")))
+    except (ConfideError, TimeoutError):
+        state = State.UNASKED
+    return await _noted(names, claim, state)
+
+
+async def named_over(link: Asks, paths: Paths, claim: Claim, space: str) -> Project:
+    """The same over a link that has attached the global project. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
+    names = ProjectNames(paths.projects)
+    before = await asyncio.to_thread(_settled, names, claim, paths.journal)
+    if before is not None:
+        return before.project(claim)
+    state = State.REMOTE if claim.basis is Basis.REMOTE else await decided(names, claim, link, paths.ledgers, space)
+    return (await _noted(names, claim, state)).project
+
+
+async def decided(names: ProjectNames, claim: Claim, link: Asks, ledgers: Path, space: str) -> State:
+    """Whether a folder has the name that it claims. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
+    # A slash is of remotes: no file gives a name that a repository which is cloned tomorrow has.
+    is_free = not (claim.basis is Basis.FILE and "/" in claim.name)
+    is_free = is_free and not await asyncio.to_thread(names.is_held, claim)
+    if is_free:
+        answer = await link.request("projects", {"project": GLOBAL_PROJECT}, timeout_s=_REQUEST_S)
+        listed = answer.get("projects")
+        known = {each.get("name") for each in listed if isinstance(each, dict)} if isinstance(listed, list) else None
+        is_free = known is not None and claim.name not in known and answer.get("complete") is not False
+    if is_free:
+        return State.FIRST
+    # Once there is a decision about the folder there is none to be made up for: files that look like the other project's can be planted.
+    is_known = await asyncio.to_thread(names.is_known, claim)
+    return State.USED if not is_known and await _was_used(claim, link, ledgers, space) else State.OWN
+
+
+async def _was_used(claim: Claim, link: Asks, ledgers: Path, space: str) -> bool:
+    """Whether the project has a revision that was confirmed for a file of this folder: by a version that did not keep decisions."""
+    ledger = await asyncio.to_thread(Ledger, ledgers, space, claim.root)
+    entries = list(islice(ledger.all().items(), _LOOKED_AT))
+    if not entries:
+        return False
+    try:
+        await link.request("attach", {"project": claim.name}, timeout_s=_REQUEST_S)
+    except RequestError:
+        return False  # no grant for it
+    for path, confirmed in entries:
+        with suppress(RequestError):  # the daemon knows of no such revision
+            body = {"project": claim.name, "path": path, "revision": confirmed.revision}
+            answer: dict[str, Any] = await link.request("pull", body, timeout_s=_REQUEST_S)
+            if answer.get("hash") == confirmed.hash:
+                return True
+    return False
+
+
+async def _noted(names: ProjectNames, claim: Claim, state: State) -> Named:
+    try:
+        decision = await asyncio.to_thread(names.note, claim, state)
+    except KeyFileError:  # a full or read-only disk: it is decided again the next time
+        decision = Decision.of(claim, state)
+    return Named(decision.project(claim), is_new=True)
+
+
+def _settled(names: ProjectNames, claim: Claim, journal: Path) -> Decision | None:
+    """What was decided, and need not be decided again."""
+    decision = names.about(claim)
+    if decision is None or decision.state is State.FORGOTTEN:
+        return None
+    # What was queued under its own name is written to its files first, and goes to the other project with them.
+    return None if decision.state is State.UNASKED and not (journal / "queue").exists() else decision
+
+
+def _parsed(line: bytes) -> Decision | None:
+    try:
+        match json.loads(line):
+            case [str(home), str(claim), str(state), str(mark)]:
+                return Decision(home, claim, State(state), mark)
+    except ValueError:
+        return None  # damaged, or of another version: it is decided again
+    return None
+
+
+def _kept(decisions: list[Decision]) -> list[Decision]:
+    by_people = (State.ALLOWED, State.FORGOTTEN)
+    kept: list[Decision] = []
+    room = {True: KEPT_BYTES, False: KEPT_BYTES}
+    for each in reversed(decisions):
+        room[each.state in by_people] -= len(each.line())
+        if room[each.state in by_people] >= 0:
+            kept.append(each)
+    return kept[::-1]
