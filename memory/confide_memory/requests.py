@@ -253,6 +253,15 @@ def _gone(item: Any) -> tuple[str, int]:
     raise RequestError("invalid", "a missing file is not [path, base]")
 
 
+def _content_hash(body: Mapping[str, Any], name: str) -> str:
+    found: bytes = hexed(HASH_CHARS // 2)(body, name)
+    return found.hex()
+
+
+def _content_hashes(body: Mapping[str, Any], name: str) -> list[str]:
+    return [_content_hash({name: item}, name) for item in items(MAX_FILES)(body, name)]
+
+
 def _changes(body: Mapping[str, Any], name: str) -> list[Any]:
     value = body.get(name)
     if not isinstance(value, list) or len(value) > MAX_CHANGES:
@@ -302,9 +311,17 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "buckets": optional(_buckets),
         "entries": items(MAX_FILES, _entry),
         "gone": items(MAX_FILES, _gone),
+        "goneHashes": optional(_content_hashes),
     },
-    "put": {"project": project, "path": text, "base": revision, "text": text, "hash": text},
-    "remove": {"project": project, "path": text, "base": later(revision)},
+    "put": {
+        "project": project,
+        "path": text,
+        "base": revision,
+        "baseHash": optional(_content_hash),
+        "text": text,
+        "hash": text,
+    },
+    "remove": {"project": project, "path": text, "base": later(revision), "baseHash": optional(_content_hash)},
     "pull": {"project": project, "path": text, "revision": optional(revision)},
     "transcript": {"project": project, "body": whole},
     # What was.

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from confide_crypto.errors import ConfideError
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.results import Comparison, DocumentText, PutResult
-from confide_daemon.documents.writer import LOST_HINT, Derive, Writer, compare_states, states
+from confide_daemon.documents.writer import LOST_HINT, Derive, Gone, Writer, compare_states, states
 from confide_daemon.errors import BadNameError, DamagedError, NotFoundError
 from confide_daemon.store.rows import DocumentRow, Filter, ProjectRow
 from confide_daemon.store.store import Store
@@ -106,6 +106,15 @@ class Documents:
         """The text that a document has now; None where there is none, or it was deleted. Cheaper there than `read`."""
         return await self._threads.read(lambda store: _newest_text(store, project, path))
 
+    async def hash_at(self, project: str, path: str, revision: int) -> str | None:
+        """The hash of a revision's text; None where there is no such revision."""
+
+        def work(store: Store) -> str | None:
+            row = store.documents.find(project, path)
+            return None if row is None else store.documents.hash_at(row.id, revision)
+
+        return await self._threads.read(work)
+
     async def listed(self, projects: frozenset[str] | None, *, sources: frozenset[str] | None) -> list[DocumentRow]:
         """The documents of these projects and sources (None: all), by name."""
 
@@ -149,7 +158,7 @@ class Documents:
         self,
         project: str,
         entries: Iterable[tuple[str, str, int]],
-        gone: Iterable[tuple[str, int]],
+        gone: Iterable[Gone],
         *,
         buckets: frozenset[int] | None = None,
         author: str = "",

@@ -21,6 +21,8 @@ LOST_HINT = (
 )
 Derive = Callable[[Store, DocumentRow, str | None, float], PieceChanges]
 """Keeps what is derived of a document in step with its text (None: it is deleted), at this time; the index hands it in."""
+Gone = tuple[str, int, str | None]
+"""A file that a machine has no more: its path, the revision that was confirmed, and the hash of that text where it says so."""
 Made = TypeVar("Made", PutResult, PutResult | None)
 # Revisions among which the last other text of a document is looked for.
 MOST_LOOKED_BACK = 1000
@@ -41,8 +43,12 @@ class Writer:
     store: Store
     _derive: Derive
 
-    def put(self, project: str, path: str, text: str, *, base: int, author: str) -> PutResult:
+    def put(
+        self, project: str, path: str, text: str, *, base: int, author: str, base_hash: str | None = None
+    ) -> PutResult:
         """Takes a machine's version of a document, made from revision `base` (0: from none), and merges it where there is a newer one.
+
+        `base_hash`: of the text that the machine confirmed as `base`; None where it does not say.
 
         Raises InvalidPathError, InvalidTextError, TooLargeError.
         """
@@ -55,9 +61,10 @@ class Writer:
                 return self._keep(row, project, path, text, author=author)
             if row.hash == text_hash(text):
                 return self._result(row, text, changed=False)
-            if base == row.revision:
+            ancestor = ancestor_of(self.store, row, base, base_hash)
+            if ancestor == row.revision:
                 return self._keep(row, project, path, text, author=author)
-            merge = self._merge(row, text, base=base, author=author)
+            merge = self._merge(row, text, base=ancestor, author=author)
             if merge.clash:
                 # What came in stays in the history as it was sent, whatever the merge made of it.
                 self.store.documents.save(project, path, text, author=author, now=time.time())
@@ -184,8 +191,11 @@ class Writer:
                 self._note(operation, buried.revision, "", row.hash, 0)
             return DeleteResult(buried.revision, buried.updated_at, row.hash, is_deleted=True)
 
-    def remove(self, project: str, path: str, *, base: int, author: str) -> RemoveResult:
-        """Deletes the document when `base` is its newest revision; the history stays. Raises NotFoundError when there never was one."""
+    def remove(self, project: str, path: str, *, base: int, author: str, base_hash: str | None = None) -> RemoveResult:
+        """Deletes the document when `base` (`base_hash`, as of `put`) is its newest revision; the history stays.
+
+        Raises NotFoundError when there never was one.
+        """
         documents.check_stored_path(path)
         with self.store.writing():
             row = self.store.documents.find(project, path)
@@ -193,7 +203,7 @@ class Writer:
                 raise NotFoundError("no such document to remove")
             if row.deleted:
                 return RemoveResult(row.revision, removed=True)
-            if row.revision != base:
+            if row.revision != ancestor_of(self.store, row, base, base_hash):
                 return RemoveResult(row.revision, removed=False, text=self._text(row))
             return RemoveResult(self._tombstone(row, author).revision, removed=True)
 
@@ -238,12 +248,14 @@ class Writer:
             return self._result(row, found.text, changed=False)
         return self._keep(row, project, path, found.text, author=author)
 
-    def bury(self, project: str, gone: Iterable[tuple[str, int]], *, author: str) -> None:
+    def bury(self, project: str, gone: Iterable[Gone], *, author: str) -> None:
         """Deletes what a machine deleted, where it had the newest revision."""
         with self.store.writing():
-            for path, base in gone:
+            for path, base, base_hash in gone:
                 row = self.store.documents.find(project, path)
-                if row is not None and not row.deleted and row.revision == base and row.source != "sessions":
+                if row is None or row.deleted or row.source == "sessions":
+                    continue
+                if row.revision == ancestor_of(self.store, row, base, base_hash):
                     self._tombstone(row, author)
 
     def recut(self, document: int) -> PieceChanges:
@@ -357,6 +369,21 @@ class Writer:
         return revision.text
 
 
+def ancestor_of(store: Store, row: DocumentRow, base: int, base_hash: str | None) -> int:
+    """The revision here that a machine's file comes from; 0 where none is known.
+
+    A machine names the revision that it confirmed. Where a data folder was put back from an older copy, numbers that were given out since
+    are given out again, for other texts: believed by its number, such a base made the lines of another machine look like lines that this
+    one had deleted. So the text counts, wherever it stands here now, and the number alone only where nothing else is said.
+    """
+    if not base or base_hash is None:
+        return base if base <= row.revision else 0
+    here = store.documents.hash_at(row.id, base)
+    if here == base_hash or (here is not None and store.texts.is_rewritten(row.id, base)):
+        return base
+    return store.documents.number_of(row.id, base_hash)
+
+
 def states(store: Store, project: str) -> list[tuple[str, str, int]]:
     """(path, hash, revision) of every document that working copies have."""
     rows = store.documents.listed(frozenset((project,)))
@@ -367,14 +394,14 @@ def compare_states(
     store: Store,
     project: str,
     entries: Iterable[tuple[str, str, int]],
-    gone: Iterable[tuple[str, int]],
+    gone: Iterable[Gone],
     buckets: frozenset[int] | None = None,
 ) -> Comparison:
     """What the machine has to do; every confirmed loss in `gone` has been buried before.
 
     Args:
         entries: (path, hash, base) of each file the machine has; base is the revision it last confirmed, 0 for never.
-        gone: (path, base) of files it confirmed once and no longer has.
+        gone: of files it confirmed once and no longer has.
         buckets: only documents of these are looked at (None: all).
     """
     result = Comparison()
@@ -393,11 +420,13 @@ def compare_states(
                 result.adopt.append((path, row.revision))
         elif base >= row.revision or not _unchanged(store, row, content, base):
             result.send.append(path)
+            if base > row.revision:
+                result.ahead.add(path)
         elif row.deleted:
             result.drop.append((path, row.revision))
         else:
             result.pull.append((path, row.revision, row.hash))
-    lost = {path for path, _ in gone}
+    lost = {path for path, *_ in gone}
     for path, row in rows.items():
         if path in here:
             continue
@@ -411,5 +440,4 @@ def compare_states(
 
 def _unchanged(store: Store, row: DocumentRow, content: str, base: int) -> bool:
     """Whether the machine's file is still the revision it last confirmed."""
-    revision = store.documents.revision(row.id, base)
-    return revision is not None and revision.hash == content
+    return store.documents.hash_at(row.id, base) == content

@@ -124,10 +124,9 @@ class Copies:
                     return WrittenBack(True, gone)
                 grants = self._grants()
                 grants.require_write(change.project, change.path)
-                base = held.revision if held else _told_base(answer)
-                text = answer["text"]
+                base, base_hash = _base_of(answer, held)
                 kept = await self._space.documents.put(
-                    change.project, change.path, text, base=base, author=grants.alias
+                    change.project, change.path, answer["text"], base=base, base_hash=base_hash, author=grants.alias
                 )
         except (TimeoutError, ConnectionLost):
             why = "this machine has not confirmed that its file is gone; it goes with the next sync"
@@ -213,10 +212,12 @@ class Copies:
             answer = await self._apply(Change.of(project, path, result, before), before, WRITE_BACK_DEADLINE_S)
             if answer is None:
                 return True
-            base = held.revision if held else _told_base(answer)
+            base, base_hash = _base_of(answer, held)
             grants = self._grants()
             grants.require_write(project, path)
-            merged = await self._space.documents.put(project, path, answer["text"], base=base, author=grants.alias)
+            merged = await self._space.documents.put(
+                project, path, answer["text"], base=base, base_hash=base_hash, author=grants.alias
+            )
             if merged.revision != result.revision:
                 self._publish(Change.of(project, path, merged, result.hash))
             newest.append(merged)
@@ -239,16 +240,27 @@ class Copies:
             "baseHash": held.hash if held is not None and held.hash is not None else before,
             "text": change.text,
         }
-        answer = await self._request("apply", body, timeout_s)
-        if answer.get("applied") is not True:
-            if not isinstance(answer.get("text"), str) or not isinstance(answer.get("hash"), str):
-                raise RequestError("invalid", "the machine's answer is not of the form that apply gives")
+        answer = _answered(await self._request("apply", body, timeout_s))
+        if answer is not None and await self._has_confirmed(change, answer):
+            base = _told_base(answer)
+            if base >= change.revision:  # over another of its connections
+                self._held[key] = Held(base, answer["hash"])
+                return None
+            answer = _answered(await self._request("apply", {**body, "baseHash": answer["hash"]}, timeout_s))
+        if answer is not None:
             return answer
         if change.text is None:
             self._held.pop(key, None)
         else:
             self._held[key] = Held(change.revision, change.hash)
         return None
+
+    async def _has_confirmed(self, change: Change, answer: dict[str, Any]) -> bool:
+        """Whether the machine's file is, unedited, a revision that the history here has, so that nothing is lost with it."""
+        if answer.get("baseHash") != answer["hash"]:
+            return False
+        found = await self._space.documents.hash_at(change.project, change.path, _told_base(answer))
+        return found is not None and found == answer["hash"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +302,23 @@ class ConnectedMachine:
             if isinstance(error, RequestError):
                 raise
             raise RequestError("unavailable", "the machine did not answer in time") from None
+
+
+def _answered(answer: dict[str, Any]) -> dict[str, Any] | None:
+    """What the file holds instead; None where the machine has made the change. Raises RequestError: it says neither."""
+    if answer.get("applied") is True:
+        return None
+    if not isinstance(answer.get("text"), str) or not isinstance(answer.get("hash"), str):
+        raise RequestError("invalid", "the machine's answer is not of the form that apply gives")
+    return answer
+
+
+def _base_of(answer: dict[str, Any], held: Held | None) -> tuple[int, str | None]:
+    """What the machine's text comes from: as it says itself where it names the text too, which can be checked."""
+    said = answer.get("baseHash")
+    if isinstance(said, str):
+        return _told_base(answer), said
+    return (held.revision if held else _told_base(answer)), None
 
 
 def _told_base(answer: dict[str, Any]) -> int:

@@ -83,6 +83,9 @@ class Ledger:
         # Of this object, whose methods several threads call: two that read on from one place would take it for twice as far.
         self._own = threading.Lock()
         self._catch_up()
+        # Only for what crosses on its way: what was removed before this connection is for its first comparison, and the daemon may have
+        # gone back to an older copy of itself, and number anew.
+        self._removed.clear()
         if self._lines > len(self._entries) + COMPACT_AFTER:
             self._compact()
 

@@ -80,6 +80,7 @@ class Replica:
         self._paths = path_locks(ledger.locks)
         self._steps = Steps()
         self._compared_as: str | None = None
+        self._is_compared = False  # over this connection: until then the daemon may not have what it once confirmed
 
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         """Bring folder and daemon to the same state. `force` reads every file, however unchanged its stat looks.
@@ -102,7 +103,7 @@ class Replica:
         present = {path for path, _, _ in entries}
         missing = {path: state for path, state in confirmed.items() if path not in present}
         deleted = await asyncio.to_thread(deleted_of, self.folder, missing, report)
-        body: dict[str, Any] = {"project": self.folder.project, "entries": entries, "gone": deleted}
+        body: dict[str, Any] = {"project": self.folder.project, "entries": entries}
         # What was stored in clear may have been sealed in its place: the same revision, and another text than was agreed on.
         sealed = [entry for entry in entries if entry[2] and not confirmed[entry[0]].matches(entry[1])]
         if len(entries) >= _DIGEST_FROM:
@@ -112,11 +113,13 @@ class Replica:
                     await self._forget(path, confirmed[path])
             deleted = [item for item in deleted if bucket_of(item[0]) in buckets]
             if not buckets:
+                self._is_compared = True
                 await self._agree(sealed, {})
                 await self._steps.run([(path, self._send) for path in scanned.in_clear], report)
                 return report
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
-            body |= {"entries": entries, "gone": deleted, "buckets": sorted(buckets)}
+            body |= {"entries": entries, "buckets": sorted(buckets)}
+        body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
         answer = await self._link.request("compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
@@ -126,6 +129,7 @@ class Replica:
             await self._forget(path, confirmed[path])
             report.removed += 1
         await self._exchange(answer, confirmed, report, progress)
+        self._is_compared = True
         await self._steps.run([(path, self._send) for path in scanned.in_clear], report)
         return report
 
@@ -200,15 +204,18 @@ class Replica:
                 known = await asyncio.to_thread(self._ledger.get, path)
                 if await asyncio.to_thread(self._is_passed, path, revision, local, known):
                     return {"applied": True}
-                # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base.
-                is_expected = (
-                    local is None or local.hash in (body["hash"], body["baseHash"]) or is_confirmed(known, local)
-                )
-                if local is not None and not is_expected:
+                # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base. Unless that
+                # went back to an older copy of itself since: then this may be the only place that has it.
+                ours = (body["hash"], body["baseHash"])
+                if local is not None and not (
+                    local.hash in ours
+                    or (
+                        is_confirmed(known, local) and (self._is_compared or (known is not None and known.hash in ours))
+                    )
+                ):
                     check_sendable(self.folder, path, known, local)
                     await self._deposit(path, local)
-                    base = known.revision if known else 0
-                    return {"applied": False, "hash": local.hash, "text": local.text, "base": base}
+                    return {"applied": False, "hash": local.hash, "text": local.text, **_base_of(known)}
                 try:
                     await self._write(path, text, revision, local)
                 except ChangedMeanwhileError:
@@ -220,7 +227,7 @@ class Replica:
         """Whether this machine has confirmed a newer one already, over another of its connections."""
         if local is None:
             return self._ledger.removed_at(path) > revision
-        return known is not None and known.revision > revision and known.matches(local.hash)
+        return self._is_compared and known is not None and known.revision > revision and known.matches(local.hash)
 
     async def _exchange(
         self,
@@ -254,7 +261,7 @@ class Replica:
             content = await asyncio.to_thread(readable, self.folder, path, report)
             if content is not None and (not is_confirmed(known, content) or (is_asked and not is_less(known, content))):
                 check_sendable(self.folder, path, known, content)
-                await self._put(path, content, known.revision if known else 0)
+                await self._put(path, content, known)
                 report.sent += 1
             elif content is not None and known is not None:
                 if is_in_clear(self.folder, path, content):
@@ -265,8 +272,8 @@ class Replica:
             elif known is not None and len(report.skipped) == skipped and self.folder.is_missing(path):
                 await self._remove(path, known, report)
 
-    async def _put(self, path: str, content: Content, base: int) -> None:
-        params = {"project": self.folder.project, "path": path, "hash": content.hash, "base": base}
+    async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
+        params = {"project": self.folder.project, "path": path, "hash": content.hash, **_base_of(known)}
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
         answer = await send_text(self._link, "put", params, content.text, timeout_s=deadline_s)
@@ -297,7 +304,7 @@ class Replica:
     async def _remove(self, path: str, known: Confirmed, report: SyncReport) -> None:
         answer = await self._link.request(
             "remove",
-            {"project": self.folder.project, "path": path, "base": known.revision},
+            {"project": self.folder.project, "path": path, **_base_of(known)},
             timeout_s=_PUT_DEADLINE_S,
             bulk=True,
         )
@@ -354,6 +361,11 @@ class Replica:
         if local is None or local.text != text:
             local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
         await asyncio.to_thread(self._ledger.set, path, confirmed_as(local, text_hash(text), revision))
+
+
+def _base_of(known: Confirmed | None) -> dict[str, Any]:
+    """What a file comes from, as the daemon is told: the number, and the text by which it can be checked."""
+    return {"base": known.revision, "baseHash": known.hash} if known else {"base": 0}
 
 
 class Steps:

@@ -208,6 +208,18 @@ async def test_machines_whose_files_were_that_revision_only_say_so(daemon: Servi
         assert text == sealed + "\nA line of mine.\n"
 
 
+async def test_an_edit_upon_what_was_sealed_in_its_place_is_an_edit_upon_it(daemon: Serving) -> None:
+    """The machine confirmed the revision with its text in clear, whose hash the daemon has no more: it is no revision of a lost time."""
+    async with device(daemon) as laptop:
+        await laptop.attach()
+        await laptop.put("memory/plan.md", PLAN)
+        await seal_all(laptop)
+        text = "# Plan\n\nThe old database is gone.\n"
+        body = {"project": "proj", "path": "memory/plan.md", "text": text, "hash": text_hash(text), "base": 1}
+        answer = await laptop.request("put", {**body, "baseHash": text_hash(PLAN)})
+        assert (answer["merged"], answer["hash"]) == (False, text_hash(text))
+
+
 async def test_a_text_that_changed_meanwhile_is_not_touched(daemon: Serving) -> None:
     """What the machine has not seen is not replaced; what it asks for twice is done once; a session that goes on is met again."""
     async with device(daemon) as laptop:

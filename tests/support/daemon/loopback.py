@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -172,6 +172,7 @@ class Machine:
         self.flushed: list[dict[str, Any]] = []
         self.scan_refusal: RequestError | None = None
         self.is_deaf = False  # leaves `apply` and `roster` unanswered, as a machine that sleeps does
+        self.apply: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] = self._apply
         self.roster_news: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.ended: BaseException | None = None
         self.refusals: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -263,6 +264,9 @@ class Machine:
         if op == "roster":
             return {}
         assert op == "apply"
+        return await self.apply(body)
+
+    async def _apply(self, body: dict[str, Any]) -> dict[str, Any]:
         key = (body["project"], body["path"])
         local = self.files.get(key)
         if local is not None and text_hash(local) not in (body["hash"], body["baseHash"]):

@@ -6,7 +6,7 @@ Messages compare states and are idempotent, so a lost answer or a replay costs n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,6 +65,7 @@ class SyncRequests:
         buckets: frozenset[int] | None,
         entries: list[tuple[str, str, int]],
         gone: list[tuple[str, int]],
+        gone_hashes: list[str] | None,
     ) -> dict[str, Any]:
         grants = self._grants()
         if project == GLOBAL_PROJECT and not grants.has_project(project):
@@ -72,9 +73,16 @@ class SyncRequests:
             return {"send": [], "adopt": [], "pull": [], "drop": []}
         grants.require_project(project)
         entries = [entry for entry in entries if grants.reaches(project, entry[0])]
+        hashes: Sequence[str | None] = [None] * len(gone) if gone_hashes is None else gone_hashes
+        if len(hashes) != len(gone):
+            raise RequestError("invalid", "'goneHashes' has not as many entries as 'gone'")
         # A machine that may only read deletes nothing.
-        gone = [item for item in gone if grants.may_write and grants.reaches(project, item[0])]
-        result = await self._space.documents.compare(project, entries, gone, buckets=buckets, author=grants.alias)
+        lost = [
+            (path, base, base_hash)
+            for (path, base), base_hash in zip(gone, hashes, strict=True)
+            if grants.may_write and grants.reaches(project, path)
+        ]
+        result = await self._space.documents.compare(project, entries, lost, buckets=buckets, author=grants.alias)
         self.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
         adopted = dict(result.adopt)
         changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
@@ -82,12 +90,16 @@ class SyncRequests:
         for path, digest, base in entries:
             if path in adopted:
                 self._copies.confirm(project, path, adopted[path], digest)
+            elif path in result.ahead:
+                self._copies.forget(
+                    project, path
+                )  # or it would be taken for one that has all that is made from here on
             elif path in sent:
                 self._copies.confirm(project, path, base, None)
             elif base and path not in changed:
                 self._copies.confirm(project, path, base, digest)
         dropped = dict(result.drop)
-        for path, _ in gone:
+        for path, *_ in lost:
             self._copies.forget(project, path)
             if dropped.get(path):
                 # Which of them are new is not said; a machine that has the file no more, or has made it anew, leaves this be.
@@ -110,12 +122,16 @@ class SyncRequests:
         except GrantError as error:
             raise RequestError.of(error) from error
 
-    async def _put(self, project: str, path: str, base: int, text: str, hash: str) -> dict[str, Any]:
+    async def _put(
+        self, project: str, path: str, base: int, base_hash: str | None, text: str, hash: str
+    ) -> dict[str, Any]:
         grants = self._grants()
         grants.require_write(project, path)
         if hash != text_hash(check_text(text)):
             raise RequestError("invalid", "the hash is not that of the text", "was the file changed while it was read?")
-        result = await self._space.documents.put(project, path, text, base=base, author=grants.alias)
+        result = await self._space.documents.put(
+            project, path, text, base=base, base_hash=base_hash, author=grants.alias
+        )
         is_same = result.hash == hash
         # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.
         if is_same:
@@ -132,12 +148,14 @@ class SyncRequests:
         }
         return answer if is_same else {**answer, "text": result.text}
 
-    async def _remove(self, project: str, path: str, base: Callable[[], int]) -> dict[str, Any]:
+    async def _remove(self, project: str, path: str, base: Callable[[], int], base_hash: str | None) -> dict[str, Any]:
         self._grants().require_write(project, path)
         before = await self._hash_of(project, path)
         grants = self._grants()
         grants.require_write(project, path)
-        result = await self._space.documents.remove(project, path, base=base(), author=grants.alias)
+        result = await self._space.documents.remove(
+            project, path, base=base(), base_hash=base_hash, author=grants.alias
+        )
         if not result.removed:
             return {"revision": result.revision, "removed": False, "text": result.text}
         self._copies.forget(project, path)

@@ -160,6 +160,16 @@ class DocumentTable(Table):
             ) from None
         return RevisionRow(found, content_hash, text, author, created_at)
 
+    def hash_at(self, document: int, number: int) -> str | None:
+        """The hash of a revision's text, "" of a deletion; None where there is no such revision."""
+        rows = self._rows("SELECT hash FROM revision WHERE document = ? AND number = ?", (document, number))
+        return str(rows[0][0]) if rows else None
+
+    def number_of(self, document: int, content: str) -> int:
+        """The newest revision whose text has this hash; 0 where none has."""
+        sql = "SELECT coalesce(max(number), 0) FROM revision WHERE document = ? AND hash = ? AND text IS NOT NULL"
+        return int(self._rows(sql, (document, content))[0][0])
+
     def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
         """The newest revisions of a document, newest first."""
         sql = """SELECT number, hash, author, created_at, text IS NULL, clash, bytes, CASE WHEN bytes IS NULL THEN text END

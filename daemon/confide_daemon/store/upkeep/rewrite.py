@@ -35,6 +35,8 @@ from confide_memory.documents import has_clash, source_of, text_hash
 
 # The migration since which credentials are sealed.
 SEALING: Final = 9
+_REWRITTEN: Final = "rewritten "
+"""Begins the mark of a revision, by its change."""
 
 
 class RevisionTexts(Table):
@@ -98,10 +100,17 @@ class RevisionTexts(Table):
             "UPDATE revision SET text = ?, hash = ?, bytes = ?, clash = ? WHERE change = ?",
             (zlib.compress(data), after, len(data), clash, change),
         )
+        # Without the hash that it had, by which passwords could be tried.
+        self._rows("INSERT INTO mark VALUES (?, 1) ON CONFLICT DO NOTHING", (f"{_REWRITTEN}{change}",))
         if not is_newest:
             return "rewritten", None
         self._rows("UPDATE document SET hash = ?, clash = ? WHERE id = ?", (after, clash, document))
         return "rewritten", int(document)
+
+    def is_rewritten(self, document: int, number: int) -> bool:
+        """Whether a revision had another text, which machines may have confirmed. Of what came before this was noted it is not known."""
+        sql = "SELECT 1 FROM revision r JOIN mark m ON m.name = ? || r.change WHERE r.document = ? AND r.number = ?"
+        return bool(self._rows(sql, (_REWRITTEN, document, number)))
 
     def forget_traces(self) -> None:
         """Removes what tells something of texts that are there no more, in the caller's transaction.
