@@ -143,6 +143,13 @@ class QuotaConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupConfig:
+    """What is kept beside the data folder, for the day when that is put back from an older copy."""
+
+    revoked: str = ""  # a folder for the keys of machines that were revoked
+
+
+@dataclass(frozen=True, slots=True)
 class NotesConfig:
     """What is told of a note that is stored."""
 
@@ -223,6 +230,7 @@ class DaemonConfig:
     notes: NotesConfig = field(default_factory=NotesConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     quota: QuotaConfig = field(default_factory=QuotaConfig)
+    backup: BackupConfig = field(default_factory=BackupConfig)
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
 

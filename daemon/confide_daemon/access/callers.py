@@ -151,6 +151,15 @@ class Caller:
         return "expired" if self.expires_at is not None and now >= self.expires_at else None
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A key that may not connect any more, since when, and the key that took its place where one did."""
+
+    key: bytes
+    at: float  # seconds since the epoch
+    successor: bytes | None = None
+
+
 def select_callers(database: apsw.Connection, where: str, *values: Any) -> list[Caller]:
     """Callers; `where` is a literal, never data."""
     query = f"SELECT {_COLUMNS} FROM callers JOIN spaces ON spaces.name = space {where}"  # noqa: S608
@@ -211,6 +220,36 @@ def insert_caller(
     made = caller_now(database, public_key)
     assert made is not None
     return made
+
+
+def end_caller(database: apsw.Connection, ended: Ended) -> None:
+    """Take a caller's key out of force; its successor, if it has one, takes its place.
+
+    The old row stays as a revoked one, so that the key is not taken in again by a line in `authorized/`.
+    """
+    database.execute(
+        "UPDATE callers SET revoked_at = ?, successor = ? WHERE public_key = ?", (ended.at, ended.successor, ended.key)
+    )
+    if ended.successor is None:
+        drop_invites_by(database, ended.key)
+        return
+    database.execute(
+        """INSERT OR IGNORE INTO callers (public_key, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at,
+             last_seen_at)
+           SELECT successor, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at
+           FROM callers WHERE public_key = ?""",
+        (ended.key,),
+    )
+    database.execute("UPDATE invites SET invited_by = ? WHERE invited_by = ?", (ended.successor, ended.key))
+
+
+def insert_ended(database: apsw.Connection, ended: Ended) -> None:
+    """Note a key that never was a caller here as one that may not become one by a line in `authorized/`."""
+    database.execute(
+        """INSERT INTO callers (public_key, alias, space, scope, added_by, added_at, revoked_at, successor)
+           SELECT ?, ?, name, 'read', 'file', ?, ?, ? FROM spaces ORDER BY created_at LIMIT 1""",
+        (ended.key, f"revoked-{ended.key[:4].hex()}", ended.at, ended.at, ended.successor),
+    )
 
 
 def drop_invites_by(database: apsw.Connection, public_key: bytes) -> None:

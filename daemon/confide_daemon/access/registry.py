@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,14 @@ from confide_crypto.keys.identity import Identity
 from confide_daemon.access.audit import Entry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,
+    Ended,
     Grants,
     caller_now,
     describe,
     drop_invites_by,
+    end_caller,
     insert_caller,
+    insert_ended,
     named_now,
     require_free,
     select_callers,
@@ -205,18 +208,39 @@ class Registry:
             if not rows:
                 return caller_now(database, successor)  # another connection of it was first
             old, now = rows[0], self.clock()
-            # The old row stays as a revoked one, so that the key is not taken in again by a line in `authorized/`.
-            database.execute("UPDATE callers SET revoked_at = ? WHERE public_key = ?", (now, old.public_key))
-            database.execute(
-                """INSERT INTO callers (public_key, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at,
-                     last_seen_at)
-                   SELECT successor, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at
-                   FROM callers WHERE public_key = ?""",
-                (old.public_key,),
-            )
-            database.execute("UPDATE invites SET invited_by = ? WHERE invited_by = ?", (successor, old.public_key))
+            end_caller(database, Ended(old.public_key, now, successor))
             record(database, now, "rotated", alias=old.alias, public_key=successor)
             return caller_now(database, successor)
+
+    # Keys that ended, as they are known beside the data folder (`revocations.py`)
+
+    def ended(self) -> list[Ended]:
+        """The keys that were revoked, or that others took the place of, in that order."""
+        sql = "SELECT public_key, revoked_at, successor FROM callers WHERE revoked_at IS NOT NULL ORDER BY revoked_at"
+        with self.reading() as database:
+            return [Ended(*row) for row in database.execute(sql)]
+
+    def take_ended(self, ended: Iterable[Ended]) -> list[str]:
+        """Take the access of these keys away, which ended after this registry was written; the names of those that had it.
+
+        Whoever was enrolled again since keeps it. Invites that were open when a key ended go: one of them may have been that key's.
+        """
+        names = []
+        with self.transaction() as database:
+            for one in sorted(ended, key=lambda one: one.at):
+                caller = caller_now(database, one.key)
+                if caller is not None and (caller.revoked_at is not None or caller.added_at > one.at):
+                    continue
+                database.execute("DELETE FROM invites WHERE created_at <= ?", (one.at,))
+                if caller is None:
+                    insert_ended(database, one)
+                    continue
+                names.append(caller.alias)
+                end_caller(database, one)
+                record(
+                    database, self.clock(), "revoked", alias=caller.alias, public_key=one.key, detail="before a restore"
+                )
+        return names
 
     # Spaces
 

@@ -173,10 +173,14 @@ def revoke(here: Here, name: Name) -> Output:
     """Shut a machine out for good; its live connections end within a second."""
     from confide_crypto.keys.identity import fingerprint_words
     from confide_daemon.access import enrollment
+    from confide_daemon.access.revocations import Revocations
     from confide_daemon.sealing.rosters import Rosters
 
     with here.opened() as state:
         gone = enrollment.revoke(state.registry, name)
+        revocations = Revocations.configured(here.config(), state)
+        if revocations is not None:
+            revocations.keep(state.registry)
         roster = Rosters(state.registry).current(gone.space_id)
     words = fingerprint_words(gone.public_key)
     is_device = roster is not None and gone.public_key in roster.devices

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
+from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
@@ -55,13 +56,16 @@ def run(
 
 async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_demand: bool) -> None:
     with closing(open_state(folder)) as state:
+        revocations = Revocations.configured(config, state)
+        for name in revocations.apply(state.registry) if revocations else ():
+            log.warning("%s was revoked later than this data folder was copied: revoked again", name)
         room = make_room(config.server.max_sessions, spaces=len(state.registry.spaces()))
         config = replace(config, server=replace(config.server, max_sessions=room))
         spaces = _spaces(state, config, on_demand=on_demand)
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
-        await Daemon(state, config, spaces).run(where)
+        await Daemon(state, config, spaces, revocations=revocations).run(where)
 
 
 async def work(

@@ -35,6 +35,7 @@ from confide_daemon.access.audit import AuditLog
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import State
+from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
@@ -73,7 +74,16 @@ class Listen:
 class Daemon:
     """A running daemon; `run` serves until it is told to stop."""
 
-    def __init__(self, state: State, config: DaemonConfig, spaces: Spaces, *, timers: Timers | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        config: DaemonConfig,
+        spaces: Spaces,
+        *,
+        timers: Timers | None = None,
+        revocations: Revocations | None = None,
+    ) -> None:
+        """`revocations`: where keys that end are noted as well."""
         self._state = state
         self._config = config
         self.spaces = spaces
@@ -83,6 +93,7 @@ class Daemon:
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
         self._keys_complaint = ""
+        self._revocations = revocations
         self._timers = timers or Timers.every(config.server.keepalive_s)
         self._refusals = Refusals()
         self._strangers = Strangers(self._refusals)
@@ -329,6 +340,7 @@ class Daemon:
                 version = now
                 self._apply_registry()
                 self._work.look()
+                await self._note_revocations()
             self._end_expired()
             self._refusals.report()
             if self._keys.is_stale():
@@ -360,6 +372,13 @@ class Daemon:
             if str(error) != self._keys_complaint:
                 self._keys_complaint = str(error)
                 log.error("the key files cannot be used, so the keys stay as they were: %s", error)
+
+    async def _note_revocations(self) -> None:
+        if self._revocations is not None:
+            try:
+                await asyncio.to_thread(self._revocations.keep, self._state.registry)
+            except ConfideError as error:
+                log.error("%s", error)
 
     def _apply_registry(self) -> None:
         """Give every session its caller's rights as they are now. A read of milliseconds, which no busy thread may hold up."""

@@ -27,6 +27,7 @@ from confide_crypto.transport.open import Connection, connect
 from confide_daemon.access.callers import Grants, Scope
 from confide_daemon.access.enrollment import Rights, make_invite
 from confide_daemon.access.registry import State, create, open_state
+from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
@@ -146,7 +147,10 @@ async def serving(
     config = config or DaemonConfig()
     vault = Vault.open(config.vault) if config.vault.url else None
     spaces = Spaces(state, IndexSettings(), handle, keeper=keeper, lock_after_s=lock_after_s, vault=vault)
-    daemon = Daemon(state, config, spaces, timers=timers)
+    revocations = Revocations.configured(config, state)
+    if revocations is not None:
+        revocations.apply(state.registry)
+    daemon = Daemon(state, config, spaces, timers=timers, revocations=revocations)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     run = asyncio.create_task(daemon.run(Listen("127.0.0.1", 0, idle_exit_s), on_ready=ready.set_result))
     try:

@@ -1,0 +1,150 @@
+"""The keys that ended, kept beside the data folder, so that a folder that is put back from an older copy lets none of them in again.
+
+One file of JSON lines that is only appended to, so that the daemon and a command beside it both may: a public key, when it ended, and the
+key that took its place where one did, signed by the daemon's identity. Nothing in it is secret.
+
+A line can take access away only, so one that is not this daemon's is passed over where its key has ended anyway: lines from before a
+rotation of the daemon's own key are such. Where it has not, nobody can tell here whether a stranger wrote it or this daemon did, later
+than the copy; then the daemon does not start.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confide_crypto.keys.identity import KEY_LENGTH, Identity, fingerprint_words, verify
+from confide_daemon.access.callers import Ended
+from confide_daemon.access.registry import Registry, State
+from confide_daemon.config import DaemonConfig
+from confide_daemon.errors import StorageError
+
+FILE: Final = "revoked"
+MAX_BYTES: Final = 16 << 20
+"""About 60,000 keys."""
+_LABEL: Final = b"confide revoked 1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    ended: Ended
+    signature: bytes
+
+
+class Revocations:
+    """The file, as one daemon reads and writes it."""
+
+    def __init__(self, folder: Path, identities: Iterable[Identity]) -> None:
+        """`identities`: the daemon's, the present one first."""
+        self._file = folder / FILE
+        self._identities = tuple(identities)
+
+    @classmethod
+    def configured(cls, config: DaemonConfig, state: State) -> Revocations | None:
+        """Those of a data folder; None where no place for them is configured. Raises StorageError: the place is in the data folder."""
+        if not config.backup.revoked:
+            return None
+        folder = Path(config.backup.revoked).expanduser().absolute()
+        if state.folder.root.resolve() in (folder.resolve(), *folder.resolve().parents):
+            hint = "[backup] revoked is to name a folder that does not go back with the data folder"
+            raise StorageError(f"the revocations cannot be kept in {folder}: it is in the data folder", hint=hint)
+        previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
+        return cls(folder, (state.identity, *previous))
+
+    def apply(self, registry: Registry) -> list[str]:
+        """Have the registry know what the file knows, and the file what the registry knows; the names that lost their access by it.
+
+        Raises StorageError: the file cannot be read or written, or a line that counts is not this daemon's.
+        """
+        lines = self._read()
+        known = {ended.key for ended in registry.ended()}
+        for line in lines:
+            if line.ended.key not in known and not self._is_ours(line):
+                raise StorageError(
+                    f"{self._file} names a revoked key that this daemon has not signed: {fingerprint_words(line.ended.key)}",
+                    hint="revoke that machine here, or see that the data folder is not older than the daemon's last new key; then move the "
+                    "file away",
+                )
+        gone = registry.take_ended([line.ended for line in lines if self._is_ours(line)])
+        self.keep(registry)
+        return gone
+
+    def keep(self, registry: Registry) -> None:
+        """Note what the registry knows and the file does not. Raises StorageError: it cannot be read or written."""
+        noted = {(line.ended.key, line.ended.at) for line in self._read() if _is_by(line, self._identities[0])}
+        missing = [ended for ended in registry.ended() if (ended.key, ended.at) not in noted]
+        if missing:
+            self._append(b"".join(self._line(ended) for ended in missing))
+
+    def _line(self, ended: Ended) -> bytes:
+        signature = self._identities[0].sign(_LABEL, _signed(ended))
+        line = {
+            "key": ended.key.hex(),
+            "at": ended.at,
+            "successor": ended.successor.hex() if ended.successor else None,
+            "signature": base64.b64encode(signature).decode(),
+        }
+        return json.dumps(line).encode() + b"\n"
+
+    def _is_ours(self, line: _Line) -> bool:
+        return any(_is_by(line, identity) for identity in self._identities)
+
+    def _read(self) -> list[_Line]:
+        try:
+            fd = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(fd, "rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            if self._file.parent.is_dir():
+                return []
+            raise self._unusable("read", "its folder is not there") from None
+        except OSError as error:
+            raise self._unusable("read", error.strerror or type(error).__name__) from error
+        if len(data) > MAX_BYTES:
+            raise self._unusable("read", "it is too large")
+        # One that a crash has cut is none, and is written again with the next change.
+        return [line for line in map(_parsed, data.splitlines()) if line is not None]
+
+    def _append(self, data: bytes) -> None:
+        try:
+            fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                size = os.fstat(fd).st_size
+                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                os.write(fd, (b"\n" if torn else b"") + data)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise self._unusable("written", error.strerror or type(error).__name__) from error
+
+    def _unusable(self, verb: str, why: str) -> StorageError:
+        hint = "without it, a data folder that is put back lets revoked machines in again; mend it, or change [backup] revoked"
+        return StorageError(f"the revocations in {self._file} cannot be {verb}: {why.lower()}", hint=hint)
+
+
+def _is_by(line: _Line, identity: Identity) -> bool:
+    return verify(identity.public_key, _LABEL, _signed(line.ended), line.signature)
+
+
+def _signed(ended: Ended) -> bytes:
+    return ended.key + math.floor(ended.at * 1000).to_bytes(8) + (ended.successor or b"")
+
+
+def _parsed(line: bytes) -> _Line | None:
+    """A line; None where it is none."""
+    try:
+        match json.loads(line):
+            case {"key": str(key), "at": float(at), "successor": (str() | None) as successor, "signature": str(signed)}:
+                ended = Ended(bytes.fromhex(key), at, bytes.fromhex(successor) if successor else None)
+                if len(ended.key) == KEY_LENGTH and 0 <= at < 2**40:
+                    return _Line(ended, base64.b64decode(signed))
+    except (ValueError, RecursionError):
+        return None
+    return None
