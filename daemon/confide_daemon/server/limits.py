@@ -26,16 +26,16 @@ from confide_daemon.server.rates import TokenBucket
 log = logging.getLogger(__name__)
 
 MAX_STRANGERS: Final = 256
-MAX_UNDER_WAY: Final = 128
+MAX_UNDER_WAY: Final = 64
 """Of them, with a handshake under way."""
-OPENINGS_PER_S: Final = 300.0
-OPENINGS_AT_ONCE: Final = 600.0
-"""Connections on which something came: a websocket opened in vain costs 350 us. So whoever has opened one has 0.4 s for message 1 at least
+OPENINGS_PER_S: Final = 1000.0
+OPENINGS_AT_ONCE: Final = 1000.0
+"""Connections on which something came: a websocket opened in vain costs 350 us. So whoever has opened one has 0.19 s for message 1 at least
 before newer ones push it out; in peace it has 5 s."""
 HANDSHAKES_PER_S: Final = 200.0
 HANDSHAKES_AT_ONCE: Final = 400.0
 """Answers to a message 1 that is one, for which its sender must know this daemon's key, or have recorded somebody who does. One costs half
-a millisecond; whoever holds such a place has 0.6 s for message 3 at least. Garbage costs a Diffie-Hellman of 80 us, and no place."""
+a millisecond; whoever holds such a place has 0.32 s for message 3 at least. Garbage costs a Diffie-Hellman of 80 us, and no place."""
 HTTP_DEADLINE_S: Final = 5.0
 MAX_MESSAGE: Final = 2048
 """Of a stranger; message 1, the longest that may come, has 1256 bytes."""

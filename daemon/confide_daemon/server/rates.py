@@ -27,6 +27,8 @@ BURST: Final = 1000.0
 MAX_WAIT_S: Final = 5.0
 """The peer's deadline is 10 s and more: a request that would wait for longer than this is refused while it can still be tried again."""
 
+CONNECTION: Final = 10.0
+"""A connection, at so many requests: a session takes 6 ms to begin and to end. So a key may come 100 times at once, then 20 a second."""
 ANSWERED_BYTES: Final = 64 * 1024
 """Of an answer, at the price of a request: it costs a seal, not a parse."""
 CONTAINERS: Final = 256
@@ -123,6 +125,13 @@ class Rate:
     def is_unused(self) -> bool:
         """Whether nobody is connected, and a new one would be the same."""
         return not self.connections and self._bucket.is_full
+
+    async def pass_connection(self) -> bool:
+        """Wait until a connection that has proven its key may be served; False where that would take more than `MAX_WAIT_S`."""
+        wait_s = self._bucket.borrow(MAX_WAIT_S, CONNECTION)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        return wait_s is not None
 
     async def pass_message(self, data: bytes) -> None:
         """Return when an MCP message, or JSON that came as a body, may be parsed, however long that takes: what is behind it waits anyway.

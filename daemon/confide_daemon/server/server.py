@@ -246,6 +246,9 @@ class Daemon:
             await connection.close(self._callers.why_closed(connection.peer_key) if caller is None else "busy")
             return
         with self._rates.of(connection.peer_key) as rate:
+            if not await rate.pass_connection():
+                await connection.close("busy")
+                return
             try:
                 with self.spaces.used(caller.space_id):
                     await self._serve_caller(connection, caller, rate)

@@ -22,7 +22,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST
 from confide_crypto.transport import inbox
 from confide_daemon.documents import transcripts
-from confide_daemon.server.rates import BURST, LARGE_REQUESTS, MAX_WAIT_S, REQUESTS_PER_S, Rates, price_of
+from confide_daemon.server.rates import BURST, CONNECTION, LARGE_REQUESTS, MAX_WAIT_S, REQUESTS_PER_S, Rates, price_of
 from confide_memory.requests import MAX_FILES, REQUESTS
 
 MILLIONS = b"[]," * 5_400_000
@@ -170,6 +170,27 @@ async def test_a_greedy_caller_waits_while_others_are_answered(daemon: Serving, 
         await asyncio.gather(*asked, return_exceptions=True)
     assert order == ["greedy", "greedy", "modest"]
     assert sum(length > len(DENSE) for length in parsed) == 2
+
+
+async def test_a_key_that_comes_again_and_again_waits_and_then_is_sent_away() -> None:
+    """A session takes ten times what a request does to begin and to end, and its handshake is proof of the key alone."""
+    rates = Rates(clock=(clock := Clock(1000.0)))
+    with rates.of(b"greedy") as rate, rates.of(b"modest") as other:
+        async with asyncio.timeout(0):
+            for _ in range(int(BURST / CONNECTION)):
+                assert await rate.pass_connection()
+        waiting = [
+            asyncio.create_task(rate.pass_connection()) for _ in range(int(MAX_WAIT_S * REQUESTS_PER_S / CONNECTION))
+        ]
+        await asyncio.sleep(0)
+        assert not await rate.pass_connection()
+        async with asyncio.timeout(0):
+            assert await other.pass_connection()
+        clock.now += 2 * BURST / REQUESTS_PER_S
+        async with asyncio.timeout(0):
+            assert await rate.pass_connection()
+        for task in waiting:
+            task.cancel()
 
 
 async def test_what_came_is_paid_by_its_records_and_its_values() -> None:
