@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ class Files:
 
     async def open(self, link: Asks, space: str) -> None:
         """Make the replicas for the space that the link led to."""
-        await asyncio.to_thread(self._paths.global_folder.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(_make_own, self._paths.global_folder)
         for folder in self.folders:
             served = self._served.get(folder.project)
             own = folder.project if served is not None and served.claim else ""
@@ -168,6 +169,14 @@ class Files:
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
             await asyncio.to_thread(ignore_memory, folder.root)
+
+
+def _make_own(folder: Path) -> None:
+    """Make the folder of the memory that all projects share, for this user alone; also one that an earlier version left open to others."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077 and not folder.is_symlink():  # a link is a person's own arrangement
+        with suppress(PermissionError):
+            folder.chmod(0o700)
 
 
 def folders_of(paths: Paths, config: ProxyConfig, *served: Project, sealing: Sealing | None = None) -> list[Folder]:

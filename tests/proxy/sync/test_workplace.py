@@ -6,11 +6,14 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+from tests.support.daemon.loopback import machine, serving
+
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
-from confide_proxy.sync.project import identify, workplace
+from confide_proxy.sync.project import Project, identify, workplace
 from confide_proxy.sync.workspace import Files
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
@@ -54,3 +57,14 @@ async def test_a_branch_is_told_without_the_token_in_it(tmp_path: Path) -> None:
     told = await files.on_request("workplace", {"project": project.name})
     assert TOKEN not in json.dumps(told)
     assert told["git"]["branch"].startswith("try-(redacted:github-token:")
+
+
+@pytest.mark.parametrize("was_open", [False, True])
+async def test_the_memory_of_all_projects_is_this_users_alone(tmp_path: Path, was_open: bool) -> None:
+    """As the state beside it; also where an earlier version has made its folder."""
+    paths = Paths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon")
+    if was_open:
+        paths.global_folder.mkdir(mode=0o755)
+    async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
+        await Files(paths, ProxyConfig(), Project("shop", tmp_path, is_git=False)).open(laptop.connection, "s")
+    assert paths.global_folder.stat().st_mode & 0o777 == 0o700
