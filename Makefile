@@ -81,6 +81,8 @@ $(INSPECTOR)/.tried:
 catalogue: $(STAMP)
 	$(BIN)/python -m confide_daemon catalogue > $(VENV)/catalogue.json
 	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue.json
+	$(BIN)/python -m confide_daemon catalogue all > $(VENV)/catalogue.json
+	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue-all.json
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from itertools import combinations
 from pathlib import Path
 
-import confide_proxy
+import pytest
+
+from confide_daemon.server.tool_calls import TOOLSETS, catalogue
+from confide_memory.tools.call import catalogue_hash
+from confide_proxy.mcp import catalogue as catalogues
+
+GROUPS = [list(groups) for size in (1, 2, 3) for groups in combinations(TOOLSETS, size)]
 
 
 def test_the_packaged_catalogue_is_the_daemons() -> None:
     """`make catalogue` writes it anew; a client that starts before any daemon is shown the same tools."""
-    done = subprocess.run([sys.executable, "-m", "confide_daemon", "catalogue"], capture_output=True, check=True)
-    packaged = Path(confide_proxy.__file__).with_name("mcp") / "catalogue.json"
-    assert json.loads(packaged.read_bytes()) == json.loads(done.stdout)
+    assert catalogues.packaged(("core",)).data == catalogue(["core"])
+    assert catalogues.packaged(("all",)).data == catalogue(["all"])
+
+
+@pytest.mark.parametrize("groups", [*GROUPS, ["all"]], ids="-".join)
+def test_a_session_shows_what_its_daemon_would(groups: list[str], tmp_path: Path) -> None:
+    """Chosen by names alone, it is the daemon's own for any groups; and so it is the next time, before there is a daemon."""
+    shown = catalogues.offered(catalogue(groups), groups, catalogue_hash(catalogue(groups)))
+    assert shown.data == catalogue(groups)
+    assert catalogue_hash(shown.data) == catalogue_hash(catalogue(groups))
+    catalogues.save(tmp_path / "c.json", shown)
+    assert catalogues.load(tmp_path / "c.json", groups).data == catalogue(groups)

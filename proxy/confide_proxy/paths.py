@@ -48,7 +48,7 @@ class Paths:
     link = _InState("link.json")
     """Which daemon this machine has joined, and its pinned key."""
     catalogue = _InState("catalogue.json")
-    """The tool catalogue as the daemon last gave it."""
+    """The names of the tools that the daemon has."""
     journal = _InState("journal")
     """What waits on this machine for the daemon, sealed."""
     ledgers = _InState("confirmed")

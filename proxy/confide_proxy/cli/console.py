@@ -39,8 +39,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEADLINE_S: Final = 30.0
 """Of one request to the daemon."""
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+# Without emoji: `:lock:` in somebody's note is what they wrote.
+out = Console(highlight=False, soft_wrap=True, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+_STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What steers a terminal (C0 but newline and tab, DEL, C1), turns a line around, or cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,20 +144,39 @@ async def identified(here: Here, folder: Path) -> Project:
     return found.project
 
 
-def say(text: str) -> None:
-    """A line or more of a command's text, as it is."""
-    out.print(text, markup=False)
+def shown(text: str) -> str:
+    """A text as a terminal may get it. A note, a name or an error may come from another machine, an import or a daemon that lies, and
+    an escape sequence in it would write to the clipboard, rename the window, or draw another answer over this one.
+
+    Everything that a command prints goes through here, its own words too: so no command can forget it.
+    """
+    return _STEERING.sub("?", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """A name or a sentence as `shown`, which begins no line of its own: it could say what only this program may say."""
+    return shown(text).replace("\n", "?")
+
+
+def row(text: str) -> None:
+    """One line of a list."""
+    say(one_line(text))
+
+
+def say(text: str | Text) -> None:
+    """A line or more of a command's text; with styles, a `Text` made of `shown` parts."""
+    out.print(shown(text) if isinstance(text, str) else text, markup=False)
 
 
 def remark(text: str) -> None:
     """What a person should know beside it, on stderr."""
-    err.print(text, markup=False)
+    err.print(shown(text), markup=False)
 
 
 def note(*warnings: str) -> None:
     """What the daemon or this machine has to remark."""
     for warning in warnings:
-        remark(warning if warning.startswith("hint: ") else f"note: {warning}")
+        remark(one_line(warning if warning.startswith("hint: ") else f"note: {warning}"))
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -195,7 +218,13 @@ def clock(time_s: float) -> str:
 
 def print_json(value: Any) -> None:
     """A command's data for programs."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(json_text(value, indent=2) + "\n")
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON in the alphabet that it is written in, which a terminal may get too: people look at it."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 async def confirmed(question: str) -> bool:
@@ -205,7 +234,7 @@ async def confirmed(question: str) -> bool:
     the wait at once: a thread that reads, or a read on the event loop, would hold up both.
     """
     while True:
-        err.print(f"{question} [y/N]: ", end="", markup=False, highlight=False, soft_wrap=True)
+        err.print(f"{shown(question)} [y/N]: ", end="", markup=False, highlight=False, soft_wrap=True)
         line = await _line()
         answer = line.strip().lower()
         if answer in ("y", "yes"):
@@ -230,6 +259,7 @@ async def _line() -> str:
     return sys.stdin.readline()
 
 
+_MOST_PART: Final = 200
 LINE_S = 5.0
 """Between two plain lines: a log is read afterwards."""
 
@@ -275,6 +305,7 @@ class SyncProgress:
     def follow(self, done: float, total: float | None, part: str) -> None:
         """So much of this part is done; None where nobody knows how much there is."""
         now = time.monotonic()
+        part = one_line(part[:_MOST_PART])
         if total:
             part = part.removeprefix(f"{done:.0f} of {total:.0f} ")  # the daemon says both in words as well
         if part != self._part:

@@ -30,9 +30,9 @@ from confide_proxy.cli.console import (
     command,
     confirmed,
     identified,
-    note,
     print_json,
     remark,
+    row,
     say,
     seconds,
 )
@@ -89,18 +89,18 @@ def _tell_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
         doubt = "" if space["isConfirmed"] else "  (as the daemon says; not confirmed here)"
         locked = ", locked" if space["isLocked"] else ""
         kept = {"caller": "its devices", "server": "the daemon", "": "?"}[space["custody"]]
-        say(f"space {space['words']}{doubt}")
-        say(f"change {space['number']}  {space['headWords']}")
-        say(f"epoch {space['epoch']}; the key of its database is kept by {kept}{locked}")
+        row(f"space {space['words']}{doubt}")
+        row(f"change {space['number']}  {space['headWords']}")
+        row(f"epoch {space['epoch']}; the key of its database is kept by {kept}{locked}")
     width = max((len(one["name"]) for one in [*found["devices"], *found["waiting"]]), default=0)
     for one in found["devices"]:
         about = [text for key, text in (("isThis", "this machine"), ("isPaper", "on paper")) if one[key]]
-        say(f"{one['name']:<{width}}  {one['words']}  since {one['since'][:10]}  {', '.join(about)}")
+        row(f"{one['name']:<{width}}  {one['words']}  since {one['since'][:10]}  {', '.join(about)}")
     for one in found["waiting"]:
         state = "waits; joined by an invite of a device" if one["wasInvited"] else "waits for approval"
-        say(f"{one['name']:<{width}}  {one['words']}  {state}")
+        row(f"{one['name']:<{width}}  {one['words']}  {state}")
     if problem is not None:
-        note(problem.with_hint)
+        remark(f"note: {problem.with_hint}")
 
 
 @device_app.command("invite")
@@ -152,7 +152,7 @@ async def _invite(
             if as_json:
                 print_json({"joined": joiner.name, "words": fingerprint_words(joiner.key)})
             else:
-                say(f"joined: {printable(joiner.name)}  {fingerprint_words(joiner.key)}")
+                row(f"joined: {printable(joiner.name)}  {fingerprint_words(joiner.key)}")
 
 
 async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: str, until: float) -> Device:
@@ -224,7 +224,7 @@ async def device_confirm(here: Here, yes: Yes = False) -> Output:
     def tell() -> None:
         say(f"confirmed: {words}")
         if problem is not None:
-            note(problem.with_hint)
+            remark(f"note: {problem.with_hint}")
 
     told = {"canSeal": problem is None, "problem": str(problem) if problem else None}
     return Output({"spaceWords": words, **told}, tell)
@@ -260,7 +260,7 @@ async def device_rm(here: Here, name: Name, yes: Yes = False) -> Output:
 def tell_removal(result: dict[str, Any]) -> None:
     """For a person: who was removed, and what they could open (PROTOCOL.md 10.7)."""
     device, exposed = result["removed"], result["exposed"]
-    say(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
+    row(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
     if not device["isPaper"]:
         # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
         remark(
@@ -277,7 +277,7 @@ def tell_removal(result: dict[str, Any]) -> None:
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     say(f"it could open {counts}. They must be changed at their source:")
     for one in exposed[:_SHOWN]:
-        say(f"  {one['kind']}  {one['id']}  {', '.join(one['documents']) or 'no document that was found'}")
+        row(f"  {one['kind']}  {one['id']}  {', '.join(one['documents']) or 'no document that was found'}")
     if len(exposed) > _SHOWN:
         say(f"  and {len(exposed) - _SHOWN} more; --json lists all")
 

@@ -15,7 +15,7 @@ import typer
 
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_memory.requests import local_time, names, records, value
-from confide_proxy.cli.console import DEADLINE_S, Here, Output, ProjectDir, command, identified, remark, say
+from confide_proxy.cli.console import DEADLINE_S, Here, Output, ProjectDir, command, identified, remark, row
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import FolderError, SessionError
 
@@ -49,7 +49,7 @@ async def history(
         for entry in revisions:
             size = "deleted" if entry["deleted"] else f"{entry['bytes']:,} bytes"
             clash = "  two versions of some lines" if entry["clash"] else ""
-            say(f"{entry['revision']:>4}  {local_time(entry['time'])}  {entry['author']:<{width}}  {size}{clash}")
+            row(f"{entry['revision']:>4}  {local_time(entry['time'])}  {entry['author']:<{width}}  {size}{clash}")
 
     return Output({"project": name, "path": path, "revisions": revisions}, tell)
 
@@ -64,7 +64,7 @@ async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir =
     def tell() -> None:
         for entry in documents:
             when = f"deleted {local_time(entry['time'])} by {entry['author']}"
-            say(f"{entry['path']}  {when}, restorable until {local_time(entry['restorableUntil'])}")
+            row(f"{entry['path']}  {when}, restorable until {local_time(entry['restorableUntil'])}")
         if not documents:
             remark(f"nothing that was deleted in {name} can be restored")
 
@@ -100,9 +100,9 @@ async def restore(
 
     def tell() -> None:
         if is_changed:
-            say(f"restored {path} in {name}, now revision {number}")
+            row(f"restored {path} in {name}, now revision {number}")
         else:
-            say(f"{path} in {name} holds just that already")
+            row(f"{path} in {name} holds just that already")
         if local is None:
             remark(f"note: {path} is no file of this folder, so only the daemon has it")
 
@@ -121,7 +121,7 @@ async def projects(here: Here, project: ProjectDir = Path()) -> Output:
         for entry in found:
             about = "  this folder" if entry["name"] == name else "  linked" if entry["linked"] else ""
             count = f"{entry['files']} file{'' if entry['files'] == 1 else 's'}"
-            say(f"{entry['name']:<{width}}  {count:>10}  {local_time(entry['updated'])}{about}")
+            row(f"{entry['name']:<{width}}  {count:>10}  {local_time(entry['updated'])}{about}")
         if name not in (entry["name"] for entry in found):
             remark(f"this folder's is {name}, which holds no file yet")
 
@@ -197,7 +197,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
         for each in found:
             pending = f"{each['pendingBytes']} bytes to send" if each["pendingBytes"] else "sent"
             state = "forgotten" if each["forgotten"] else pending
-            say(f"{each['session']}  {each['agent']}  {each['project'] or '(not sent yet)'}  {state}")
+            row(f"{each['session']}  {each['agent']}  {each['project'] or '(not sent yet)'}  {state}")
 
     return Output({"sources": list(here.config.transcripts), "sessions": found}, tell)
 

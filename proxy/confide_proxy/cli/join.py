@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from confide_crypto.errors import ConfideError, DeniedError, RequestError
+from confide_crypto.errors import ConfideError, DeniedError, RequestError, printable
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
@@ -26,7 +27,6 @@ from confide_proxy.cli.console import (
     folder_of,
     identified,
     note,
-    out,
     print_json,
     remark,
     replace_file,
@@ -44,6 +44,7 @@ from confide_proxy.sync.project_names import ProjectNames
 setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
 
 _MOST_PASTED = 4096
+_MOST_ALIAS = 64
 _BY_HAND = "mend it, or paste the entry by hand"
 _INVITER_S = 2.0
 """The machine that made the invite, if it is connected, adds this one within a few round trips."""
@@ -88,7 +89,7 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
             hint = "read the six words to the daemon's owner, who compares and approves them; then test the link with: confide status"
             raise DeniedError(error.reason, error.fingerprint, hint=hint) from None
         raise
-    alias = str(connection.welcome.get("caller", "this machine"))
+    alias = printable(str(connection.welcome.get("caller", "this machine"))[:_MOST_ALIAS])
     new = connection.successor
     static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
     _join_instead(here, Joined(invite.websocket_url, static, key, pair))
@@ -96,7 +97,7 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     words = fingerprint_words(identity.public_key)
     result: dict[str, Any] = {"name": alias, "words": words, "daemon": invite.websocket_url}
     if not as_json:
-        out.print(f"joined as [bold]{alias}[/]  {words}")
+        say(Text.assemble("joined as ", (alias, "bold"), f"  {words}"))
     if pair is not None:
         await space_connection.await_keys(here.paths, here.config, _INVITER_S)
     try:

@@ -13,11 +13,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperCommand
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.tools import call as call_keys
-from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, note, out, remark, say
+from confide_proxy.cli.console import (
+    Here,
+    Output,
+    ProjectDir,
+    command,
+    identified,
+    note,
+    one_line,
+    out,
+    remark,
+    row,
+    say,
+)
 from confide_proxy.errors import BlockedError, FolderError, StateError, ToolError, UnfitAnswerError, UnsealableError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp import catalogue as catalogues
@@ -71,21 +84,16 @@ def _tell_hits(result: dict[str, Any], *, explain: bool) -> None:
     note(*result["warnings"])
     for hit in result["results"]:
         place = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
-        out.print(
-            f"[bold]{_plain(place)}[/]  {hit['score']:.2f}  [dim]{_plain(hit['heading'])} {_plain(hit['project'])}[/]"
-        )
+        where = one_line(f"{hit['heading']} {hit['project']}")
+        say(Text.assemble((one_line(place), "bold"), f"  {hit['score']:.2f}  ", (where, "dim")))
         for newer in hit.get("supersededBy", ()):
-            say(f"    superseded by {newer['title']} ({newer['path']})")
+            row(f"    superseded by {newer['title']} ({newer['path']})")
         for line in hit["snippet"].splitlines():
             say(f"    {line}")
     if not result["results"]:
         remark("nothing found")
     if explain:
         show(result)
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 @command
@@ -131,7 +139,7 @@ def store(
     result = asyncio.run(stored())
     told = "queued for" if result["queued"] else "stored in"
     revision = f" (revision {result['revision']})" if result["revision"] else ""  # none while it waits
-    return Output(result, f"{told} {result['path']}{revision}", notes=result["warnings"])
+    return Output(result, one_line(f"{told} {result['path']}{revision}"), notes=result["warnings"])
 
 
 async def call(
@@ -146,7 +154,7 @@ async def call(
     from confide_proxy.mcp.tunnel import RELINK_DEADLINE_S
     from confide_proxy.offline.answers import Said
 
-    catalogue = catalogues.load(here.paths.catalogue)
+    catalogue = catalogues.packaged()
     offline = catalogue.offline.get(tool, "fail")
     is_queued = offline == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")

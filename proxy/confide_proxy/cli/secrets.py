@@ -24,6 +24,7 @@ from confide_proxy.cli.console import (
     err,
     identified,
     remark,
+    row,
     say,
 )
 from confide_proxy.errors import UnfitAnswerError
@@ -125,7 +126,7 @@ async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
 
     def tell() -> None:
         for one in found:
-            say(f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}")
+            row(f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}")
         if not found:
             remark("nothing is sealed in this space")
 

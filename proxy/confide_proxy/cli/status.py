@@ -20,11 +20,12 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_proxy.cli import secrets
-from confide_proxy.cli.console import AsJson, Here, Output, ProjectDir, clock, command, identified, print_json, say
+from confide_proxy.cli.console import AsJson, Here, Output, ProjectDir, clock, command, identified, print_json, row, say
 from confide_proxy.errors import SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
 from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.offline.journal import Counts, Entry, Journal
 from confide_proxy.paths import Paths
 
@@ -68,7 +69,7 @@ def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson
         result["unsealedFindings"] = secrets.unsealed_line(result["unsealedFindings"])
     width = max(len(name) for name in result)
     for name, value in result.items():
-        say(f"{name:<{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+        row(f"{name:<{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
 
 
 async def _status(here: Here, folder: Path) -> dict[str, Any]:
@@ -82,6 +83,9 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
             pending = await asyncio.to_thread(pending_bytes, here.paths, here.config, client.space)
             result["pendingTranscriptBytes"] = pending
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
+        # Told once on stderr of a session too, where few people look.
+        unknown = catalogues.load(here.paths.catalogue, here.config.toolsets).unknown
+        result |= {"unknownTools": ", ".join(unknown)} if unknown else {}
         of_keyring = {**result.get("sealing", {}), **sealing(client.sealing.keyring)}
         return {**result, "sealing": of_keyring, "link": {**result["link"], **up(here.paths, client)}}
 
@@ -95,7 +99,7 @@ def _tell_facts(facts: dict[str, Any]) -> None:
     width = max(len(name) for name in facts)
     for name, value in facts.items():
         if value is not None:
-            say(f"  {name:<{width}}  {value if isinstance(value, str) else json.dumps(value)}")
+            row(f"  {name:<{width}}  {value if isinstance(value, str) else json.dumps(value)}")
 
 
 def up(paths: Paths, client: Client) -> dict[str, Any]:
@@ -174,9 +178,9 @@ def queue(
         return
     for entry in entries:
         state = "refused" if entry.code else "waits"
-        say(f"{entry.id[:8]}  {clock(entry.at)}  {state:<7}  {entry.tool}  {entry.path} [{entry.target}]")
+        row(f"{entry.id[:8]}  {clock(entry.at)}  {state:<7}  {entry.tool}  {entry.path} [{entry.target}]")
         if entry.code:
-            say(f"          {entry.code}: {entry.why}")
+            row(f"          {entry.code}: {entry.why}")
         if show:
             for line in _shown(entry):
                 say(f"    {line}")

@@ -7,7 +7,6 @@ folders.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -30,6 +29,7 @@ from confide_proxy.cli.console import (
     command,
     err,
     identified,
+    json_text,
     note,
     remark,
     say,
@@ -156,10 +156,10 @@ class Teller:
     def say(self, event: str, text: str, **facts: Any) -> None:
         """One line: `facts` are the JSON's members beside `event`."""
         if self._as_json:
-            sys.stdout.write(json.dumps({"event": event, **facts}, ensure_ascii=False) + "\n")
+            sys.stdout.write(json_text({"event": event, **facts}) + "\n")
             sys.stdout.flush()
         else:
-            sys.stderr.write(f"confide: {text}\n")
+            remark(f"confide: {text}")
 
     def report(self, project: str, report: SyncReport, is_comparison: bool) -> None:
         """What a comparison or a change came to, if anything."""

@@ -30,6 +30,7 @@ from confide_proxy.cli.console import (
     identified,
     print_json,
     remark,
+    row,
     say,
 )
 from confide_proxy.errors import ExportError, UnreadableError
@@ -232,9 +233,9 @@ async def _carry_out(
 def _preview(surveys: list[Survey], this: Project) -> None:
     width = max((len(survey.store.shown) for survey in surveys), default=0)
     for survey in surveys:
-        say(f"{survey.store.shown:<{width}}  {_line(survey, this)}")
+        row(f"{survey.store.shown:<{width}}  {_line(survey, this)}")
         for title in survey.titles[:3]:
-            say(f"    {title}")
+            row(f"    {title}")
         for skipped in survey.losses.named[:_SHOWN]:
             remark(f"skipped {skipped.origin}: {skipped.reason}")
         if survey.losses.count > _SHOWN:

@@ -112,7 +112,7 @@ class Client:
             ConnectionLost, TimeoutError: from the link.
         """
         said = (more_meta or {}).get(SAID)
-        is_lookup = tool in catalogues.load(self._paths.catalogue).read_only
+        is_lookup = tool in catalogues.packaged().read_only
         asked = Asked(tool, arguments, self._project.name, said)
         given = await self.sealed.arguments(self.connection, asked, is_lookup=is_lookup)
         identifier = len(self._answers) + 1

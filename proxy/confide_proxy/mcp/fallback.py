@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
+from confide_proxy.mcp.catalogue import NOTE_SETS
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
@@ -34,8 +35,9 @@ log = logging.getLogger(__name__)
 
 IMPORT: Final = "memory_import"
 SECRET: Final = "secret_get"  # noqa: S105 - a tool's name
-NOTE_SETS: Final = frozenset({"notes", "all"})
-"""The toolsets that have them."""
+TOOLS_HERE: Final = frozenset({IMPORT, SECRET})
+"""Tools whose calls are about files or keys of this machine. None of them ever goes up: what a daemon answered in their place would pass
+for this machine's word, or for a secret's value."""
 KEEP_S: Final = 60.0
 """How long after the link is back the search over local files is kept, in case it breaks again."""
 FIRST_PAUSE_S: Final = 1.0
@@ -45,6 +47,8 @@ LONGEST_PAUSE_S: Final = 30.0
 class Fallback:
     """One session's; runs in its event loop. `link` is that of the session, `sealed` seals what it says."""
 
+    tools_here = TOOLS_HERE
+
     def __init__(self, paths: Paths, config: ProxyConfig, project: Project, link: Link, sealed: SealedCalls) -> None:
         self._sealed = sealed
         self._is_for_keys = False
@@ -53,8 +57,7 @@ class Fallback:
         self._project = project
         self._link = link
         self.queue_file = os.fspath(paths.journal / "queue")  # which exists while calls of this machine wait
-        # Tools whose calls are about files or keys of this machine, whatever the daemon lists, which may come later.
-        self.tools_here = frozenset(() if NOTE_SETS.isdisjoint(config.toolsets) else (IMPORT, SECRET))
+        self._has_notes = not NOTE_SETS.isdisjoint(config.toolsets)
         self._offline: Offline | None = None
         self._one_by_one = asyncio.Lock()
         self._importing = asyncio.Lock()
@@ -98,10 +101,14 @@ class Fallback:
         return answer
 
     async def answer_here(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> Answer | None:
-        """The answer to a call of one of `tools_here`, with the daemon's help; None where its client has taken it back.
+        """The answer to a call of one of `TOOLS_HERE`, with the daemon's help; None where its client has taken it back.
 
         `tell`: gets notifications of the progress, for the client.
         """
+        if not self._has_notes:
+            return Answer(
+                f"{call.tool} is not among the tools of this session\nhint: toolsets in proxy.toml names them"
+            )
         return await (self._secret(call) if call.tool == SECRET else self._import(call, tell))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

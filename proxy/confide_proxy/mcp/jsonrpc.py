@@ -39,6 +39,9 @@ REPLAY_ID: Final = "confide-replay"
 """The id of what is replayed unseen, and what the ids of replayed subscriptions begin with."""
 _SUBSCRIBE: Final = "resources/subscribe"
 _UNSUBSCRIBE: Final = "resources/unsubscribe"
+_LINE_ENDS: Final = (("\x85", "\\u0085"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+"""What JSON may hold as it is, and `str.splitlines` and its like in other languages take for the end of a line: what follows in a note
+would be the next message of a client that reads lines so."""
 _REPLAYED: Final = f"{REPLAY_ID}:"
 """What a subscription is replayed under, before its URI."""
 
@@ -79,7 +82,10 @@ def parsed(line: bytes) -> tuple[dict[str, Any], bytes]:
 
 def encoded(message: dict[str, Any]) -> bytes:
     """The message on one line, without the line's end."""
-    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
+    for end, escaped in _LINE_ENDS:
+        text = text.replace(end, escaped)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def key(identifier: Any) -> str:
@@ -165,6 +171,11 @@ class Call:
         """What goes along with it; empty where that is no object."""
         meta = self.params.get("_meta")
         return meta if isinstance(meta, dict) else {}
+
+    @property
+    def token(self) -> Any:
+        """What its progress is told under; None: nobody follows it."""
+        return self.meta.get("progressToken")
 
     @property
     def operation(self) -> str | None:
@@ -328,9 +339,9 @@ class Subscriptions:
 
 
 def stream_of(acknowledgement: dict[str, Any]) -> Any:
-    """The id of the request whose stream is acknowledged; None where it names none."""
+    """The id of the request whose stream is acknowledged, by the notification's parameters; None where it names none."""
     try:
-        return acknowledgement["params"]["_meta"][STREAM_KEY]
+        return acknowledgement["_meta"][STREAM_KEY]
     except (KeyError, TypeError):
         return None
 

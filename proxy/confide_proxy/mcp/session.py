@@ -29,6 +29,7 @@ from confide_proxy.sync.workspace import Files
 
 log = logging.getLogger(__name__)
 
+UNKNOWN = "the daemon has tools that this version does not know, which the agent is not shown; an update of confide brings them"
 _CATALOGUE_DEADLINE_S = 10.0
 
 
@@ -90,16 +91,20 @@ class Session:
         self._streamer.on_renewed(attached, self._spawn)
 
     async def _refresh_catalogue(self, current: str) -> None:
-        data = self._tunnel.catalogue.data
-        if current == catalogue_hash(data):
+        before, toolsets = self._tunnel.catalogue, self._config.toolsets
+        if current in (before.digest, catalogue_hash(before.data)):
             return
         try:
-            body = {"toolsets": list(self._config.toolsets)}
-            fresh = await self.link.request("catalogue", body, timeout_s=_CATALOGUE_DEADLINE_S)
-            self._tunnel.replace_catalogue(catalogues.Catalogue(fresh))
-        except (ConfideError, TimeoutError, KeyError, TypeError, ValueError, AttributeError) as error:
-            log.info("kept the cached catalogue: %s", type(error).__name__)
+            listing = await self.link.request(
+                "catalogue", {"toolsets": list(toolsets)}, timeout_s=_CATALOGUE_DEADLINE_S
+            )
+            fresh = await asyncio.to_thread(catalogues.offered, listing, toolsets, current)
+        except (ConfideError, TimeoutError, KeyError, TypeError, ValueError, OSError) as error:
+            log.info("kept the catalogue: %s", type(error).__name__)
             return
+        self._tunnel.replace_catalogue(fresh)
+        if new := [name for name in fresh.unknown if name not in before.unknown]:
+            log.warning("%s: %s", UNKNOWN, ", ".join(new))
         with suppress(OSError):  # a full disk: the next connection asks again
             await asyncio.to_thread(catalogues.save, self._paths.catalogue, fresh)
 

@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
 
 def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, project: Path) -> None:
     """Pass lines from the descriptor `stdin` on until it ends or the client stops reading."""
-    tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue), is_crowded=outlet.is_crowded)
+    tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue, config.toolsets), is_crowded=outlet.is_crowded)
     lines = Lines(stdin)
     engine: Engine | None = None
     patience_s = SPEECHLESS_S

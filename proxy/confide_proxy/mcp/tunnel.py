@@ -4,23 +4,25 @@ A tunnel, not a second MCP server. It acts in these cases only: what `catalogue`
 `server/discover` always, since the client asks before there can be a link); calls that meet a link that is down, which `fallback` answers;
 calls that change something, which get the id by which they are made once however often they are sent; the client's own
 `initialize` and subscriptions, replayed unseen to each new daemon session; and credentials in what the agent says, which are sealed on
-the way up (`sealing.tool_calls`). Everything else passes as it came, and what comes back is passed on as it is: nothing is opened in it.
+the way up (`sealing.tool_calls`). Everything else passes up as it came. Of what comes back only answers to these calls and a few
+notifications pass, written anew (`incoming`); nothing sealed is opened in it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.tools.call import Answer
 from confide_proxy.errors import LATER, KeyLockedError
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.mcp import jsonrpc
+from confide_proxy.mcp import incoming, jsonrpc
 from confide_proxy.mcp.catalogue import Catalogue
+from confide_proxy.mcp.incoming import CANCELLED, Answered, Asked, News
 from confide_proxy.mcp.jsonrpc import (
     ACKNOWLEDGED,
     LISTEN,
@@ -64,8 +66,8 @@ READ_HELD_S = 1.0
 _CROWDED_S = 0.01
 
 _LATE = "the daemon did not answer in time; confide status shows how it is"
+_UNFIT = "the daemon's answer is not of the form that MCP gives it; do the versions fit?"
 _INITIALIZED = "notifications/initialized"
-_CANCELLED = "notifications/cancelled"
 _CALL = "tools/call"
 
 
@@ -129,17 +131,17 @@ class Tunnel:
             return
         message, line = read
         method = message.get("method")
-        if method in (catalogues.INITIALIZE, catalogues.DISCOVER) or (
-            method in catalogues.LOCAL_METHODS and not self._is_live
-        ):
+        if method is None:
+            return  # an answer, and nobody has asked
+        if method in catalogues.OWN_METHODS or (method in catalogues.LOCAL_METHODS and not self._is_live):
             self._answer_locally(message)
             if method == catalogues.INITIALIZE and self._is_live:
                 self._replay()
             return
         if method == _INITIALIZED:
             self._is_initialized = True
-        if method is None or message.get("id") is None:
-            about = self._cancel(message) if method == _CANCELLED else None
+        if message.get("id") is None:
+            about = self._cancel(message) if method == CANCELLED else None
             if self._is_live:  # else it is for a daemon session that no longer is, and nobody could use it
                 self._outgoing.put(Line(message, line, session_id=about.session_id if about else ""))
             return
@@ -214,27 +216,46 @@ class Tunnel:
             import asyncio
 
             await asyncio.sleep(_CROWDED_S)  # it is a thread that catches up
-        message = json.loads(data)
-        identifier = message.get("id")
-        if isinstance(identifier, str) and identifier.startswith(REPLAY_ID):
-            self._tell(self._subscriptions.news_after(identifier, message))
+        message = incoming.read(data)
+        if isinstance(message, Asked):
+            if message.refusal is not None:
+                # Awaited, so that who asks without end waits for its own answers, and none of them wait here.
+                with suppress(ConnectionLost):
+                    await self._link.send_message(message.refusal)
+        elif isinstance(message, News):
+            self._on_news(message)
+        elif message is not None:
+            self._on_answer(message)
+
+    def _on_news(self, news: News) -> None:
+        if not incoming.is_wanted(news, self._calls):
             return
-        if message.get("method") == ACKNOWLEDGED:
-            stream = self._calls.get(key(stream_of(message)))
-            if stream is not None and stream.is_acknowledged:  # on another connection
+        if news.method == ACKNOWLEDGED:
+            stream = self._calls[key(stream_of(news.params))]
+            if stream.is_acknowledged:  # on another connection
                 self._tell(news_of(stream))
                 return
-            if stream is not None:
-                stream.is_acknowledged = True
-        if identifier is not None and "method" not in message:
-            call = self._settle(key(identifier))
-            if call is None:
-                return  # answered already: its deadline passed
-            if "error" in message:
-                self._subscriptions.forget(call)
-            if call.method == catalogues.LIST_TOOLS and "result" in message:
-                self._shown = message["result"].get("tools")
-        self._write(data + b"\n")
+            stream.is_acknowledged = True
+        self._send(news.message)
+
+    def _on_answer(self, answer: Answered) -> None:
+        identifier, outcome = answer.identifier, answer.outcome
+        if isinstance(identifier, str) and identifier.startswith(REPLAY_ID):
+            self._tell(self._subscriptions.news_after(identifier, outcome or {"error": {}}))
+            return
+        call = self._calls.get(key(identifier))
+        # Each call has one answer, and the daemon gives only those that it was asked for: not that of `secret_get`, say, which this
+        # machine is opening, and not one whose deadline has passed.
+        if call is None or not call.is_sent:
+            return
+        result = outcome.get("result") if outcome else None
+        if outcome is None or (call.tool is not None and result is not None and not incoming.is_result_of_tool(result)):
+            self._give_up(call, _UNFIT)
+            return
+        self._settle(call.key)
+        if "error" in outcome:
+            self._subscriptions.forget(call)
+        self._write((answer.line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
 
     def _tell(self, news: list[dict[str, Any]]) -> None:
         """That resources may have changed: they are listened to on a fresh connection now, and nobody told of what came in between."""

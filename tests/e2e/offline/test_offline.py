@@ -325,12 +325,10 @@ def test_a_search_after_the_link_is_back_finds_what_was_queued(machine: Machine,
             assert f"godwit{number}" in str(found["results"]), found
 
 
-def test_a_catalogue_that_makes_no_sense_leaves_no_call_without_an_answer(
-    machine: Machine, relay: RecordingRelay
-) -> None:
-    """It came from a daemon, so it may hold anything; what cannot be read of it is an error for that call."""
+def test_a_catalogue_that_makes_no_sense_changes_no_answer(machine: Machine, relay: RecordingRelay) -> None:
+    """What was kept of a daemon's may hold anything; of it only names count, and calls are held against what ships with this version."""
     cache = machine.home / "proxy" / "catalogue.json"
-    catalogue = json.loads(cache.read_bytes() if cache.exists() else PACKAGED.read_bytes())
+    catalogue = json.loads(PACKAGED.read_bytes())
     for tool, properties in zip(catalogue["tools"], ({"query": 7}, [], {"content": 7}, {}, {}), strict=True):
         tool["inputSchema"]["properties"] = properties
     relay.cut()
@@ -339,11 +337,9 @@ def test_a_catalogue_that_makes_no_sense_leaves_no_call_without_an_answer(
         wire.open()
         for tool, arguments in (
             ("memory_search", {"query": "x"}),
-            ("memory_read", {"path": "MEMORY.md"}),
             ("memory_store", {"content": "x"}),
-            ("memory_status", {}),
         ):
-            assert wire.tool(tool, arguments)["isError"]
+            assert not wire.tool(tool, arguments).get("isError"), tool
         assert wire.call("ping")["result"] == {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -33,6 +34,10 @@ class Wire:
         )
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._last = 0
+        self.heard: list[bytes] = []
+        """Every line that came, as it came."""
+        self.stderr = ""
+        """What it had said to the person when it ended."""
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -46,6 +51,9 @@ class Wire:
             self.process.stdin.close()
         try:
             self.process.wait(DEADLINE_S)
+            assert self.process.stderr is not None
+            os.set_blocking(self.process.stderr.fileno(), False)  # a daemon that it has started may hold the other end
+            self.stderr = (self.process.stderr.read() or b"").decode()
         finally:
             self.process.kill()
             self.process.wait(DEADLINE_S)
@@ -105,5 +113,6 @@ class Wire:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self.heard.append(line)
             self._lines.put(json.loads(line))
         self._lines.put(None)

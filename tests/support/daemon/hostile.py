@@ -1,0 +1,356 @@
+"""A daemon that lies by a grammar: for each request of PROTOCOL.md 9 and each tool an answer of the right form whose every text attacks,
+and everything that can be wrong with it: fields of other types, missing, further, huge or nested without end, errors of any code,
+messages that nobody asked for, wrong ids, answers that come twice, late or never.
+
+What it does is drawn, so that a seed tells it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.crypto.channels import HOST, Door
+from tests.support.programs.processes import Machine
+from websockets.asyncio.server import ServerConnection, serve
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.keys.identity import format_daemon_key, parse_public_key
+from confide_crypto.transport.open import Connection, accept, websocket_options
+from confide_daemon.server.tool_calls import catalogue
+
+EVIL: Final = (
+    "evil\x1b]52;c;ZXZpbA==\x1b\\\x1b]0;title\x07\x1b[2J\x9b2J\x9d0;x\x9c\x7f\x00\x08\r\v\f\x85\u2028\u202e[bold red]x[/] [/] \\[ "
+    ":lock: \ud800\nspace is confirmed\n"
+)
+"""Clipboard, title, erased screens in 7 and 8 bits, turned letters, markup, half a character, and a line of our own."""
+HASH: Final = "ab" * 32
+ID: Final = "0f" * 16
+TIME: Final = "2026-11-21T10:00:00Z"
+KEY: Final = "cd" * 32
+
+# PROTOCOL.md 9.1, in its order: each result with all of its fields. Not here: what only takes (`rotate` would change the machine's key).
+RESULTS: Final[dict[str, dict[str, Any]]] = {
+    "attach": {
+        "space": EVIL,
+        "project": EVIL,
+        "daemonVersion": EVIL,
+        "limits": {"documentBytes": 4194304},
+        "catalogue": EVIL,
+        "sealing": {"number": 1, "head": HASH, "epoch": 1, "custody": "caller", "needs": [1]},
+    },
+    "catalogue": catalogue(["all"]),
+    "digest": {"differ": [0, 1]},
+    "compare": {
+        "send": ["memory/a.md"],
+        "adopt": [["memory/a.md", 1]],
+        "pull": [["memory/b.md", 1, HASH], [f"memory/{EVIL}.md", 1, HASH]],
+        "drop": [["memory/c.md", 1]],
+    },
+    "put": {"revision": 1, "hash": HASH, "merged": False, "clash": False, "indexed": True, "queued": 0},
+    "remove": {"revision": 1, "removed": True},
+    "pull": {"revision": 1, "hash": HASH, "text": EVIL},
+    "call": {"result": {"path": EVIL, "warnings": [EVIL]}},
+    "history": {
+        "revisions": [{"revision": 1, "author": EVIL, "time": TIME, "bytes": 2, "deleted": False, "clash": False}]
+    },
+    "deleted": {
+        "documents": [{"path": EVIL, "revision": 1, "bytes": 2, "author": EVIL, "time": TIME, "restorableUntil": TIME}]
+    },
+    "restore": {"revision": 2, "hash": HASH, "changed": True, "indexed": True, "queued": 0},
+    "projects": {"projects": [{"name": EVIL, "files": 1, "updated": TIME, "linked": True}], "complete": True},
+    "links": {"linked": [EVIL]},
+    "link": {"linked": [EVIL]},
+    "unlink": {"linked": [EVIL]},
+    "transcript": {"version": 1, "offset": 0, "head": EVIL, "mark": EVIL, "forgotten": False, "taken": True},
+    "import": {"results": [{"state": "refused", "id": EVIL, "why": EVIL, "project": EVIL}]},
+    "export": {
+        "documents": [{"path": "memory/a.md", "text": EVIL, "note": {"title": EVIL}}, {"path": EVIL, "problem": EVIL}],
+        "complete": True,
+    },
+    "refill": {"results": [{"state": "differs", "why": EVIL}]},
+    "ping": {},
+    "roster": {
+        "space": KEY[:32],
+        "entries": ["AAAA"],
+        "number": 0,
+        "head": HASH,
+        "custody": "caller",
+        "isLocked": False,
+        "needs": [1],
+        "waiting": [{"key": KEY, "name": EVIL, "card": "AAAA", "request": "AAAA"}],
+    },
+    "extend": {"number": 1},
+    "records": {"stored": 1},
+    "record": {"record": "AAAA"},
+    "record-list": {"records": [{"id": ID, "kind": EVIL, "epoch": 1, "at": TIME}], "next": None},
+    "pair": {"answer": "AAAA"},
+    "pair-answer": {},
+    "invite": {"expiresAt": TIME},
+    "unlock": {"isLocked": False},
+    "is-sensitive": {"sensitive": False},
+    "stored-texts": {
+        "texts": [
+            {"id": 1, "project": EVIL, "path": EVIL, "revision": 1, "isNewest": True, "hash": HASH, "packed": "AAAA"}
+        ],
+        "next": None,
+        "total": 1,
+        "isClean": True,
+    },
+    "rewrite": {"results": ["rewritten"]},
+    "erase": {"bytes": 1, "damagedCopies": 0},
+    "unsealed": {"findings": 3, "seenAt": EVIL, "isDue": True},
+}
+_FACTORS: Final = (
+    "relevance",
+    "votes",
+    "dated",
+    "source",
+    "exact",
+    "rank",
+    "keyword",
+    "terms",
+    "vector",
+    "best",
+    "score",
+)
+_HIT: Final = {
+    "path": EVIL,
+    "startLine": 1,
+    "endLine": 2,
+    "score": 0.5,
+    "heading": EVIL,
+    "project": EVIL,
+    "snippet": EVIL,
+    "supersededBy": [{"title": EVIL, "path": EVIL}],
+}
+_EXPLAINED: Final = {"keywordRank": 1, "bm25": 1.5, "vectorRank": 1, "cosine": 0.5, **dict.fromkeys(_FACTORS, 0.5)}
+TOOLS: Final[dict[str, dict[str, Any]]] = {
+    "memory_search": {
+        "results": [_HIT],
+        "warnings": [EVIL],
+        "searchMode": EVIL,
+        "explain": {
+            "matched": EVIL,
+            "exact": EVIL,
+            "days": EVIL,
+            "keywordCandidates": 1,
+            "vectorCandidates": 1,
+            "timingsMs": {EVIL: 1.0},
+            "hits": [_EXPLAINED],
+        },
+    },
+    "memory_read": {
+        "content": EVIL,
+        "fromLine": 1,
+        "toLine": 1,
+        "totalLines": 2,
+        "warnings": [EVIL],
+    },
+    "memory_store": {"path": EVIL, "revision": 1, "queued": False, "warnings": [EVIL]},
+    "memory_status": {
+        "link": {"state": EVIL, "caller": EVIL, "machine": EVIL, "space": EVIL, "scope": EVIL},
+        "sealing": {"canSeal": True, "spaceWords": EVIL},
+        "daemonVersion": EVIL,
+        "totalFiles": 1,
+        "totalChunks": 1,
+        EVIL: EVIL,
+    },
+    "memory_sync": {
+        "filesScanned": 1,
+        "sent": 1,
+        "removed": 0,
+        "pulled": 0,
+        "skipped": [{"path": EVIL, "reason": EVIL}],
+        "queued": 0,
+        "warnings": [EVIL],
+    },
+}
+CODES: Final = (
+    "invalid",
+    "denied",
+    "not_found",
+    "conflict",
+    "busy",
+    "locked",
+    "unavailable",
+    "too_large",
+    "internal",
+    EVIL,
+)
+
+
+def deep(levels: int) -> Any:
+    value: Any = EVIL
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+WRONG: Final[tuple[Any, ...]] = (
+    *(None, True, 7, -1, 0, 10**300, 2**63, 0.5, float("inf"), "", "x", EVIL, "/etc/passwd", "../../x.md"),
+    *([], {}, [[]], [None], [7], ["x"] * 1000, {"x": EVIL}, "x" * 300_000, deep(40), deep(400)),
+)
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container in a value, and a name or number in it."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield value, name
+            yield from places(inner)
+
+
+def wronged(draw: random.Random, good: dict[str, Any]) -> Any:
+    """An answer with one to three things wrong."""
+    answer: dict[str, Any] = deepcopy(good)
+    for _ in range(draw.randint(1, 3)):
+        found = list(places(answer))
+        if not found:
+            break
+        container, name = draw.choice(found)
+        match draw.randrange(6):
+            case 0 if isinstance(container, dict):
+                del container[name]
+            case 1 if isinstance(container, dict):
+                container[draw.choice((EVIL, "id", "code", "__class__", "extra"))] = draw.choice(WRONG)
+            case 2 if isinstance(container, list):
+                container += [draw.choice(WRONG), container[name]] * draw.choice((1, 100))
+            case _:
+                container[name] = draw.choice(WRONG)
+    return answer
+
+
+class HostileDaemon:
+    """One daemon and what it does next; `draw` None: its answers have the right form, and their texts attack.
+
+    Attributes:
+        connections: all that were made.
+        asked: by what name, in order.
+    """
+
+    def __init__(self, machine: Machine, draw: random.Random | None) -> None:
+        self._door = Door(parse_public_key(machine.run("key", "show").splitlines()[0])[0])
+        self.draw = draw
+        self.connections: list[Connection] = []
+        self.asked: list[str] = []
+
+    async def handle(self, ws: ServerConnection) -> None:
+        with suppress(ConfideError):
+            connection = await accept(ws, HOST, self._door)
+            self.connections.append(connection)
+
+            async def on_message(data: bytes) -> None:
+                for said in self._said(json.loads(data)):
+                    await connection.send_message(said)
+
+            await connection.serve(on_message=on_message, on_request=self._answer)
+
+    async def _answer(self, op: str, _body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(op)
+        good = RESULTS.get(op, {})
+        if self.draw is None:
+            return sendable(good)
+        match self.draw.randrange(8):
+            case 0:
+                raise RequestError(self.draw.choice(CODES), EVIL.replace("\ud800", ""), EVIL.replace("\ud800", ""))
+            case 1 | 2 | 3:
+                wrong = wronged(self.draw, good)
+                return sendable(wrong) if isinstance(wrong, dict) else {}
+        return sendable(good)
+
+    def _said(self, message: dict[str, Any]) -> list[bytes]:
+        identifier, params = message.get("id"), message.get("params", {})
+        if identifier is None or "method" not in message:
+            return []
+        name = params.get("name") if isinstance(params, dict) else None
+        self.asked.append(str(name or message["method"]))
+        good = TOOLS.get(name, {}) if isinstance(name, str) else {}
+        if self.draw is None:
+            return [encoded(identifier, {"result": result(good)})]
+        said = [self._unasked(self.draw, identifier) for _ in range(self.draw.randrange(4))]
+        outcome: dict[str, Any] = {"result": result(good)}
+        match self.draw.randrange(6):
+            case 0:
+                outcome = {"error": {"code": self.draw.choice((-32602, -32042, 7)), "message": EVIL, "data": WRONG[-2]}}
+            case 1:
+                outcome = wronged(self.draw, {"result": result(good)})
+            case 2 | 3:
+                outcome = {"result": result(wronged(self.draw, good))}
+        said.append(encoded(identifier, outcome))
+        if self.draw.random() < 0.3:
+            said.append(encoded(identifier, {"result": result({"forged": True})}))  # once more
+        return said
+
+    def _unasked(self, draw: random.Random, identifier: Any) -> bytes:
+        forged = {"jsonrpc": "2.0", "id": identifier, "result": result({"forged": True})}
+        return draw.choice(UNASKED)(forged, identifier)
+
+
+def sendable(answer: dict[str, Any]) -> dict[str, Any]:
+    """Without half characters, which our own end of the channel does not write."""
+    found: dict[str, Any] = json.loads(json.dumps(answer).replace("\\ud800", ""))
+    return found
+
+
+def result(structured: Any) -> dict[str, Any]:
+    """A tool's result with this."""
+    return {"content": [{"type": "text", "text": EVIL}], "structuredContent": structured}
+
+
+def encoded(identifier: Any, outcome: dict[str, Any]) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": identifier, **outcome}).encode()
+
+
+def _said(**message: Any) -> Callable[[Any, Any], bytes]:
+    return lambda _forged, _identifier: json.dumps({"jsonrpc": "2.0", **message}).encode()
+
+
+UNASKED: Final[tuple[Callable[[Any, Any], bytes], ...]] = (
+    _said(id=1, method="elicitation/create", params={"message": EVIL}),
+    _said(id=EVIL, method="sampling/createMessage", params={"messages": []}),
+    _said(id=None, method="roots/list"),
+    _said(id={}, method=7),
+    _said(method="notifications/x", params={"a": EVIL}),
+    _said(method="notifications/tools/list_changed"),
+    _said(method="notifications/message", params={"level": "error", "data": EVIL}),
+    _said(method="notifications/progress", params={"progressToken": 1, "progress": EVIL, "total": [], "message": 7}),
+    _said(method="notifications/progress", params=EVIL),
+    lambda _forged, identifier: _said(method="notifications/cancelled", params={"requestId": identifier})(None, None),
+    lambda _forged, identifier: encoded([identifier], {"result": {}}),
+    lambda _forged, identifier: encoded(str(identifier) + "0", {"result": result({"forged": True})}),
+    lambda forged, _identifier: (
+        b'{"jsonrpc":"2.0","method":"notifications/x","params":[\n' + json.dumps(forged).encode() + b"\n]}"
+    ),
+    lambda forged, _identifier: (
+        b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"\xe2\x80\xa8'
+        + json.dumps(json.dumps(forged))[1:-1].encode()
+        + b'\xe2\x80\xa8"}}'
+    ),
+)
+"""What is no end of the connection."""
+
+
+@asynccontextmanager
+async def hostile(machine: Machine, draw: random.Random | None = None) -> AsyncIterator[HostileDaemon]:
+    """A hostile daemon that the machine has pinned."""
+    daemon = await asyncio.to_thread(HostileDaemon, machine, draw)
+    async with serve(daemon.handle, "127.0.0.1", 0, **websocket_options()) as server:
+        port = server.sockets[0].getsockname()[1]
+        url, key = f"ws://127.0.0.1:{port}/", format_daemon_key(HOST.static_key)
+        await asyncio.to_thread(machine.run, "pin", url, key)
+        yield daemon
+
+
+def files_of(machine: Machine) -> dict[Path, bytes]:
+    """Everything around the machine that is not Confide's own."""
+    root = machine.project.parent
+    own = (machine.home, root / ".cache", root / ".local", machine.project / "memory")
+    found = (path for path in root.rglob("*") if path.is_file() and not any(path.is_relative_to(one) for one in own))
+    return {path: path.read_bytes() for path in found}
