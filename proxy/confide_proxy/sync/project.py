@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import hashlib
 import logging
 import os
 import re
@@ -26,6 +27,7 @@ from confide_proxy.sync.walk import FILE, load_project_file
 log = logging.getLogger(__name__)
 
 MAX_NAME_BYTES = 200
+_SHORTEST_TOKEN = 20
 _OWN = ("MEMORY.md", "memory.md", "memory", FILE)
 _GIT_DEADLINE_S = 2.0
 _MOST_LINK_BYTES = 8192
@@ -180,12 +182,12 @@ def _remote(root: Path) -> str | None:
 
 
 def normalise_remote(remote: str) -> str | None:
-    """`host/owner/name` of a git remote, without user, port, scheme and `.git`; None for a local path."""
+    """`host/owner/name` of a git remote, without user, password, port, scheme and `.git`; None for a local path."""
     match = _URL_REMOTE.match(remote) or _SCP_REMOTE.match(remote)
     if match is None:
         return None
     host, path = match.groups()
-    path = path.partition("?")[0]  # behind it may be a token
+    path = re.split(r"[?#]", path, maxsplit=1)[0]  # behind these may be a token
     path = "/".join(part for part in path.split("/") if part).removesuffix(".git").rstrip("/")
     return f"{host.lower()}/{path}" if path else None
 
@@ -211,13 +213,36 @@ def _named_in_file(root: Path) -> str | None:
     return name if name != GLOBAL_PROJECT else None
 
 
+def _without_credentials(name: str) -> str:
+    """The name with a short hash for each part that is a credential: it goes to the daemon, which shows it to every machine.
+
+    A hash, for two projects must not become one by it, and the same one must have its name everywhere; what is random cannot be guessed
+    from it. Parts in small letters and digits alone stay: ids of gists are such.
+    """
+    parts = name.split("/")
+    if not any(len(part) >= _SHORTEST_TOKEN and any(letter.isdigit() for letter in part) for part in parts):
+        return name
+    # Imported late: few names have a part like that.
+    from confide_proxy.sealing.detection.plausibility import is_random
+    from confide_proxy.sealing.detection.scanner import scan
+
+    return "/".join(
+        _hashed(part) if scan(part, 0.75) or (is_random(part, _SHORTEST_TOKEN) and not part.islower()) else part
+        for part in parts
+    )
+
+
+def _hashed(part: str) -> str:
+    return f"~{hashlib.blake2b(part.encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
+
+
 def _clean(name: str) -> str:
     if not name.isascii():
         import unicodedata  # a megabyte of tables, which most names do not need
 
         name = unicodedata.normalize("NFC", name)
     printable = "".join(c for c in name if c.isprintable())
-    name = printable.strip().encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
+    name = _without_credentials(printable.strip()).encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
     # A folder that happens to be called so must not become the memory that every project shares.
     return f"{GLOBAL_PROJECT}-project" if name == GLOBAL_PROJECT else name or "project"
 

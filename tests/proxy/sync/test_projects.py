@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -39,6 +40,9 @@ def git(folder: Path, *arguments: str) -> None:
         ("ssh://git@[2001:DB8::1]:2222/team/shop.git", "[2001:db8::1]/team/shop"),
         ("git@[2001:db8::1]:team/shop.git", "[2001:db8::1]/team/shop"),
         ("https://git.example.org/team/shop.git?private_token=hunter22-xyz", "git.example.org/team/shop"),
+        ("https://user:p@ssw0rd!xyz@github.com/a/b", "github.com/a/b"),
+        ("https://git.example.org/team/shop.git#tok=hunter22-xyz", "git.example.org/team/shop"),
+        ("ssh://git@work@git.example.org/team/a@b.git", "git.example.org/team/a@b"),
         ("https://github.com/", None),
         # What leads to evil.example must not be named as if it led to the other.
         ("https://evil.example?@github.com/Acme/shop.git", None),
@@ -64,6 +68,22 @@ def test_clones_and_worktrees_are_one_project(tmp_path: Path) -> None:
     names = {identify(tmp_path / name).name for name in ("one", "two", "tree", "one/src")}
     assert names == {"example.org/a/b"}
     assert identify(tmp_path / "one/src").root == tmp_path / "one"
+
+
+def test_a_name_tells_no_credential(tmp_path: Path) -> None:
+    """It is sent, kept and shown: a token in the path of a remote is a short hash there, the same for every clone; other names stay."""
+    token = "gh" + "p_" + "a1B2c3D4e5F6" * 3
+    first = identify(repository(tmp_path / "a", f"https://git.example.org/t/{token}/shop.git")).name
+    again = identify(repository(tmp_path / "b", f"https://git.example.org/t/{token}/shop.git")).name
+    other = identify(repository(tmp_path / "c", f"https://git.example.org/t/{token[:-1]}9/shop.git")).name
+    assert first == again != other
+    assert re.fullmatch(r"git\.example\.org/t/~[0-9a-f]{8}/shop", first)
+    entitled = identify(repository(tmp_path / "d", "https://dl.example.org/aB3dE5fG7hI9jK1lM3nO5pQ7/npm.git")).name
+    assert "aB3dE5" not in entitled
+    gist = "gist.github.com/3f9d8a7b6c5e4d3c2b1a0f9e8d7c6b5a"
+    assert identify(repository(tmp_path / "e", f"https://{gist}.git")).name == gist
+    long = "github.com/acme/my-very-long-repository-name-2024"
+    assert identify(repository(tmp_path / "f", f"https://{long}.git")).name == long
 
 
 def test_worktrees_without_remote_share_the_repository_name(tmp_path: Path) -> None:
