@@ -48,6 +48,7 @@ class Place:
         """Work in another project, empty as yet, with a session of its own."""
         self.machine.project = self.machine.project.parent / project
         (self.machine.project / "memory").mkdir(parents=True)
+        self.machine.allow(project)
         self.start()
 
     def start(self) -> None:
