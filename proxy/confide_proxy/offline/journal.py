@@ -33,6 +33,8 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 LOCK_DEADLINE_S: Final = 3.0
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 24
+_TAIL_BYTES: Final = 32
+"""Of a record's end, which no other record has: its ciphertext."""
 _GARBAGE_BYTES: Final = 1024 * 1024
 """Of records that were taken back, before the file is written anew."""
 
@@ -102,6 +104,7 @@ class SealedLog:
         self.live: dict[str, Place] = {}
         self.damaged = 0
         self._offset = 0
+        self._tail = b""
         self._live_bytes = 0
 
     @property
@@ -116,12 +119,15 @@ class SealedLog:
         try:
             with self.file.open("rb") as file:
                 status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
+                # A file system gives a new file the number of one that was just removed: it is told by what was read of it last.
+                file.seek(self._offset - len(self._tail))
+                if status.st_ino != self._inode or file.read(len(self._tail)) != self._tail:
                     self._forget(status.st_ino)
-                file.seek(self._offset)
+                    file.seek(0)
                 for line in file:
                     self._take(self._offset, line)
                     self._offset += len(line)
+                    self._tail = line[-_TAIL_BYTES:]
         except FileNotFoundError:
             self._forget(-1)
 
@@ -202,6 +208,7 @@ class SealedLog:
 
     def _forget(self, inode: int) -> None:
         self._inode, self._offset, self._live_bytes, self.damaged = inode, 0, 0, 0
+        self._tail = b""
         self.live.clear()
 
     def _take(self, offset: int, line: bytes) -> None:

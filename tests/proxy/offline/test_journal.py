@@ -39,6 +39,33 @@ def filled(folder: Path, count: int = 3) -> Journal:
     return journal
 
 
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_session_that_looked_before_the_queue_was_sent_sees_what_waits_since(folder: Path, is_done: bool) -> None:
+    """Another session sends all and removes the file; the next one may get its number (ext4 gives it at once). Taken for the old file,
+    what waits in it was passed over, and removed with it as if nothing did."""
+    looking, sending = Journal(folder), Journal(folder)
+    first, *others = [call(number) for number in range(4)]
+    first = replace(first, arguments={"content": "- said at length " * 9})
+    sending.append(first)
+    if not is_done:
+        assert looking.counts().queued == 1
+    sending.done(first.id)
+    if is_done:
+        assert looking.counts().queued == 0
+    os.link(folder / "queue", folder / "same")
+    assert sending.first() is None
+    os.truncate(folder / "same", 0)
+    os.rename(folder / "same", folder / "queue")  # so that the new file has the number, on every file system
+    for entry in others:
+        sending.append(entry)
+    sent = []
+    while entry := looking.first():
+        sent.append(entry)
+        looking.done(entry.id)
+    assert sent == others
+    assert is_empty(folder)
+
+
 def test_calls_come_out_as_they_went_in(folder: Path) -> None:
     """Each whole and in order, until the daemon has it; then nothing is left on the disk."""
     assert is_empty(folder)
