@@ -219,6 +219,8 @@ _DIGEST_BYTES: Final = 16
 INLINE_BYTES: Final = 8 * 1024
 """Up to here one record is cheaper than the three of a stream."""
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
+MAX_SENT: Final = 32
+"""Texts of one file that a machine sent without hearing what became of them."""
 
 
 def check_text(text: str) -> str:

@@ -24,7 +24,7 @@ from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
 from confide_crypto.sealing.roster import MAX_ENTRIES
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, MAX_EPOCHS
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
-from confide_memory.documents import BUCKETS
+from confide_memory.documents import BUCKETS, MAX_SENT
 from confide_memory.errors import UnfitAnswerError
 
 MAX_PROJECT_CHARS: Final = 256
@@ -246,6 +246,12 @@ def _entry(item: Any) -> tuple[str, str, int]:
     raise RequestError("invalid", "an entry is not [path, hash, base]")
 
 
+def _digest(item: Any) -> str:
+    if isinstance(item, str) and len(item) == HASH_CHARS:
+        return item
+    raise RequestError("invalid", "a text is not named by its hash")
+
+
 def _gone(item: Any) -> tuple[str, int]:
     match item:
         case [str(path), int(base)] if 0 <= base <= _MAX_REVISION:
@@ -320,6 +326,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "baseHash": optional(_content_hash),
         "text": text,
         "hash": text,
+        "sent": optional(items(MAX_SENT, _digest), ()),
     },
     "remove": {"project": project, "path": text, "base": later(revision), "baseHash": optional(_content_hash)},
     "pull": {"project": project, "path": text, "revision": optional(revision)},

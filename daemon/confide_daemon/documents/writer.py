@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -44,11 +44,21 @@ class Writer:
     _derive: Derive
 
     def put(
-        self, project: str, path: str, text: str, *, base: int, author: str, base_hash: str | None = None
+        self,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        base: int,
+        author: str,
+        base_hash: str | None = None,
+        sent: Collection[str] = (),
     ) -> PutResult:
         """Takes a machine's version of a document, made from revision `base` (0: from none), and merges it where there is a newer one.
 
-        `base_hash`: of the text that the machine confirmed as `base`; None where it does not say.
+        `base_hash`: of the text that the machine confirmed as `base`; None where it does not say. `sent` has the hashes of the machine's
+        versions since then, of which it does not know what became: the newest of them that came is what this one was made from. Taken for
+        made from `base`, it would be merged with what it holds already.
 
         Raises InvalidPathError, InvalidTextError, TooLargeError.
         """
@@ -61,15 +71,18 @@ class Writer:
                 return self._keep(row, project, path, text, author=author)
             if row.hash == text_hash(text):
                 return self._result(row, text, changed=False)
-            ancestor = ancestor_of(self.store, row, base, base_hash)
-            if ancestor == row.revision:
+            base = ancestor_of(self.store, row, base, base_hash)
+            again = self.store.documents.newest_of(row.id, [text_hash(text)], after=base, author=author)
+            base = max(again, self.store.documents.newest_of(row.id, sent, after=base), base)
+            if base == row.revision:
                 return self._keep(row, project, path, text, author=author)
-            merge = self._merge(row, text, base=ancestor, author=author)
-            if merge.clash:
-                # What came in stays in the history as it was sent, whatever the merge made of it.
-                self.store.documents.save(project, path, text, author=author, now=time.time())
-            if not merge.clash and text_hash(merge.text) == row.hash:
+            merge = self._merge(row, text, base=base, author=author)
+            if not merge.clash and text_hash(merge.text) == row.hash and again == base:
                 return self._result(row, merge.text, changed=False, merged=True)
+            if merge.text != text:
+                # What came in stays in the history as it was sent, whatever the merge made of it: the machine's next version may have
+                # been made from it before the answer is there.
+                self.store.documents.save(project, path, text, author=author, now=time.time())
             return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
 
     def _merge(self, row: DocumentRow, text: str, *, base: int, author: str) -> Merge:

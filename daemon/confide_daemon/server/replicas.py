@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import WrittenBack
-from confide_memory.documents import source_of
+from confide_memory.documents import MAX_SENT, source_of
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +124,8 @@ class Copies:
                     return WrittenBack(True, gone)
                 grants = self._grants()
                 grants.require_write(change.project, change.path)
-                base, base_hash = _base_of(answer, held)
-                kept = await self._space.documents.put(
-                    change.project, change.path, answer["text"], base=base, base_hash=base_hash, author=grants.alias
-                )
+                told = _told(answer, held)
+                kept = await self._space.documents.put(change.project, change.path, **told, author=grants.alias)
         except (TimeoutError, ConnectionLost):
             why = "this machine has not confirmed that its file is gone; it goes with the next sync"
             return WrittenBack(False, gone, f"deleted, but {why}")
@@ -207,22 +205,22 @@ class Copies:
     async def _bring(self, project: str, path: str, newest: list[PutResult], before: str | None) -> bool:
         """Apply the last of `newest`; append what merging makes of a person's edit, and apply that."""
         held = self._held.get((project, path))
+        taken: list[str] = []
         for _ in range(MAX_MERGE_ROUNDS):
             result = newest[-1]
             answer = await self._apply(Change.of(project, path, result, before), before, WRITE_BACK_DEADLINE_S)
             if answer is None:
                 return True
-            base, base_hash = _base_of(answer, held)
+            told = _told(answer, held, taken)
             grants = self._grants()
             grants.require_write(project, path)
-            merged = await self._space.documents.put(
-                project, path, answer["text"], base=base, base_hash=base_hash, author=grants.alias
-            )
+            merged = await self._space.documents.put(project, path, **told, author=grants.alias)
+            taken.append(answer["hash"])
             if merged.revision != result.revision:
                 self._publish(Change.of(project, path, merged, result.hash))
             newest.append(merged)
             # The file is now known to hold just what was merged, so that (and nothing else) may be overwritten.
-            self._held[project, path] = Held(base, answer["hash"])
+            self._held[project, path] = Held(told["base"], answer["hash"])
         return False
 
     async def _apply(self, change: Change, before: str | None, timeout_s: float) -> dict[str, Any] | None:
@@ -257,7 +255,9 @@ class Copies:
 
     async def _has_confirmed(self, change: Change, answer: dict[str, Any]) -> bool:
         """Whether the machine's file is, unedited, a revision that the history here has, so that nothing is lost with it."""
-        if answer.get("baseHash") != answer["hash"]:
+        if answer.get("baseHash") != answer["hash"] or answer.get(
+            "sent"
+        ):  # an edit that takes back what was sent since
             return False
         found = await self._space.documents.hash_at(change.project, change.path, _told_base(answer))
         return found is not None and found == answer["hash"]
@@ -313,15 +313,21 @@ def _answered(answer: dict[str, Any]) -> dict[str, Any] | None:
     return answer
 
 
-def _base_of(answer: dict[str, Any], held: Held | None) -> tuple[int, str | None]:
-    """What the machine's text comes from: as it says itself where it names the text too, which can be checked."""
-    said = answer.get("baseHash")
-    if isinstance(said, str):
-        return _told_base(answer), said
-    return (held.revision if held else _told_base(answer)), None
-
-
 def _told_base(answer: dict[str, Any]) -> int:
-    """The revision that a machine says it last confirmed, for a file that it has not compared on this connection yet."""
+    """The revision that a machine says it last confirmed."""
     base = answer.get("base", 0)
     return base if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < 2**63 else 0
+
+
+def _told(answer: dict[str, Any], held: Held | None, taken: Sequence[str] = ()) -> dict[str, Any]:
+    """What a machine's file holds instead of a revision, as `Documents.put` takes it; `taken` are the hashes of what it said just before.
+
+    It comes from what the machine says itself where it names that text too, which can be checked; else from what it confirmed last, here
+    or over another of its connections.
+    """
+    base, said, sent = _told_base(answer), answer.get("baseHash"), answer.get("sent", [])
+    if not isinstance(said, str):
+        base, said = max(base, held.revision if held else 0), None
+    if not isinstance(sent, list) or len(sent) > MAX_SENT or not all(isinstance(digest, str) for digest in sent):
+        sent = []
+    return {"text": answer["text"], "base": base, "base_hash": said, "sent": [*sent, *taken]}

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_memory.documents import MEMORY_FILES, MEMORY_FOLDER
+from confide_memory.documents import MAX_SENT, MEMORY_FILES, MEMORY_FOLDER
 from confide_proxy.errors import FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
 from confide_proxy.sync.folder import Content, Folder, Found
@@ -33,6 +33,7 @@ COMPACT_AFTER = 1000
 """Superseded lines before the file is written anew, at the next start."""
 LONGEST_STEP_S: Final = 300.0
 """More than a file of the largest size has for being sent and indexed."""
+_SENT: Final = "sent"
 _REMEMBERED: Final = 1024
 _OFFSETS: Final = 2**62
 UNREAD: Final = -1
@@ -77,6 +78,7 @@ class Ledger:
         self.locks = folder / f"{name}.lock"
         self._entries: dict[str, Confirmed] = {}
         self._removed: dict[str, int] = {}
+        self._sent: dict[str, tuple[str, ...]] = {}
         self._inode = -1
         self._offset = 0
         self._lines = 0
@@ -112,6 +114,23 @@ class Ledger:
             self._catch_up()
             return self._removed.get(path, 0)
 
+    def sent(self, path: str) -> tuple[str, ...]:
+        """The hashes of the texts of a file that were sent since it was last confirmed, oldest first: the daemon may have any of them."""
+        with self._own:
+            self._catch_up()
+            return self._sent.get(path, ())
+
+    def unanswered(self) -> frozenset[str]:
+        """The files of which that is so."""
+        with self._own:
+            self._catch_up()
+            return frozenset(self._sent)
+
+    def note_sent(self, path: str, digest: str) -> None:
+        """A text is about to be sent: noted before, since its answer may never come."""
+        if self.sent(path)[-1:] != (digest,):
+            self._append([path, _SENT, digest])
+
     def set(self, path: str, state: Confirmed) -> None:
         self._append(_line(path, state))
 
@@ -143,6 +162,7 @@ class Ledger:
                     self._inode, self._offset, self._lines = inode, 0, 0
                     self._entries.clear()
                     self._removed.clear()
+                    self._sent.clear()
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -156,6 +176,10 @@ class Ledger:
     def _take(self, line: bytes) -> None:
         try:
             match json.loads(line):
+                case [str(path), "sent", str(digest)]:
+                    others = (known for known in self._sent.get(path, ()) if known != digest)
+                    self._sent[path] = (*others, digest)[-MAX_SENT:]
+                    return
                 case [str(path), str(digest), int(revision), int(size), int(mtime_ns)]:
                     self._entries[path] = Confirmed(digest, revision, size, mtime_ns)
                     self._removed.pop(path, None)
@@ -167,6 +191,9 @@ class Ledger:
                     self._removed[path] = revision
                 case [str(path)]:
                     self._entries.pop(path, None)
+                case _:
+                    return
+            self._sent.pop(path, None)
         except ValueError:
             return  # damaged: the file is compared as if it had never been confirmed
 
@@ -181,6 +208,8 @@ class Ledger:
             with part.open("wb") as file:
                 for path, state in self._entries.items():
                     file.write(_encoded(_line(path, state)))
+                for path, sent in self._sent.items():
+                    file.writelines(_encoded([path, _SENT, digest]) for digest in sent)
             part.chmod(0o600)
             part.replace(self._file)
         except OSError:
@@ -279,12 +308,13 @@ class Scan:
 
     Attributes:
         entries: (path, hash, base) of each file that was found.
-        in_clear: the paths of those that are to get placeholders in the place of what they hold in clear.
+        unsettled: the paths of those that are to get placeholders in the place of what they hold in clear, and of those that were sent
+            and whose answer did not come.
         secrets: what was sealed in those that were read.
     """
 
     entries: list[tuple[str, str, int]] = field(default_factory=list)
-    in_clear: list[str] = field(default_factory=list)
+    unsettled: list[str] = field(default_factory=list)
     secrets: dict[Secret, None] = field(default_factory=dict, repr=False)
 
 
@@ -327,10 +357,12 @@ def scan(
     """
     scanned = Scan()
     mark = folder.mark
+    unanswered = ledger.unanswered()
     for file in found:
         known = confirmed.get(file.path)
         base = known.revision if known else 0
-        if known and not force and known.looks_like(file.size, file.mtime_ns, mark):
+        is_unanswered = file.path in unanswered
+        if known and not force and not is_unanswered and known.looks_like(file.size, file.mtime_ns, mark):
             scanned.entries.append((file.path, known.hash, base))
             continue
         content = readable(folder, file.path, report)
@@ -345,8 +377,8 @@ def scan(
             scanned.entries.append((file.path, content.hash, base))
         scanned.secrets.update(dict.fromkeys(content.secrets))
         note_touched(ledger, file.path, known, content)
-        if is_in_clear(folder, file.path, content):
-            scanned.in_clear.append(file.path)
+        if is_unanswered or is_in_clear(folder, file.path, content):
+            scanned.unsettled.append(file.path)
     return scanned
 
 
@@ -369,9 +401,9 @@ def is_in_clear(folder: Folder, path: str, content: Content) -> bool:
     return folder.sealer is not None and folder.sealer.is_replaced(content.values) and folder.is_memory(path)
 
 
-def is_confirmed(known: Confirmed | None, content: Content) -> bool:
-    """Whether a file is as it was confirmed."""
-    return known is not None and known.matches(content.hash)
+def is_confirmed(known: Confirmed | None, content: Content, sent: tuple[str, ...]) -> bool:
+    """Whether a file is as it was confirmed. Where others of its texts were `sent` since, that is an edit: one that takes them back."""
+    return known is not None and not sent and known.matches(content.hash)
 
 
 def is_less(known: Confirmed | None, content: Content) -> bool:
@@ -390,7 +422,7 @@ def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
 def note_touched(ledger: Ledger, path: str, known: Confirmed | None, content: Content) -> None:
     """Have the looks of a file that was saved with the text that it had, so that it is neither read again nor counted as unsent."""
     is_touched = known is not None and not known.looks_like(content.size, content.mtime_ns, content.mark)
-    if known and is_touched and known.matches(content.hash) and ledger.get(path) == known:
+    if known and is_touched and is_confirmed(known, content, ledger.sent(path)) and ledger.get(path) == known:
         ledger.set(path, replace(known, size=content.size, mtime_ns=content.mtime_ns, mark=content.mark))
 
 

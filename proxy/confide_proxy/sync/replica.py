@@ -115,7 +115,7 @@ class Replica:
             if not buckets:
                 self._is_compared = True
                 await self._agree(sealed, {})
-                await self._steps.run([(path, self._send) for path in scanned.in_clear], report)
+                await self._steps.run([(path, self._send) for path in scanned.unsettled], report)
                 return report
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
             body |= {"entries": entries, "buckets": sorted(buckets)}
@@ -130,7 +130,8 @@ class Replica:
             report.removed += 1
         await self._exchange(answer, confirmed, report, progress)
         self._is_compared = True
-        await self._steps.run([(path, self._send) for path in scanned.in_clear], report)
+        unsettled = [path for path in scanned.unsettled if path not in answer["send"]]
+        await self._steps.run([(path, self._send) for path in unsettled], report)
         return report
 
     @property
@@ -164,8 +165,10 @@ class Replica:
         return sum(self._is_pending(file, confirmed.get(file.path)) for file in self.folder.walk())
 
     def _is_pending(self, file: Found, known: Confirmed | None) -> bool:
-        if known is None or known.looks_like(file.size, file.mtime_ns, self.folder.mark):
-            return known is None
+        if known is None or self._ledger.sent(file.path):
+            return True
+        if known.looks_like(file.size, file.mtime_ns, self.folder.mark):
+            return False
         content = readable(self.folder, file.path, SyncReport())
         if content is None or not known.matches(content.hash):
             return True
@@ -204,18 +207,23 @@ class Replica:
                 known = await asyncio.to_thread(self._ledger.get, path)
                 if await asyncio.to_thread(self._is_passed, path, revision, local, known):
                     return {"applied": True}
+                sent = await asyncio.to_thread(self._ledger.sent, path)
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base. Unless that
                 # went back to an older copy of itself since: then this may be the only place that has it.
                 ours = (body["hash"], body["baseHash"])
                 if local is not None and not (
-                    local.hash in ours
+                    local.hash == body["hash"]
+                    or (local.hash == body["baseHash"] and (not sent or local.hash == sent[-1]))
                     or (
-                        is_confirmed(known, local) and (self._is_compared or (known is not None and known.hash in ours))
+                        is_confirmed(known, local, sent)
+                        and (self._is_compared or (known is not None and known.hash in ours))
                     )
                 ):
                     check_sendable(self.folder, path, known, local)
                     await self._deposit(path, local)
-                    return {"applied": False, "hash": local.hash, "text": local.text, **_base_of(known)}
+                    await asyncio.to_thread(self._ledger.note_sent, path, local.hash)
+                    named = {"sent": list(sent)} if sent else {}
+                    return {"applied": False, "hash": local.hash, "text": local.text, **_base_of(known), **named}
                 try:
                     await self._write(path, text, revision, local)
                 except ChangedMeanwhileError:
@@ -259,9 +267,11 @@ class Replica:
             known = await asyncio.to_thread(self._ledger.get, path)
             skipped = len(report.skipped)
             content = await asyncio.to_thread(readable, self.folder, path, report)
-            if content is not None and (not is_confirmed(known, content) or (is_asked and not is_less(known, content))):
+            sent = await asyncio.to_thread(self._ledger.sent, path)
+            is_due = content is not None and not is_confirmed(known, content, sent)
+            if content is not None and (is_due or (is_asked and not is_less(known, content))):
                 check_sendable(self.folder, path, known, content)
-                await self._put(path, content, known)
+                await self._put(path, content, known, sent)
                 report.sent += 1
             elif content is not None and known is not None:
                 if is_in_clear(self.folder, path, content):
@@ -272,19 +282,23 @@ class Replica:
             elif known is not None and len(report.skipped) == skipped and self.folder.is_missing(path):
                 await self._remove(path, known, report)
 
-    async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
+    async def _put(self, path: str, content: Content, known: Confirmed | None, sent: tuple[str, ...]) -> None:
         params = {"project": self.folder.project, "path": path, "hash": content.hash, **_base_of(known)}
+        if sent:
+            params["sent"] = list(sent)
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
+        await asyncio.to_thread(self._ledger.note_sent, path, content.hash)
         answer = await send_text(self._link, "put", params, content.text, timeout_s=deadline_s)
         merged = answer.get("text")
         if isinstance(merged, str):
             if not self.folder.is_memory(path):
-                return  # read only here: the base stays what it was, so that the next edit is merged again
+                return  # read only here: the next edit is merged again, with this text as what it was made from
             local = await asyncio.to_thread(self.folder.read, path)
             if local is None or local.hash == content.hash:
                 await self._write(path, merged, int(answer["revision"]), local)
-            # Else it was edited again meanwhile: that edit has the old base still, and the next event sends it to be merged.
+            # Else it was edited again meanwhile: that edit was made from what was sent here, as the ledger knows, and the next event
+            # sends it to be merged.
             return
         await self._confirm(path, content, int(answer["revision"]))
 
@@ -330,7 +344,8 @@ class Replica:
             local = await asyncio.to_thread(self.folder.read, path)
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
             is_deleted = known is not None and known != before and known.revision >= int(answer["revision"])
-            is_known = local is not None and (local.hash == answer["hash"] or is_confirmed(known, local))
+            sent = await asyncio.to_thread(self._ledger.sent, path)
+            is_known = local is not None and (local.hash == answer["hash"] or is_confirmed(known, local, sent))
             if is_known or (local is None and not is_deleted):
                 await self._write(path, answer["text"], int(answer["revision"]), local)
                 report.pulled += 1
@@ -344,7 +359,8 @@ class Replica:
             known = await asyncio.to_thread(self._ledger.get, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # One confirmed since the answer was made is newer than the deletion.
-            if known and local and known.matches(local.hash) and known.revision < revision:
+            sent = await asyncio.to_thread(self._ledger.sent, path)
+            if known and local and is_confirmed(known, local, sent) and known.revision < revision:
                 await self._write(path, None, revision, local)
                 report.removed += 1
 

@@ -55,7 +55,7 @@ def test_a_session_that_looked_before_the_queue_was_sent_sees_what_waits_since(f
     os.link(folder / "queue", folder / "same")
     assert sending.first() is None
     os.truncate(folder / "same", 0)
-    os.rename(folder / "same", folder / "queue")  # so that the new file has the number, on every file system
+    (folder / "same").rename(folder / "queue")  # so that the new file has the number, on every file system
     for entry in others:
         sending.append(entry)
     sent = []

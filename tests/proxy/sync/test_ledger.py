@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from confide_memory.documents import MAX_SENT
 from confide_proxy.sync.ledger import Confirmed, Ledger
 
 STATE = Confirmed("h", 3, 10, 99)
@@ -86,3 +87,22 @@ def test_how_a_file_was_sealed_is_remembered_and_older_lines_are_read(tmp_path: 
     assert sealed.looks_like(10, 99, "k1")
     assert [sealed.matches(digest) for digest in ("h", "own", "", "x")] == [True, True, False, False]
     assert not STATE.matches("")
+
+
+def test_what_was_sent_without_an_answer_outlives_a_process(tmp_path: Path) -> None:
+    """Oldest first, until the file is confirmed or gone; also where all was written anew."""
+    ledger = Ledger(tmp_path, "s", tmp_path)
+    for path in ("memory/a.md", "memory/b.md", "memory/c.md"):
+        for digest in ("one", "two", "one"):
+            ledger.note_sent(path, digest)
+    ledger.set("memory/a.md", STATE)
+    ledger.forget("memory/b.md")
+    for number in range(1100):
+        ledger.set("memory/d.md", Confirmed("h", number, 1, 1))
+    for again in (Ledger(tmp_path, "s", tmp_path), Ledger(tmp_path, "s", tmp_path)):
+        assert again.unanswered() == {"memory/c.md"}
+        assert again.sent("memory/c.md") == ("two", "one")
+        assert set(again.all()) == {"memory/a.md", "memory/d.md"}
+    for number in range(100):
+        ledger.note_sent("memory/c.md", str(number))
+    assert ledger.sent("memory/c.md") == tuple(map(str, range(100 - MAX_SENT, 100)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -169,6 +169,15 @@ class DocumentTable(Table):
         """The newest revision whose text has this hash; 0 where none has."""
         sql = "SELECT coalesce(max(number), 0) FROM revision WHERE document = ? AND hash = ? AND text IS NOT NULL"
         return int(self._rows(sql, (document, content))[0][0])
+
+    def newest_of(self, document: int, hashes: Collection[str], *, after: int, author: str | None = None) -> int:
+        """The newest revision above `after` whose text has one of these hashes, by this author (None: any); 0 if there is none."""
+        if not hashes:
+            return 0
+        by = "" if author is None else " AND author = ?"
+        sql = f"SELECT max(number) FROM revision WHERE document = ? AND number > ? AND hash {AMONG}{by}"
+        values = (document, after, json.dumps(list(hashes)), *(() if author is None else (author,)))
+        return self._rows(sql, values)[0][0] or 0
 
     def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
         """The newest revisions of a document, newest first."""

@@ -1,0 +1,219 @@
+"""A person saves again before the answer to the save before is there, and whatever became of that answer: each line stands once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
+
+from confide_crypto.errors import ConnectionLost
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import Connection
+from confide_memory.documents import has_clash
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.replica import Replica
+
+PATH = "memory/log.md"
+BEGUN = "# Log\n\nstatus: x\n\n- begun\n"
+FIRST = "# Log\n\nstatus: first\n\n- begun\n- typo\n"
+SECOND = "# Log\n\nstatus: second\n\n- begun\n- corrected\n- added\n"
+THEIRS = BEGUN + "- theirs\n"
+
+
+class Cable:
+    """A link on which something happens when the daemon has taken a `put`, before its answer is heard; or that ends then."""
+
+    def __init__(self, kept: Machine) -> None:
+        self._link = kept.connection
+        self.meanwhile: list[Callable[[], object]] = []
+        self.is_cut = False
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        answer = await self._link.request(op, body, timeout_s=timeout_s, bulk=bulk)
+        if op == "put":
+            for happening in self.meanwhile:
+                happening()
+            self.meanwhile.clear()
+            if self.is_cut:
+                raise ConnectionLost(truncated=True)
+        return answer
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        return await self._link.upload(op, body, data, timeout_s=timeout_s)
+
+
+class Laptop(Machine):
+    """A machine whose replica answers `apply`; things happen once it has answered that the file holds something else."""
+
+    answers: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
+
+    def __init__(self, connection: Connection, identity: Identity) -> None:
+        super().__init__(connection)
+        self.identity = identity
+        self.meanwhile: list[Callable[[], object]] = []
+
+    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        if op != "apply" or self.answers is None:
+            return await super()._on_request(op, body)
+        answer = await self.answers(body)
+        if not answer["applied"]:
+            for happening in self.meanwhile:
+                happening()
+            self.meanwhile.clear()
+        return answer
+
+
+class Desk:
+    """A folder with one file that both machines have, its replica, and the other machine."""
+
+    def __init__(self, root: Path, laptop: Laptop, desktop: Machine) -> None:
+        (root / "project/memory").mkdir(parents=True)
+        self.file = root / "project" / PATH
+        self.laptop = laptop
+        self.desktop = desktop
+        self.cable = Cable(laptop)
+        self._root = root
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process, which knows what is on the disk."""
+        self.folder = Folder("proj", self._root / "project")
+        self.ledger = Ledger(self._root / "ledgers", "s", self.folder.root)
+        self.replica = Replica(self.folder, self.ledger, self.cable)
+
+    async def newest(self) -> str:
+        """The daemon's text."""
+        return str((await self.desktop.request("pull", {"project": "proj", "path": PATH}))["text"])
+
+    async def cut(self, saved: str) -> None:
+        """Save a text that reaches the daemon, whose answer does not come."""
+        self.file.write_text(saved)
+        self.cable.is_cut = True
+        with pytest.raises(ConnectionLost):
+            await self.replica.changed([PATH])
+        self.cable.is_cut = False
+
+    async def settled(self) -> str:
+        """The text that all have in the end."""
+        await self.replica.changed([PATH])
+        await self.replica.compare()
+        assert self.file.read_text() == await self.newest()
+        assert self.replica.pending() == 0
+        return self.file.read_text()
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
+    async with serving(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, daemon: Serving) -> AsyncIterator[Desk]:
+    identity = daemon.enroll("laptop")
+    async with (
+        Laptop(await daemon.connect(identity), identity) as laptop,
+        machine(daemon, "desktop", space="laptop") as desktop,
+    ):
+        await laptop.attach("proj")
+        await desktop.attach("proj")
+        made = Desk(tmp_path, laptop, desktop)
+        made.file.write_text(BEGUN)
+        assert (await made.replica.compare()).sent == 1
+        yield made
+
+
+def check_once(text: str) -> None:
+    """Both machines' lines, each once, as they were written last."""
+    assert not has_clash(text)
+    assert sorted(text.splitlines()) == sorted([*SECOND.splitlines(), "- theirs"])
+
+
+async def test_a_second_save_builds_upon_the_first_that_was_merged_meanwhile(desk: Desk) -> None:
+    """It was made from the first one, which the daemon had merged by then: merged from what was before both, a person clashes with
+    themselves, what they took back returns, and what they added stands twice."""
+    await desk.desktop.put(PATH, THEIRS, base=1)
+    desk.file.write_text(FIRST)
+    desk.cable.meanwhile.append(lambda: desk.file.write_text(SECOND))
+    await desk.replica.changed([PATH])
+    assert desk.file.read_text() == SECOND
+    check_once(await desk.settled())
+
+
+async def test_a_save_after_one_whose_answer_was_lost(desk: Desk) -> None:
+    """The daemon has the first one, the machine does not know it, and another machine has added to it; its process ended as well."""
+    await desk.cut(FIRST)
+    await desk.desktop.put(PATH, FIRST + "- theirs\n", base=2)
+    desk.restart()
+    desk.file.write_text(SECOND)
+    check_once(await desk.settled())
+
+
+async def test_a_new_file_saved_again_after_a_lost_answer(desk: Desk) -> None:
+    """Of one that was never confirmed there is no base at all."""
+    desk.file.unlink()
+    await desk.replica.changed([PATH])
+    await desk.cut(FIRST)
+    await desk.desktop.put(PATH, FIRST + "- theirs\n", base=3)
+    desk.file.write_text(SECOND)
+    check_once(await desk.settled())
+
+
+async def test_a_file_sent_again_among_what_others_wrote_around_its_lines(desk: Desk) -> None:
+    """What was sent once is in the newest text already, wherever others have put their lines."""
+    await desk.cut(BEGUN + "- mine\n")
+    await desk.desktop.put(PATH, BEGUN + "- above\n- mine\n- below\n", base=2)
+    assert (await desk.settled()) == BEGUN + "- above\n- mine\n- below\n"
+
+
+async def test_a_save_that_takes_an_unanswered_one_back(desk: Desk) -> None:
+    """The file is as it was confirmed, and yet an edit: the daemon has what it takes back, and would bring it again."""
+    await desk.cut(FIRST)
+    desk.restart()
+    desk.file.write_text(BEGUN)
+    assert desk.replica.pending() == 1
+    change = {"path": PATH, "revision": 2, "hash": text_hash(FIRST), "baseHash": text_hash(BEGUN), "text": FIRST}
+    assert not (await desk.replica.apply(change))["applied"]
+    await desk.replica.compare()
+    assert await desk.settled() == BEGUN
+
+
+async def test_a_text_that_says_nothing_new_is_what_the_next_one_was_made_from(desk: Desk) -> None:
+    """Another machine had written the same line, among others."""
+    await desk.desktop.put(PATH, BEGUN + "- theirs\n- same\n", base=1)
+    desk.file.write_text(BEGUN + "- same\n")
+    desk.cable.meanwhile.append(lambda: desk.file.write_text(BEGUN + "- same\n- added\n"))
+    await desk.replica.changed([PATH])
+    assert await desk.settled() == BEGUN + "- theirs\n- same\n- added\n"
+
+
+async def test_saves_while_a_store_is_written_back(desk: Desk) -> None:
+    """The daemon asks what the file holds, and asks again: the second answer was made from the first one."""
+    desk.laptop.answers = desk.replica.apply
+    desk.laptop.meanwhile.append(lambda: desk.file.write_text(SECOND))
+    desk.file.write_text(FIRST)
+    async with desk.laptop.mcp() as client:
+        stored = await client.call_tool("memory_store", {"content": "- theirs", "path": PATH})
+        assert not stored.is_error
+    check_once(await desk.settled())
+
+
+async def test_a_store_upon_what_another_connection_confirmed(desk: Desk, daemon: Serving) -> None:
+    """The base of a file that a person edits is what the machine confirmed last, not what this connection heard of it last."""
+    desk.laptop.answers = desk.replica.apply
+    await desk.laptop.request("attach", {"project": "proj", "machine": "box", "watches": False})
+    async with desk.laptop.mcp() as client, Machine(await daemon.connect(desk.laptop.identity)) as watching:
+        await client.call_tool("memory_store", {"content": "- stored", "path": PATH})
+        await watching.attach("proj")
+        others = Replica(desk.folder, desk.ledger, watching.connection)
+        desk.file.write_text(FIRST + "- stored\n")
+        await others.changed([PATH])
+        desk.file.write_text(SECOND + "- stored\n")
+        await client.call_tool("memory_store", {"content": "- theirs", "path": PATH})
+    text = await desk.settled()
+    assert text.count("- stored\n") == 1
+    check_once(text.replace("- stored\n", ""))
