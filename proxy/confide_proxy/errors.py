@@ -192,7 +192,7 @@ class NotADeviceError(SpaceKeysError):
             hint = "that machine does it when it next connects: run confide status there"
         else:
             problem = "this machine is not among the devices of its space yet"
-            hint = f"on one that is, run confide device approve, and compare these words there: {words}"
+            hint = f"on one that is, run confide device approve, and type these words there: {words}"
         super().__init__(problem, hint=hint)
 
 
@@ -200,7 +200,7 @@ class UnconfirmedError(SpaceKeysError):
     def __init__(self) -> None:
         super().__init__(
             "nobody has confirmed on this machine yet that the daemon shows the right space",
-            hint="compare the words of its newest change with those of confide device ls on another machine: confide device confirm",
+            hint="run confide device confirm, and type the words that confide device ls shows beside the change on another machine",
         )
 
 

@@ -283,6 +283,11 @@ def fingerprint_words(public_key: bytes) -> str:
     return "-".join(words[place] for place in places)
 
 
+def typed_words(text: str) -> str:
+    """Words as a person types them, in the form of `fingerprint_words`: with blanks or hyphens between them, in capitals or not."""
+    return "-".join(text.lower().replace("-", " ").split())
+
+
 @cache
 def _words() -> tuple[str, ...]:
     return tuple(Path(__file__).with_name("words.txt").read_text("ascii").split())

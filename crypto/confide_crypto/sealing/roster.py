@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from confide_crypto import errors
 from confide_crypto.keys import bech32m
-from confide_crypto.keys.identity import Identity, fingerprint_words
+from confide_crypto.keys.identity import KEY_LENGTH, Identity, fingerprint_words
 from confide_crypto.sealing.encoding import Cursor, u32
 from confide_crypto.sealing.roster_entry import (
     HASH_LENGTH,
@@ -29,6 +29,7 @@ from confide_crypto.sealing.roster_entry import (
 from confide_crypto.sealing.space_keys import (
     FIRST_EPOCH,
     SPACE_ID_LENGTH,
+    WRAP_LENGTH,
     SpaceKeys,
     WrapKey,
     check_wrap_key,
@@ -37,6 +38,9 @@ from confide_crypto.sealing.space_keys import (
 
 MAX_ENTRIES: Final = 256
 MAX_ROSTER_BYTES: Final = 8 * 1024 * 1024
+_REMOVAL_BYTES: Final = 224
+"""A removal without its wraps, each of which has the number of the epoch and the device's key before it."""
+_WRAP_BYTES: Final = 4 + KEY_LENGTH + WRAP_LENGTH
 _PIN_PREFIX: Final = "confide-roster-"
 _AGAIN: Final = "fetch the list of devices again"
 _LIES: Final = "the daemon, or what it was restored from, does not show what it showed before; compare the devices of another machine"
@@ -149,6 +153,40 @@ class Roster:
         """Six words for this very state: two machines that show the same have the same devices, in the same history (PROTOCOL.md 10.7)."""
         return fingerprint_words(self.head)
 
+    @property
+    def added_by(self) -> dict[bytes, bytes]:
+        """Who has signed for each device that is or was on it, by Ed25519 keys; the first one for itself."""
+        return {entry.device.key: entry.signer for entry in self.entries if entry.device is not None}
+
+    def earlier_keys(self, device: bytes) -> list[bytes]:
+        """The keys that a device had before this one, the latest first: each has added the next, and was removed by it."""
+        added_by, removals = self.added_by, {(entry.signer, entry.removed) for entry in self.entries if entry.removed}
+        found: list[bytes] = []
+        while (before := added_by.get(device)) is not None and (device, before) in removals:
+            found.append(before)
+            device = before
+        return found
+
+    def adder(self, device: bytes) -> Device | None:
+        """Who has added a device that is or was on it, under its first key; None: it began the space."""
+        first = [device, *self.earlier_keys(device)][-1]
+        signer = self.added_by.get(first, first)
+        known = {entry.device.key: entry.device for entry in self.entries if entry.device is not None}
+        return None if signer == first else known[signer]
+
+    def brought_in_by(self, device: bytes) -> list[Device]:
+        """Who is on it because of a device: added by it, under this key or an earlier one, or by one that it has added, and so on."""
+        brought = descendants([device, *self.earlier_keys(device)], self.added_by)
+        return [each for each in self.devices.values() if each.key in brought and each.key != device]
+
+    @property
+    def leaves_room(self) -> bool:
+        """Whether all devices but one can still be removed: each removal takes an entry, an epoch and room (PROTOCOL.md 10.6)."""
+        others = len(self.devices) - 1
+        size_bytes = self.size_bytes + sum(_REMOVAL_BYTES + _WRAP_BYTES * left for left in range(1, others + 1))
+        has_epochs = self.epoch + others <= MAX_EPOCHS
+        return has_epochs and len(self.entries) + others <= MAX_ENTRIES and size_bytes <= MAX_ROSTER_BYTES
+
     @classmethod
     def found(cls, by: Identity, name: str, *, now: int, keys: SpaceKeys | None = None) -> tuple[Self, SpaceKeys]:
         """A new space with this machine as its only device, and its keys. `now` is seconds since 1970; `keys` is for tests only."""
@@ -229,7 +267,10 @@ class Roster:
             )
             for epoch, key in self._wraps_after(bare, after)
         )
-        return self._after(replace(bare, commitment=commitment, wraps=wraps).signed(by))
+        made = self._after(replace(bare, commitment=commitment, wraps=wraps).signed(by))
+        if change is not Change.REMOVE and not made.leaves_room:
+            raise _oversized()
+        return made
 
     def _after(self, entry: Entry) -> Self:
         """This roster with `entry`, if it may follow. Every rule of PROTOCOL.md 10.6, in its order."""
@@ -306,6 +347,20 @@ class Roster:
         if entry.change is Change.ADD and entry.device is not None:
             return [(epoch, entry.device.key) for epoch in range(FIRST_EPOCH, self.epoch + 1)]
         return [(self.epoch + 1, key) for key in sorted(devices)]
+
+
+def descendants(roots: Iterable[bytes], parents: Mapping[bytes, bytes]) -> set[bytes]:
+    """Whoever has one of `roots` above itself, at any distance, without these; `parents` has the one above each."""
+    below: dict[bytes, list[bytes]] = {}
+    for child, parent in parents.items():
+        below.setdefault(parent, []).append(child)
+    found, waiting = set(roots), list(roots)
+    roots = frozenset(found)
+    while waiting:
+        new = [child for child in below.get(waiting.pop(), ()) if child not in found]
+        found.update(new)
+        waiting += new
+    return found - roots
 
 
 def _oversized() -> errors.OversizedRosterError:

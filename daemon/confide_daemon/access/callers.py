@@ -29,7 +29,8 @@ SPACE_ID_BYTES = 8
 
 Closed = Literal["revoked", "rotated", "disabled", "expired"]
 _COLUMNS = """public_key, alias, space, spaces.id, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at,
-              revoked_at, successor"""
+              revoked_at, successor, invited_by,
+              (SELECT other.alias FROM callers AS other WHERE other.public_key = callers.invited_by)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,8 @@ class Caller:
     successor: (
         bytes | None
     )  # the key that may take this one's place (PROTOCOL.md 7.10), and in a revoked row the one that has
+    invited_by: bytes | None  # the key of the caller whose invite it used; None: the operator let it in
+    inviter: str | None  # what that caller is called
 
     @property
     def scope(self) -> Scope:
@@ -193,6 +196,7 @@ def insert_caller(
     now: float,
     expires_at: float | None = None,
     is_approved: bool = True,
+    invited_by: bytes | None = None,
 ) -> Caller:
     """Enroll a key, and make its space where it does not exist."""
     space_id = secrets.token_hex(SPACE_ID_BYTES)
@@ -202,8 +206,9 @@ def insert_caller(
     database.execute("DELETE FROM callers WHERE public_key = ?", (public_key,))
     database.execute("UPDATE callers SET successor = NULL WHERE successor = ? AND revoked_at IS NULL", (public_key,))
     database.execute(
-        """INSERT INTO callers (public_key, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        """INSERT INTO callers (public_key, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at,
+             invited_by)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
         (
             public_key,
             grants.alias,
@@ -215,6 +220,7 @@ def insert_caller(
             now,
             now if is_approved else None,
             expires_at,
+            invited_by,
         ),
     )
     made = caller_now(database, public_key)
@@ -235,12 +241,14 @@ def end_caller(database: apsw.Connection, ended: Ended) -> None:
         return
     database.execute(
         """INSERT OR IGNORE INTO callers (public_key, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at,
-             last_seen_at)
-           SELECT successor, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at
+             last_seen_at, invited_by)
+           SELECT successor, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at, invited_by
            FROM callers WHERE public_key = ?""",
         (ended.key,),
     )
-    database.execute("UPDATE invites SET invited_by = ? WHERE invited_by = ?", (ended.successor, ended.key))
+    for table in ("invites", "callers"):
+        update = f"UPDATE {table} SET invited_by = ? WHERE invited_by = ?"  # noqa: S608 - one of these two
+        database.execute(update, (ended.successor, ended.key))
 
 
 def insert_ended(database: apsw.Connection, ended: Ended) -> None:

@@ -248,6 +248,7 @@ class Invites:
                 "INSERT INTO used_invites SELECT invite_id, psk, alias, ?, ? FROM invites WHERE invite_id = ?",
                 (public_key, now, invite_id),
             )
+            inviter = database.execute("SELECT invited_by FROM invites WHERE invite_id = ?", (invite_id,)).get
             database.execute("DELETE FROM invites WHERE invite_id = ?", (invite_id,))
             # A machine that had joined before is moved to its new name and space.
             caller = insert_caller(
@@ -259,6 +260,7 @@ class Invites:
                 now=now,
                 expires_at=invite.caller_expires_at,
                 is_approved=not invite.needs_approval,
+                invited_by=inviter if isinstance(inviter, bytes) else None,
             )
             detail = "waits for approval" if invite.needs_approval else None
             record(database, now, "joined", alias=invite.alias, public_key=public_key, detail=detail)

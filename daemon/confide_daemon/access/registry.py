@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ import apsw
 
 from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.roster import descendants
 from confide_daemon.access.audit import Entry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,
@@ -102,6 +103,26 @@ class Registry:
         """All callers that are not revoked, by name."""
         with self.reading() as database:
             return select_callers(database, "WHERE revoked_at IS NULL ORDER BY alias")
+
+    def brought_in_by(self, keys: Iterable[bytes], added_by: Mapping[bytes, bytes]) -> list[Caller]:
+        """The callers that have access because of one: by its invites, by those of machines that it has invited, and so on; by name.
+
+        Args:
+            keys: its key, and those that it had before.
+            added_by: who has signed for each device of the roster (`Roster.added_by`), which counts as much as an invite.
+        """
+        with self.reading() as database:
+            known = select_callers(database, "ORDER BY alias")
+        invited = {caller.public_key: caller.invited_by for caller in known if caller.invited_by is not None}
+        # Whoever came by an invite of one and was added by another has two above itself; either is enough.
+        roots = frozenset(keys)
+        found = set(roots)
+        while True:
+            more = found | descendants(found, invited) | descendants(found, added_by)
+            if more == found:
+                break
+            found = more
+        return [one for one in known if one.public_key in found - roots and one.revoked_at is None]
 
     def add_caller(
         self, public_key: bytes, grants: Grants, *, space: str, added_by: str, expires_at: float | None = None

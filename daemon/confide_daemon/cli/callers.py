@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 callers_app = typer.Typer(
     help="List the machines that may connect; add, approve, rename and change them.", invoke_without_command=True
 )
+_TRIES = 3
+"""To type six words."""
 Name = Annotated[str, typer.Argument(help="The machine, as `confided callers` shows it.")]
 
 
@@ -103,7 +105,7 @@ def callers_show(here: Here, name: Name) -> Output:
         "scope": caller.scope,
         "projects": _listed(caller.grants.projects),
         "sources": _listed(caller.grants.sources),
-        "added": f"{clock(caller.added_at)} by {caller.added_by}",
+        "added": f"{clock(caller.added_at)} by {_way(caller)}",
         "approved": clock(caller.approved_at) if caller.approved_at else "not yet",
         "expires": clock(caller.expires_at) if caller.expires_at else "never",
         "last seen": clock(caller.last_seen_at) if caller.last_seen_at else "never",
@@ -118,15 +120,17 @@ def callers_show(here: Here, name: Name) -> Output:
 def callers_approve(
     here: Here,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: the words have been compared.")] = False,
+    words: Annotated[
+        str | None, typer.Option("--words", help="The six words that the machine shows; left out, they are asked for.")
+    ] = None,
 ) -> Output:
-    """Let a machine in that has joined and waits; compare its six words first."""
+    """Let a machine in that has joined and waits, by the six words that it shows."""
     from confide_daemon.access import enrollment
 
     with here.opened() as state:
         caller = enrollment.named(state.registry, name)
-        if caller.approved_at is None and not yes:
-            confirm(caller)
+        if caller.approved_at is None:
+            confirm(caller, words)
         is_new = caller.approved_at is None
         caller = enrollment.approve(state.registry, caller)
     told = facts(caller)
@@ -169,8 +173,14 @@ def callers_grant(
 
 
 @command
-def revoke(here: Here, name: Name) -> Output:
-    """Shut a machine out for good; its live connections end within a second."""
+def revoke(
+    here: Here,
+    name: Name,
+    added: Annotated[
+        bool, typer.Option("--added", help="Shut out as well what it has brought in, what that has, and so on.")
+    ] = False,
+) -> Output:
+    """Shut a machine out for good; its live connections end within a second. Then list whom it has brought in."""
     from confide_crypto.keys.identity import fingerprint_words
     from confide_daemon.access import enrollment
     from confide_daemon.access.revocations import Revocations
@@ -182,6 +192,16 @@ def revoke(here: Here, name: Name) -> Output:
         if revocations is not None:
             revocations.keep(state.registry)
         roster = Rosters(state.registry).current(gone.space_id)
+        keys = [gone.public_key, *(roster.earlier_keys(gone.public_key) if roster else ())]
+        added_by = roster.added_by if roster else {}
+        brought: dict[bytes, tuple[Caller, bool]] = {}
+        # Again: until it is shut out itself, one of them may let in another.
+        while new := [one for one in state.registry.brought_in_by(keys, added_by) if one.public_key not in brought]:
+            for one in new:
+                is_to_go = added or (can_ask() and _is_to_go(gone, one))
+                brought[one.public_key] = one, is_to_go
+                if is_to_go:
+                    enrollment.revoke(state.registry, one.alias)
     words = fingerprint_words(gone.public_key)
     is_device = roster is not None and gone.public_key in roster.devices
 
@@ -191,28 +211,60 @@ def revoke(here: Here, name: Name) -> Output:
             say(
                 f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {words}"
             )
+        for one, went in brought.values():
+            if went:
+                typer.echo(f"revoked: {one.alias}  {fingerprint_words(one.public_key)}  which it had brought in")
+            else:
+                say(f"It had brought in {one.alias}, which may still connect: confided revoke {one.alias}")
 
-    return Output({"revoked": gone.alias, "fingerprint": words, "isDevice": is_device}, tell)
+    listed = [
+        {"name": one.alias, "fingerprint": fingerprint_words(one.public_key), "isRevoked": went}
+        for one, went in brought.values()
+    ]
+    told = {"revoked": gone.alias, "fingerprint": words, "isDevice": is_device, "broughtIn": listed}
+    return Output(told, tell)
 
 
-def confirm(caller: Caller) -> None:
-    """Ask at the terminal whether the words are those that the machine shows; ends the command where they are not.
-
-    Raises ConfideError where the answer is no, or nobody can be asked.
-    """
-    from confide_crypto.errors import ConfideError
+def _is_to_go(gone: Caller, one: Caller) -> bool:
     from confide_crypto.keys.identity import fingerprint_words
 
-    say(f"{caller.alias} wants to connect, with these six words:\n\n    {fingerprint_words(caller.public_key)}\n")
-    if not can_ask():
+    words = fingerprint_words(one.public_key)
+    return typer.confirm(f"{gone.alias} has brought in {one.alias}  {words}: shut it out too?", err=True)
+
+
+def confirm(caller: Caller, given: str | None = None) -> None:
+    """Have the words that the machine shows typed, unless they are `given`; ends the command where they are not its words.
+
+    They are not shown to be looked at: people compare the first and the last, and a key with these two costs minutes (docs/decisions/).
+
+    Raises ConfideError where they are others, or nobody can be asked.
+    """
+    from confide_crypto.errors import ConfideError
+    from confide_crypto.keys.identity import fingerprint_words, typed_words
+
+    if given is None and not can_ask():
         raise ConfideError(
             f"{caller.alias} was not approved: this is no terminal to ask at",
-            hint=f"compare the words, then: confided callers approve {caller.alias} --yes",
+            hint=f"give the words that it shows: confided callers approve {caller.alias} --words WORDS",
         )
-    if not typer.confirm("Does the machine show the same words?", err=True):
-        raise ConfideError(
-            f"{caller.alias} was not approved, and cannot connect", hint=f"to forget it: confided revoke {caller.alias}"
+    if given is None:
+        say(f"{caller.alias} wants to connect.")
+    for left in reversed(range(1 if given is not None else _TRIES)):
+        words = (
+            given
+            if given is not None
+            else typer.prompt("Type the six words that it shows", default="", show_default=False, err=True)
         )
+        if typed_words(words) == fingerprint_words(caller.public_key):
+            return
+        if not words:
+            break
+        if left:
+            say("Those are other words; was one mistyped?")
+    raise ConfideError(
+        f"{caller.alias} was not approved, and cannot connect: these are not its words",
+        hint=f"were they typed as it shows them? if so, somebody else has joined in its place: confided revoke {caller.alias}",
+    )
 
 
 def granted(grants: Grants) -> dict[str, Any]:
@@ -235,6 +287,8 @@ def facts(caller: Caller) -> dict[str, Any]:
         "fingerprint": fingerprint_words(caller.public_key),
         "key": format_public_key(caller.public_key, caller.alias),
         "addedBy": caller.added_by,
+        "invitedBy": caller.inviter,
+        "invitedByFingerprint": fingerprint_words(caller.invited_by) if caller.invited_by else None,
         "addedAt": caller.added_at,
         "approvedAt": caller.approved_at,
         "expiresAt": caller.expires_at,
@@ -252,7 +306,7 @@ def _line(caller: Caller, width: int) -> str:
         caller.space,
         caller.scope,
         words,
-        f"{caller.added_by} {clock(caller.added_at)}",
+        f"{_way(caller)} {clock(caller.added_at)}",
     ]
     grants = caller.grants
     parts += [f"projects {_listed(grants.projects)}"] if grants.projects is not None else []
@@ -263,6 +317,11 @@ def _line(caller: Caller, width: int) -> str:
     elif caller.expires_at is not None:
         parts.append(f"{'expired' if why == 'expired' else 'expires'} {clock(caller.expires_at)}")
     return "  ".join(parts)
+
+
+def _way(caller: Caller) -> str:
+    """How a machine came: by an invite of the operator's or of another machine, a line, or a file."""
+    return f"{caller.added_by} of {caller.inviter}" if caller.inviter else caller.added_by
 
 
 def _listed(names: frozenset[str] | None) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import apsw
 
-from confide_crypto.errors import ReplayedEntryError, RosterError
+from confide_crypto.errors import OversizedRosterError, ReplayedEntryError, RosterError
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Change, Entry
 from confide_daemon.access.audit import record
@@ -90,6 +90,11 @@ class Rosters:
                 assert known is not None
                 return known, False
             entry, before = roster.entries[-1], known and (known.pin.number, known.head)
+            if entry.change in (Change.ADD, Change.ROTATE) and not roster.leaves_room:
+                # Else one device could use up what the others need to remove it.
+                raise OversizedRosterError(
+                    "the list of devices has room for removals only", hint="remove devices, or begin a new space"
+                )
             with self._registry.transaction() as database:
                 if _newest(database, space_id) != before:
                     continue  # somebody was first; what this entry is now, the newer roster says
@@ -150,6 +155,11 @@ class RosterDesk:
         """Whether this key is a caller's, and was not revoked. Raises StorageError."""
         caller = self._registry.caller(key)
         return caller is not None and caller.revoked_at is None
+
+    def may_write(self, key: bytes) -> bool:
+        """Whether this key is a caller's that may write now. Raises StorageError."""
+        caller = self._registry.caller(key)
+        return caller is not None and caller.closed(self._registry.clock()) is None and caller.grants.may_write
 
     def may_decide(self, caller: Caller) -> bool:
         """Whether a caller may decide for its whole space: it reaches all of it, or nobody who may write does. Raises StorageError.

@@ -15,6 +15,7 @@ from confide_crypto.errors import ConfideError, LinkError
 from confide_proxy import VERSION
 from confide_proxy import paths as places
 from confide_proxy.cli import (
+    device_removal,
     devices,
     history,
     join,
@@ -111,6 +112,7 @@ app.command(cls=search.TakesListItems)(search.store)
 app.command()(status.status)
 app.command()(sync.sync)
 app.command()(sync.quickstart)
+devices.device_app.command("rm")(device_removal.device_rm)
 app.add_typer(devices.device_app, name="device")
 app.add_typer(keys.key_app, name="key")
 app.add_typer(projects.project_app, name="project")

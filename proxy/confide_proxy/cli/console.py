@@ -244,6 +244,12 @@ async def confirmed(question: str) -> bool:
         remark("please say y or n")
 
 
+async def typed(question: str) -> str:
+    """The line that the person at the terminal types; "" at the end of the input. Waits as `confirmed` does."""
+    err.print(f"{question}: ", end="", markup=False, highlight=False, soft_wrap=True)
+    return (await _line()).strip()
+
+
 async def _line() -> str:
     loop = asyncio.get_running_loop()
     is_typed = asyncio.Event()

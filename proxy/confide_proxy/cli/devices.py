@@ -5,61 +5,54 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
-from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_crypto.sealing.pairing import DeviceInvite
-from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Device
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.requests import records
 from confide_proxy.cli.console import (
-    DEADLINE_S,
     AsJson,
     Here,
     Output,
     clock,
     command,
     confirmed,
-    identified,
     print_json,
     remark,
     row,
     say,
     seconds,
+    typed,
 )
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.pairing import Invitation, Invitations
-from confide_proxy.errors import AnotherSpaceError, DeviceError, UnfitAnswerError
+from confide_proxy.errors import AnotherSpaceError, DeviceError
 from confide_proxy.link import daemon
 
 if TYPE_CHECKING:
-    from confide_memory.documents import Asks
     from confide_proxy.devices.connection import SpaceConnection
     from confide_proxy.devices.keyring import Keyring
 
 device_app = typer.Typer(help="The machines that may open what is sealed in the space.", no_args_is_help=True)
 
 _CODE_LETTERS: Final = 40
-_PAGE: Final = 1000
-_MOST_LISTED: Final = 100_000
-_MOST_LOOKED_FOR: Final = 200
-"""Secrets whose documents are looked for: a search each."""
-_MOST_DOCUMENTS: Final = 10
-_RESEAL_AT_ONCE: Final = 1000
-"""Records that are sealed anew right away; sessions go through the rest."""
-_SHOWN: Final = 50
 _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Words = Annotated[
+    str | None,
+    typer.Option("--words", help="The six words that the other machine shows; left out, they are asked for."),
+]
+_TRIES: Final = 3
+"""To type six words."""
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, or its six words.")]
 
 
@@ -94,7 +87,12 @@ def _tell_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
         row(f"epoch {space['epoch']}; the key of its database is kept by {kept}{locked}")
     width = max((len(one["name"]) for one in [*found["devices"], *found["waiting"]]), default=0)
     for one in found["devices"]:
-        about = [text for key, text in (("isThis", "this machine"), ("isPaper", "on paper")) if one[key]]
+        about = (
+            [f"added by {one['addedBy']}" + (", since removed" if one["isAdderRemoved"] else "")]
+            if one["addedBy"]
+            else []
+        )
+        about += [text for key, text in (("isThis", "this machine"), ("isPaper", "on paper")) if one[key]]
         row(f"{one['name']:<{width}}  {one['words']}  since {one['since'][:10]}  {', '.join(about)}")
     for one in found["waiting"]:
         state = "waits; joined by an invite of a device" if one["wasInvited"] else "waits for approval"
@@ -172,8 +170,8 @@ async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: 
 
 @device_app.command("approve")
 @command
-async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
-    """Add a machine that waits, after comparing its six words with those that it shows."""
+async def device_approve(here: Here, name: Name, words: Words = None) -> Output:
+    """Add a machine that waits, by the six words that it shows: they are typed here, or name it."""
     async with connected(here) as space:
         keyring = space.keyring
         joiner = _waiting(keyring, name)
@@ -181,9 +179,9 @@ async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
         if card is None or card.key != joiner.key or not card.verify():
             raise DeviceError(f"the daemon shows no good card of {joiner.name}", hint="let it connect once more")
         identity = await keyring.identity()
-        words = fingerprint_words(joiner.key)
-        shown = f"{joiner.name} must show these words (confide key show):\n  {words}"
-        await ask("does it?", is_sure=yes, compared=shown)
+        mine = fingerprint_words(joiner.key)
+        given = name if typed_words(name) == mine else words
+        await compare(f"the six words that confide key show prints on {joiner.name}", [mine], given=given)
 
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
             if card.key in roster.devices:
@@ -193,142 +191,64 @@ async def device_approve(here: Here, name: Name, yes: Yes = False) -> Output:
         roster = await keyring.extend(space.connection, make)
     device = facts(roster, roster.devices[card.key])
     further = (
-        f"on it, run confide device confirm, and compare with what confide device ls shows here:\n"
+        f"on it, run confide device confirm, and type the words that confide device ls shows here:\n"
         f"  change {roster.pin.number}  {roster.head_words}"
     )
     told = f"added: {device['name']}  {device['words']}\n\n{further}"
-    return Output({**device, "spaceWords": roster.words}, told)
+    return Output({**device, "spaceWords": roster.words, "headWords": roster.head_words}, told)
 
 
 @device_app.command("confirm")
 @command
-async def device_confirm(here: Here, yes: Yes = False) -> Output:
-    """Confirm on a machine that was approved, or moved, that the daemon shows it the right space, by comparing words."""
+async def device_confirm(
+    here: Here,
+    words: Words = None,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="Whoever runs the daemon has moved this machine to another space.")
+    ] = False,
+) -> Output:
+    """Confirm on a machine that was approved, or moved, that the daemon shows it the right space, by words that a device shows."""
     async with connected(here, needs_keys=False) as space:
         keyring = space.keyring
         if isinstance(keyring.problem, AnotherSpaceError):
-            moved = "the daemon names another space for this machine than before: has whoever runs it moved it there?"
-            await ask(moved, is_sure=yes)
+            question = (
+                "the daemon names another space for this machine than before: has whoever runs it moved it there?"
+            )
+            await ask(question, is_sure=moved)
             await keyring.move(space.connection)
         if keyring.unconfirmed is not None:
-            shown = keyring.unconfirmed
-            # Of the newest change, not of the first one: a list from before a device was removed begins with the same.
-            compared = f"  change {shown.pin.number}  {shown.head_words}"
-            question = f"a machine of the space must show the same (confide device ls):\n{compared}"
-            await ask("does it?", is_sure=yes, compared=question)
-            await keyring.confirm(space.connection, shown.pin)
+            await keyring.confirm(space.connection, await _recognized(keyring.unconfirmed, words))
         if keyring.roster is None:
             raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
-        words, problem = keyring.roster.words, keyring.problem
+        space_words, problem = keyring.roster.words, keyring.problem
 
     def tell() -> None:
-        say(f"confirmed: {words}")
+        say(f"confirmed: {space_words}")
         if problem is not None:
             remark(f"note: {problem.with_hint}")
 
     told = {"canSeal": problem is None, "problem": str(problem) if problem else None}
-    return Output({"spaceWords": words, **told}, tell)
+    return Output({"spaceWords": space_words, **told}, tell)
 
 
-@device_app.command("rm")
-@command
-async def device_rm(here: Here, name: Name, yes: Yes = False) -> Output:
-    """Remove a device: it opens nothing that is sealed from now on. Then list what it could open."""
-    async with connected(here) as space:
-        keyring = space.keyring
-        assert keyring.roster is not None
-        identity = await keyring.identity()
-        device = find(keyring.roster, name)
-        removed = facts(keyring.roster, device)
-        if device.key == identity.public_key:
-            hint = "remove it on another one: it would make the key that it must not have"
-            raise DeviceError("this machine cannot remove itself", hint=hint)
-        await ask(f"remove {removed['name']}  {removed['words']}?", is_sure=yes)
-        # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
-        exposed = await sealed_secrets(space.connection, None)
-        roster = await keyring.extend(space.connection, remover(identity, device.key))
-        if exposed is not None:
-            exposed |= await sealed_secrets(space.connection, roster.epoch) or {}
-        resealed = await _reseal(here.paths.rosters, space) if exposed else 0
-    if exposed:
-        await _find_documents(here, exposed)
-    shown = None if exposed is None else list(exposed.values())
-    result = {"removed": removed, "epoch": roster.epoch, "exposed": shown, "resealed": resealed}
-    return Output(result, lambda: tell_removal(result))
-
-
-def tell_removal(result: dict[str, Any]) -> None:
-    """For a person: who was removed, and what they could open (PROTOCOL.md 10.7)."""
-    device, exposed = result["removed"], result["exposed"]
-    row(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
-    if not device["isPaper"]:
-        # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
+async def _recognized(roster: Roster, given: str | None) -> Pin:
+    """The state of the roster whose words a person has read on a device of the space. Raises DeviceError."""
+    states = {fingerprint_words(head): number for number, head in enumerate(roster.hashes)}
+    typed = await compare(
+        "the six words that confide device ls shows beside the change, on a device", states, given=given
+    )
+    number = states[typed]
+    if number == 0 and len(states) > 1:
+        # The words of the space itself, which a device of an older version shows alone, and an old list has as well.
+        names = ", ".join(printable(each.name) for each in roster.devices.values())
         remark(
-            "unless it was revoked already, it still has access to the memory; to end that, on the daemon's machine: "
-            "confided revoke, with the name that confided callers shows beside these words"
+            f"these are the words of the space, which do not tell how old the list is. It has these devices: {names}"
         )
-    if exposed is None:
-        remark("note: this machine may not list the space's secrets; one with all projects can")
-        return
-    if not exposed:
-        say("nothing was sealed yet, so there was nothing that it could open")
-        return
-    kinds = Counter(one["kind"] for one in exposed)
-    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    say(f"it could open {counts}. They must be changed at their source:")
-    for one in exposed[:_SHOWN]:
-        row(f"  {one['kind']}  {one['id']}  {', '.join(one['documents']) or 'no document that was found'}")
-    if len(exposed) > _SHOWN:
-        say(f"  and {len(exposed) - _SHOWN} more; --json lists all")
-
-
-async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, Any]] | None:
-    """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it; None where
-    this machine may not see them all."""
-    found: dict[str, dict[str, Any]] = {}
-    after = ""
-    while len(found) < _MOST_LISTED:
-        try:
-            body = {"after": after, "limit": _PAGE, "below": below}
-            answer = await link.request("record-list", body, timeout_s=DEADLINE_S)
-        except RequestError as error:
-            if error.code != "denied":
-                raise
-            return None
-        if "next" not in answer:
-            raise UnfitAnswerError
-        page = records(answer, "records", id=str, kind=str, at=str)
-        found |= {one["id"]: {**one, "documents": []} for one in page}
-        following = answer["next"]
-        if not isinstance(following, str) or following <= after:
-            break
-        after = following
-    return found
-
-
-async def _reseal(folder: Path, space: SpaceConnection) -> int:
-    from confide_proxy.devices.reseal import Resealing
-
-    keys = space.keyring.keys
-    if keys is None:
-        return 0
-    # Another machine has begun a newer epoch, or this one may not write: sessions go on with it.
-    with suppress(RequestError):
-        return await Resealing(folder, keys).run(space.connection, pause_s=0, most=_RESEAL_AT_ONCE)
-    return 0
-
-
-async def _find_documents(here: Here, exposed: dict[str, dict[str, Any]]) -> None:
-    """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
-    with suppress(ConfideError, TimeoutError):
-        async with here.client(await identified(here, Path.cwd())) as client:
-            for name in list(exposed)[:_MOST_LOOKED_FOR]:
-                arguments = {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS}
-                answer = await client.call("memory_search", arguments)
-                hits = [hit for hit in answer["results"] if name in hit["snippet"]]
-                exposed[name]["documents"] = list(
-                    dict.fromkeys(printable(f"{hit['project']}: {hit['path']}") for hit in hits)
-                )
+        hint = "give the words that confide device ls shows beside the change"
+        if not sys.stdin.isatty():
+            raise DeviceError("the words of the space alone do not tell how old the list of its devices is", hint=hint)
+        await ask("is each of them a device still?", is_sure=False)
+    return Pin(roster.space, number, roster.hashes[number])
 
 
 @asynccontextmanager
@@ -374,7 +294,10 @@ def facts(roster: Roster, device: Device) -> dict[str, Any]:
     entry = next((each for each in roster.entries if each.device is not None and each.device.key == device.key), None)
     since = _iso(entry.time) if entry else ""
     name = printable(device.name)  # it was another machine's to choose
-    return {"name": name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
+    told = {"name": name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
+    adder = roster.adder(device.key)
+    by = {"addedBy": adder and printable(adder.name), "addedByWords": adder and fingerprint_words(adder.key)}
+    return {**told, **by, "isAdderRemoved": adder is not None and adder.key not in roster.devices}
 
 
 def _iso(time_s: float) -> str:
@@ -383,6 +306,27 @@ def _iso(time_s: float) -> str:
         return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
         return ""
+
+
+async def compare(what: str, right: Collection[str], *, given: str | None) -> str:
+    """The words that a person has read on another machine, which must be among the `right` ones; they are typed, unless `given`.
+
+    They are not shown to be looked at: people compare the first and the last, and a key with these two costs minutes (docs/decisions/).
+
+    Raises DeviceError: they are others, or nobody is there to type them.
+    """
+    if given is None and not sys.stdin.isatty():
+        raise DeviceError("nobody is here to type the words", hint="run it in a terminal, or give them with --words")
+    for left in reversed(range(1 if given is not None else _TRIES)):
+        words = typed_words(given if given is not None else await typed(f"type {what}"))
+        if words in right:
+            return words
+        if not words:
+            break
+        if left:
+            remark("those are other words; was one mistyped?")
+    hint = "were they typed as they stand there? words that differ mean that somebody else answers: do not go on"
+    raise DeviceError("the words are not the same, and nothing was changed", hint=hint)
 
 
 async def ask(question: str, *, is_sure: bool, compared: str = "") -> None:

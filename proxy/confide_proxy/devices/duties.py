@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from confide_crypto.errors import ConfideError, PairingError, RosterError
+from confide_crypto.errors import ConfideError, PairingError, RequestError, RosterError
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_proxy.devices import roster_client
@@ -113,7 +113,14 @@ class Duties:
                 log.warning("a device that this machine has invited cannot be added: %s", error)
                 return None
 
-        roster = await self.extend(self.link, make)
+        try:
+            roster = await self.extend(self.link, make)
+        except RequestError as error:
+            if error.code != "denied":
+                raise
+            # It may only read by now, which is no reason not to seal; another device can approve who waits.
+            log.warning("a device that this machine has invited cannot be added: %s", error)
+            return
         added = roster.devices.get(invitation.card_key)
         if added is not None:
             answer = invitation.pair.answer(added.card, roster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -404,15 +405,71 @@ def test_a_space_has_at_most_so_many_devices() -> None:
 
 
 def test_a_space_has_at_most_so_many_epochs() -> None:
-    """A device that is added in the last of them still fits into an entry."""
+    """A device that is added in the last of them but one still fits into an entry; the last one is kept for its removal."""
     roster, keys = founded()
-    while roster.epoch < MAX_EPOCHS:
+    while roster.epoch < MAX_EPOCHS - 1:
         roster, keys = roster.rotate(LAPTOP, keys, now=NOW)
-    with pytest.raises(errors.OversizedRosterError):
-        roster.rotate(LAPTOP, keys, now=NOW)
+    alone, more = roster.rotate(LAPTOP, keys, now=NOW)
+    for refusing in (
+        lambda: alone.rotate(LAPTOP, more, now=NOW),
+        lambda: alone.add(LAPTOP, device(DESKTOP), more, now=NOW),
+    ):
+        with pytest.raises(errors.OversizedRosterError):
+            refusing()
     roster = roster.add(LAPTOP, device(DESKTOP, "n" * 64), keys, now=NOW)
     assert len(roster.entries[-1].encode()) <= MAX_ENTRY_BYTES
     assert roster.open(WRAPPED[DESKTOP]) == keys
+    with pytest.raises(errors.OversizedRosterError):
+        roster.rotate(DESKTOP, keys, now=NOW)
+    assert list(roster.remove(LAPTOP, DESKTOP.public_key, keys, now=NOW)[0].devices) == [LAPTOP.public_key]
+
+
+def test_a_device_cannot_use_up_what_the_others_need_to_remove_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thief adds and removes machines of its own as long as it is let; everybody else can still be removed after that."""
+    monkeypatch.setattr(rosters, "MAX_ENTRIES", 24)
+    roster, keys = shared()
+    number = 0
+    with suppress(errors.OversizedRosterError):
+        for number in range(1, 24):
+            roster = roster.add(DESKTOP, device(Identity(bytes([number]) * 32)), keys, now=NOW)
+            if number % 3:
+                roster, keys = roster.remove(DESKTOP, list(roster.devices)[-1], keys, now=NOW)
+    assert 3 < number < 23, "it is refused some day"
+    assert roster.leaves_room
+    for key in list(roster.devices)[1:]:
+        roster, keys = roster.remove(LAPTOP, key, keys, now=NOW)
+    assert list(roster.devices) == [LAPTOP.public_key]
+    assert len(roster.entries) <= 24
+    assert roster.size_bytes == sum(len(entry) for entry in encoded(roster))
+
+
+def test_the_room_for_removals_is_what_they_take() -> None:
+    roster, keys = shared()
+    roster, keys = roster.remove(LAPTOP, DESKTOP.public_key, keys, now=NOW)
+    assert len(roster.entries[-1].encode()) == rosters._REMOVAL_BYTES + rosters._WRAP_BYTES
+
+
+def test_who_brought_whom_in_is_told_through_removed_devices_and_new_keys() -> None:
+    """The laptop is stolen: it has added a machine, which has changed its key, added another and gone."""
+    ghost, renewed, second, bystander = (Identity(bytes([number]) * 32) for number in (1, 2, 3, 4))
+    roster, keys = founded()
+    roster = roster.add(LAPTOP, device(DESKTOP, "stolen"), keys, now=NOW)
+    roster = roster.add(LAPTOP, device(bystander, "bystander"), keys, now=NOW)
+    roster = roster.add(DESKTOP, device(ghost, "ghost"), keys, now=NOW)
+    roster = roster.add(ghost, device(renewed, "ghost"), keys, now=NOW)
+    roster, keys = roster.remove(renewed, ghost.public_key, keys, now=NOW)
+    roster = roster.add(renewed, device(second, "second"), keys, now=NOW)
+    assert roster.earlier_keys(renewed.public_key) == [ghost.public_key]
+    assert [one.name for one in roster.brought_in_by(DESKTOP.public_key)] == ["ghost", "second"]
+    roster, keys = roster.remove(second, renewed.public_key, keys, now=NOW)
+    assert [one.name for one in roster.brought_in_by(DESKTOP.public_key)] == ["second"]
+    # Under a new key of its own it is the same machine.
+    again = Identity(bytes([5]) * 32)
+    roster = roster.add(DESKTOP, device(again, "stolen"), keys, now=NOW)
+    roster, keys = roster.remove(again, DESKTOP.public_key, keys, now=NOW)
+    assert [one.name for one in roster.brought_in_by(again.public_key)] == ["second"]
+    assert roster.brought_in_by(bystander.public_key) == []
+    assert len(roster.brought_in_by(LAPTOP.public_key)) == 3
 
 
 def test_entries_and_bytes_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,29 +186,42 @@ async def test_a_machine_waits_until_its_words_are_approved(ready: Confided) -> 
     (row,) = ready.json("callers")
     assert (row["approvedAt"], row["fingerprint"]) == (None, words(identity))
     unasked = ready.run("callers", "approve", "laptop", code=1)
-    assert words(identity) in unasked.stderr
-    assert "confided callers approve laptop --yes" in unasked.stderr
+    assert "confided callers approve laptop --words" in unasked.stderr
+    others = ready.run("callers", "approve", "laptop", "--words", words(Identity.generate()), code=1)
+    assert "not its words" in others.stderr
+    assert words(identity) not in unasked.stderr + others.stderr, "they are to be read on the machine"
     with pytest.raises(DeniedError):
         await ready.connect(identity)
-    assert ready.run("callers", "approve", "laptop", "--yes").stdout == f"approved: laptop  {words(identity)}\n"
+    given = words(identity).replace("-", "  ").title()
+    done = ready.run("callers", "approve", "laptop", "--words", given)
+    assert done.stdout == f"approved: laptop  {words(identity)}\n"
     async with await ready.connect(identity) as laptop:
         await laptop.attach("app")
     assert "was approved already" in ready.run("callers", "approve", "laptop").stdout
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
-async def test_at_a_terminal_the_operator_is_asked(ready: Confided, answer: str, code: int) -> None:
+@pytest.mark.parametrize(("answer", "code"), [("mistyped first", 0), ("two words right", 1), ("nothing", 1)])
+async def test_at_a_terminal_the_operator_types_the_words(ready: Confided, answer: str, code: int) -> None:
+    """Yes is not enough, nor are the words that people look at, the first and the last."""
     ready.serve()
     identity = Identity.generate()
     invite = Invite.parse(ready.json("invite", "laptop", "--approve")["invite"])
     with pytest.raises(DeniedError):
         await ready.connect(identity, invite=invite)
     with Terminal(ready, "callers", "approve", "laptop") as terminal:
-        assert words(identity) in await terminal.until("Does the machine show the same words?")
-        terminal.type(answer)
+        assert words(identity) not in await terminal.until("Type the six words that it shows")
+        first, *_, last = right = words(identity).split("-")
+        alike = " ".join([first, *["zoo"] * 4, last])
+        answers = {
+            "mistyped first": [alike, " ".join(right)],
+            "two words right": ["y", alike, alike],
+            "nothing": [""],
+        }
+        for line in answers[answer]:
+            terminal.type(line)
         assert await terminal.ended() == code
     (row,) = ready.json("callers")
-    assert (row["approvedAt"] is not None) == (answer == "y")
+    assert (row["approvedAt"] is not None) == (code == 0)
 
 
 async def test_an_invite_that_waits_asks_right_there(ready: Confided) -> None:
@@ -218,8 +231,8 @@ async def test_an_invite_that_waits_asks_right_there(ready: Confided) -> None:
         invite = Invite.parse((await terminal.until("confide join")).split()[0])
         with pytest.raises(DeniedError):
             await ready.connect(identity, invite=invite)
-        assert words(identity) in await terminal.until("Does the machine show the same words?")
-        terminal.type("y")
+        await terminal.until("Type the six words that it shows")
+        terminal.type(words(identity))
         await terminal.until("approved: laptop")
         assert await terminal.ended() == 0
     async with await ready.connect(identity) as laptop:
@@ -395,7 +408,7 @@ async def test_the_audit_log_tells_the_life_of_a_machine(ready: Confided) -> Non
     invite = Invite.parse(ready.json("invite", "laptop", "--approve")["invite"])
     with pytest.raises(DeniedError):
         await ready.connect(identity, invite=invite)
-    ready.run("callers", "approve", "laptop", "--yes")
+    ready.run("callers", "approve", "laptop", "--words", words(identity))
     for _ in range(3):
         with pytest.raises(DeniedError):
             await ready.connect(stranger)

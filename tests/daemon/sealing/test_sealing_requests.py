@@ -262,24 +262,37 @@ async def test_nobody_comes_in_or_changes_anything_without_a_devices_signature(d
     await leave(laptop, mallory, desktop)
 
 
-async def test_a_reader_adds_but_neither_rotates_nor_removes_others(daemon: Serving) -> None:
-    """It follows its own key to a new one and comes back by a recovery code; what binds the others takes the right to write."""
+async def test_a_reader_neither_adds_nor_removes_nor_rotates(daemon: Serving) -> None:
+    """It follows its own key to a new one and comes back by a recovery code; what binds the others takes the right to write.
+
+    Else a stolen machine that may only read made itself a second identity, or used up the entries by which it is removed.
+    """
     laptop, reader = await member(daemon), await member(daemon, "reader", scope="read")
     roster, keys = await laptop.found()
     roster = await pair(laptop, reader, roster, keys, "reader")
+    code, gone = Identity.generate(), Identity.generate()
+    for extra, name, is_paper in ((gone, "gone", False), (code, "paper", True)):
+        roster = roster.add(laptop.identity, device(extra, name, is_paper=is_paper), keys, now=NOW)
+        await laptop.extend(roster)
+    fresh, other = Identity.generate(), Identity.generate()
     rotated, _ = roster.rotate(reader.identity, keys, now=NOW)
-    removed, _ = roster.remove(reader.identity, laptop.identity.public_key, keys, now=NOW)
-    for made in (rotated, removed):
+    removed = [roster.remove(reader.identity, one.public_key, keys, now=NOW)[0] for one in (laptop.identity, gone)]
+    added = [
+        roster.add(reader.identity, device(fresh, name, is_paper=is_paper), keys, now=NOW)
+        for name, is_paper in (("ghost", False), ("reader", True))
+    ]
+    for made in (rotated, *removed, *added):
         assert await reader.refused("extend", {"entry": wire(made.entries[-1].encode())}) == "denied"
-    fresh = Identity.generate()
     roster = roster.add(reader.identity, device(fresh, "reader"), keys, now=NOW)
     await reader.extend(roster)
+    second = roster.add(reader.identity, device(other, "reader"), keys, now=NOW)
+    assert await reader.refused("extend", {"entry": wire(second.entries[-1].encode())}) == "denied"
     daemon.state.registry.name_successor(reader.identity.public_key, fresh.public_key, session="s")
     await leave(reader)
     renewed = await back(daemon, fresh)
     roster, keys = roster.remove(fresh, reader.identity.public_key, keys, now=NOW)
     await renewed.extend(roster)
-    assert [one.name for one in (await renewed.roster()).devices.values()] == ["laptop", "reader"]
+    assert [one.name for one in (await renewed.roster()).devices.values()] == ["laptop", "gone", "paper", "reader"]
     assert await renewed.refused("records", {"records": [wire(secret(keys).encode())]}) == "denied"
     await leave(laptop, renewed)
 

@@ -59,16 +59,23 @@ def test_a_machine_that_the_daemon_let_in_is_approved_by_words(tmp_path: Path) -
         assert listed["waiting"][0]["words"] == mine
         assert "waits" in ann.run("device", "approve", "carl", code=7)
         assert "nobody is here" in ann.run("device", "approve", "bob", code=7, stdin="")
-        approved = ann.json("device", "approve", mine, "--yes")
+        others = ann.json("key", "show")["words"]
+        assert "not the same" in ann.run("device", "approve", "bob", "--words", others, code=7)
+        approved = ann.json("device", "approve", "bob", "--words", mine.upper().replace("-", " "))
         assert not bob.json("device", "ls")["canSeal"]
-        assert bob.json("device", "confirm", "--yes")["spaceWords"] == approved["spaceWords"]
+        assert "nobody is here" in bob.run("device", "confirm", code=7, stdin="")
+        for wrong, why in ((mine, "not the same"), (approved["spaceWords"], "how old")):
+            assert why in bob.run("device", "confirm", "--words", wrong, code=7)
+        assert approved["headWords"] == ann.json("device", "ls")["space"]["headWords"]
+        confirmed = bob.json("device", "confirm", "--words", approved["headWords"])
+        assert confirmed["spaceWords"] == approved["spaceWords"]
         assert bob.json("device", "ls")["canSeal"]
         carl = Machine(tmp_path, "carl")
         said = carl.run("join", daemon.invite("carl", "--space", "ann", "--projects", "elsewhere"))
         assert "no grant for the project" in said
         assert "confide device approve" in said  # it waits all the same
         assert [one["name"] for one in ann.json("device", "ls")["waiting"]] == ["carl"]
-        assert "bob is a device of the space already" in ann.run("device", "approve", "bob", "--yes", code=7)
+        assert "bob is a device of the space already" in ann.run("device", "approve", "bob", code=7)
         assert "cannot remove itself" in ann.run("device", "rm", "ann", "--yes", code=7)
         # It may not connect, and still has the keys. By its words: its name here may be another machine's on the roster.
         assert f"confide device rm {mine}" in daemon.run("revoke", "bob")
@@ -104,6 +111,27 @@ def invite_and_wait(root: Path, _daemon: Daemon, by: Machine, name: str) -> str:
     assert waiter.wait(60) == 0, log.read_text()
     assert machine.json("device", "ls")["canSeal"]
     return log.read_text()
+
+
+def test_what_a_stolen_machine_has_brought_in_goes_with_it(tmp_path: Path) -> None:
+    """Its second identity is listed when it is removed, and when it is revoked; `--added` ends both."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        laptop = invited(tmp_path, ann, "laptop")
+        assert names(ann)[1:] == ["laptop"]
+        assert laptop.json("device", "ls")["canSeal"]
+        invited(tmp_path, laptop, "desk-2").run("status")
+        assert names(laptop)[2:] == ["desk-2"]
+        assert "added by laptop" in ann.run("device", "ls")
+        told = ann.json("device", "rm", "laptop", "--yes")
+        assert ([one["name"] for one in told["added"]], told["alsoRemoved"]) == (["desk-2"], [])
+        assert "added by laptop, since removed" in ann.run("device", "ls")
+        assert "invite of laptop" in daemon.run("callers")
+        daemon_told = daemon.run("revoke", "laptop", "--added")
+        assert "which it had brought in" in daemon_told
+        assert "desk-2" not in daemon.run("callers")
+        assert ann.json("device", "rm", told["added"][0]["words"], "--yes", "--added")["epoch"] == 3
+        assert len(names(ann)) == 1
 
 
 def test_a_device_that_is_removed_opens_nothing_new(tmp_path: Path) -> None:

@@ -186,10 +186,13 @@ def test_files_in_clear_stay_and_both_machines_agree(daemon: Daemon, tmp_path: P
     assert traces(daemon, 1, 2) == []
 
 
+def words_of(machine: Machine) -> str:
+    return str(machine.json("key", "show")["words"])
+
+
 def approve(laptop: Machine, desk: Machine) -> None:
     desk.run("device", "ls")
-    laptop.run("device", "approve", desk.name, "--yes")
-    desk.run("device", "confirm", "--yes")
+    desk.run("device", "confirm", "--words", laptop.json("device", "approve", words_of(desk))["headWords"])
 
 
 def test_a_machine_that_waits_takes_nothing_from_the_others(daemon: Daemon, tmp_path: Path) -> None:

@@ -307,8 +307,7 @@ def test_what_cannot_be_sealed_yet_goes_on_waiting(daemon: Daemon, ann: Machine,
             wire.open()
             wait_until("what waits to be tried", lambda: not stored_by(wire, content="- more")["queued"])
         mine = dora.json("key", "show")["words"]
-        ann.run("device", "approve", mine, "--yes")
-        dora.run("device", "confirm", "--yes")
+        dora.run("device", "confirm", "--words", ann.json("device", "approve", mine)["headWords"])
         dora.run("sync")
         assert dora.json("queue")["calls"] == []
         first, second = (dora.project / "memory" / "log.md").read_text().splitlines()

@@ -30,8 +30,8 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def approve(by: Machine, newcomer: Machine) -> None:
     """Both people have compared the words."""
     newcomer.run("status")
-    by.run("device", "approve", newcomer.json("key", "show")["words"], "--yes")
-    newcomer.run("device", "confirm", "--yes")
+    head = by.json("device", "approve", newcomer.json("key", "show")["words"])["headWords"]
+    newcomer.run("device", "confirm", "--words", head)
 
 
 def shown(machine: Machine, path: str = FILE) -> str:

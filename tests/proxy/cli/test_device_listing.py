@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sealing.rosters import STRANGER
+from tests.support.sealing.rosters import STRANGER, shared
 
-from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
+from confide_proxy.cli import devices
 from confide_proxy.cli.devices import checked, facts
 from confide_proxy.errors import DeviceError
 
@@ -36,3 +37,49 @@ def test_words_that_begin_and_end_like_a_recovery_code_are_words() -> None:
     assert checked(words) == words
     with pytest.raises(DeviceError, match="recovery code"):
         checked(RecoveryCode.generate().to_string().lower())
+
+
+def said(monkeypatch: pytest.MonkeyPatch, *lines: str) -> list[str]:
+    """A person at a terminal who types these; what is left of them."""
+    left = list(lines)
+
+    async def typed(question: str) -> str:
+        assert "-" not in question, "no words to copy are shown"
+        return left.pop(0)
+
+    monkeypatch.setattr(devices, "typed", typed)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    return left
+
+
+async def test_six_words_are_typed_and_all_of_them_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a yes, nor the first and the last, which are what people look at, and cost two minutes to forge."""
+    right = fingerprint_words(STRANGER.public_key)
+    first, *_, last = right.split("-")
+    alike = "-".join([first, *["zoo"] * 4, last])
+    left = said(monkeypatch, "y", alike, right.replace("-", " ").upper())
+    assert await devices.compare("them", [right], given=None) == right
+    assert left == []
+    for lines in (["yes", alike, alike], [""]):
+        left = said(monkeypatch, *lines, "more")
+        with pytest.raises(DeviceError, match="not the same"):
+            await devices.compare("them", [right], given=None)
+        assert left == ["more"]
+
+
+async def test_the_words_of_the_newest_change_tell_the_age_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of an older one say what it must contain; those of the space alone say less, and a script may not give them."""
+    roster, _ = shared()
+    assert await devices._recognized(roster, roster.head_words) == roster.pin
+    assert (await devices._recognized(roster, fingerprint_words(roster.hashes[1]))).number == 1
+    with pytest.raises(DeviceError, match="how old"):
+        await devices._recognized(roster, roster.words)
+    with pytest.raises(DeviceError, match="not the same"):
+        await devices._recognized(Roster.read([roster.entries[0].encode()]), roster.head_words)
+
+    async def confirmed(_question: str) -> bool:
+        return True
+
+    said(monkeypatch, roster.words)
+    monkeypatch.setattr(devices, "confirmed", confirmed)
+    assert (await devices._recognized(roster, None)).number == 0

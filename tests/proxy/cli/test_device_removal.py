@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from confide_proxy.cli import devices
+from confide_proxy.cli import device_removal
 from confide_proxy.errors import UnfitAnswerError
 
 
@@ -23,7 +23,7 @@ class Telling:
 
 async def test_what_the_daemon_tells_commands_no_terminal() -> None:
     evil = {"id": "ab" * 16, "kind": "token\x1b]0;owned\x07", "at": "\x1b[2J", "epoch": 1}
-    listed = await devices.sealed_secrets(Telling({"records": [evil], "next": None}), None)
+    listed = await device_removal.sealed_secrets(Telling({"records": [evil], "next": None}), None)
     assert listed is not None
     (found,) = listed.values()
     assert "\x1b" not in repr(found) + found["kind"] + found["at"]
@@ -36,12 +36,12 @@ async def test_what_the_daemon_tells_commands_no_terminal() -> None:
 )
 async def test_an_answer_of_another_form_is_said_to_be_one(answer: dict[str, Any]) -> None:
     with pytest.raises(UnfitAnswerError):
-        await devices.sealed_secrets(Telling(answer), None)
+        await device_removal.sealed_secrets(Telling(answer), None)
 
 
 async def test_a_list_ends_where_it_does_not_go_on() -> None:
     one = {"id": "ab" * 16, "kind": "token", "at": "2026-11-21T12:00:00+00:00"}
-    listed = await devices.sealed_secrets(Telling({"records": [one], "next": "cd"}), None)
+    listed = await device_removal.sealed_secrets(Telling({"records": [one], "next": "cd"}), None)
     assert listed is not None
     assert list(listed) == ["ab" * 16]
 
@@ -49,7 +49,9 @@ async def test_a_list_ends_where_it_does_not_go_on() -> None:
 def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     """The daemon's name for the machine may have been changed, and this one be another's."""
     device = {"name": "laptop", "words": "one two three four five six", "isPaper": False}
-    devices.tell_removal({"removed": device, "epoch": 2, "exposed": [], "resealed": 0})
+    device_removal.tell_removal(
+        {"removed": device, "alsoRemoved": [], "added": [], "epoch": 2, "exposed": [], "resealed": 0}
+    )
     told = capsys.readouterr()
     assert "removed: laptop  one two three four five six" in told.out
     assert "unless it was revoked already" in told.err

@@ -154,7 +154,8 @@ class RosterRequests:
     async def _check_right(self, entry: Entry) -> None:
         """Whether the caller may bring such an entry; who may sign it, the roster says.
 
-        A machine that may only read still follows its own key to a new one (PROTOCOL.md 7.10), or comes back by a recovery code.
+        A machine that may only read adds and removes nobody. It still follows its own key to a new one (PROTOCOL.md 7.10), one at a time,
+        or comes back by a recovery code.
         """
         caller = self._caller()
         if entry.change is Change.GENESIS:
@@ -165,11 +166,25 @@ class RosterRequests:
             if entry.device is None or entry.device.key != caller.public_key:
                 raise RequestError("invalid", "a machine can begin the list of devices with itself only")
             return
-        is_own = entry.change is Change.ADD
-        if entry.change is Change.REMOVE:
-            is_own = not await asyncio.to_thread(self._desk.is_enrolled, entry.removed)
-        if not is_own:
+        if caller.grants.may_write or await asyncio.to_thread(self._desk.may_write, entry.signer):
+            return  # a reader may bring again what a restored daemon has lost
+        roster = await self._current(caller.space_id)
+        if roster is None or not await asyncio.to_thread(self._follows_its_key, roster, entry, caller.public_key):
             self._caller().grants.require_scope()
+
+    def _follows_its_key(self, roster: Roster, entry: Entry, key: bytes) -> bool:
+        """Whether an entry changes nothing but the key of the caller with this one: no other device comes by it, and none goes."""
+        added_by, added = roster.added_by, entry.device
+        if added is not None:
+            signer, mine = roster.devices.get(entry.signer), roster.devices.get(key)
+            if added.key == key:
+                return signer is not None and signer.is_paper
+            waits = any(added_by[each] == key for each in roster.devices if each != key)
+            is_next = mine is not None and (added.name, added.is_paper) == (mine.name, False)
+            return is_next and entry.signer == key and not waits and not self._desk.is_enrolled(added.key)
+        if entry.change is not Change.REMOVE or entry.signer != key or self._desk.is_enrolled(entry.removed):
+            return False
+        return key in (added_by.get(entry.removed), entry.removed) or added_by.get(key) == entry.removed
 
     async def _pair(self, request: Callable[[], bytes | None], body: dict[str, Any]) -> dict[str, Any]:
         caller = self._caller()

@@ -1,0 +1,184 @@
+"""`confide device rm`: a device goes, with what it has brought in, and what it could open is listed (PROTOCOL.md 10.7)."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_crypto.errors import ConfideError, RequestError, printable
+from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.sealing.roster_entry import Device
+from confide_memory.requests import records
+from confide_proxy.cli.console import DEADLINE_S, Here, Output, command, confirmed, identified, remark, row, say
+from confide_proxy.cli.devices import Name, Yes, ask, connected, facts, find, remover
+from confide_proxy.errors import DeviceError, UnfitAnswerError
+
+if TYPE_CHECKING:
+    from confide_crypto.keys.identity import Identity
+    from confide_memory.documents import Asks
+    from confide_proxy.devices.connection import SpaceConnection
+    from confide_proxy.devices.keyring import Keyring
+
+_PAGE: Final = 1000
+_MOST_LISTED: Final = 100_000
+_MOST_LOOKED_FOR: Final = 200
+"""Secrets whose documents are looked for: a search each."""
+_MOST_DOCUMENTS: Final = 10
+_RESEAL_AT_ONCE: Final = 1000
+"""Records that are sealed anew right away; sessions go through the rest."""
+_SHOWN: Final = 50
+
+
+@command
+async def device_rm(
+    here: Here,
+    name: Name,
+    added: Annotated[
+        bool, typer.Option("--added", help="Remove as well what it has added, what these have added, and so on.")
+    ] = False,
+    yes: Yes = False,
+) -> Output:
+    """Remove a device: it opens nothing that is sealed from now on. Then list what it could open, and whom it has added."""
+
+    async def is_wanted(device: Device) -> bool:
+        if added or yes or not sys.stdin.isatty():
+            return added
+        shown = f"{printable(device.name)}  {fingerprint_words(device.key)}"
+        return await confirmed(f"{removed['name']} has brought in {shown}: remove it too?")
+
+    async with connected(here) as space:
+        keyring = space.keyring
+        assert keyring.roster is not None
+        identity = await keyring.identity()
+        device = find(keyring.roster, name)
+        removed = facts(keyring.roster, device)
+        if device.key == identity.public_key:
+            hint = "remove it on another one: it would make the key that it must not have"
+            raise DeviceError("this machine cannot remove itself", hint=hint)
+        await ask(f"remove {removed['name']}  {removed['words']}?", is_sure=yes)
+        # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
+        exposed = await sealed_secrets(space.connection, None)
+        await keyring.extend(space.connection, remover(identity, device.key))
+        gone, staying = await remove_brought_in(keyring, space.connection, identity, device.key, is_wanted)
+        roster = keyring.roster
+        if exposed is not None:
+            exposed |= await sealed_secrets(space.connection, roster.epoch) or {}
+        resealed = await _reseal(here.paths.rosters, space) if exposed else 0
+    if exposed:
+        await _find_documents(here, exposed)
+    shown = None if exposed is None else list(exposed.values())
+    others = {"alsoRemoved": [_brief(each) for each in gone], "added": [_brief(each) for each in staying]}
+    result = {"removed": removed, **others, "epoch": roster.epoch, "exposed": shown, "resealed": resealed}
+    return Output(result, lambda: tell_removal(result))
+
+
+async def remove_brought_in(
+    keyring: Keyring, link: Asks, identity: Identity, key: bytes, is_wanted: Callable[[Device], Awaitable[bool]]
+) -> tuple[list[Device], list[Device]]:
+    """Remove those that a removed device has brought in, where `is_wanted` says so; who went, and who stays.
+
+    It looks again until there are no more: one that is to go may add another before it does. Raises as `Keyring.extend`.
+    """
+    gone: list[Device] = []
+    staying: list[Device] = []
+    seen = {identity.public_key}
+    while True:
+        assert keyring.roster is not None
+        found = [each for each in keyring.roster.brought_in_by(key) if each.key not in seen]
+        if not found:
+            return gone, staying
+        for each in found:
+            seen.add(each.key)
+            if await is_wanted(each):
+                await keyring.extend(link, remover(identity, each.key))
+                gone.append(each)
+            else:
+                staying.append(each)
+
+
+def tell_removal(result: dict[str, Any]) -> None:
+    """For a person: who was removed, and what they could open (PROTOCOL.md 10.7)."""
+    device, exposed = result["removed"], result["exposed"]
+    row(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
+    for one in result["alsoRemoved"]:
+        row(f"removed: {one['name']}  {one['words']}  which it had brought in")
+    for one in result["added"]:
+        remark(f"it had brought in {one['name']}, which is a device still: confide device rm {one['words']}")
+    if not device["isPaper"]:
+        # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
+        remark(
+            "unless it was revoked already, it still has access to the memory; to end that, on the daemon's machine: "
+            "confided revoke, with the name that confided callers shows beside these words"
+        )
+    if exposed is None:
+        remark("note: this machine may not list the space's secrets; one with all projects can")
+        return
+    if not exposed:
+        say("nothing was sealed yet, so there was nothing that it could open")
+        return
+    kinds = Counter(one["kind"] for one in exposed)
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    say(f"it could open {counts}. They must be changed at their source:")
+    for one in exposed[:_SHOWN]:
+        row(f"  {one['kind']}  {one['id']}  {', '.join(one['documents']) or 'no document that was found'}")
+    if len(exposed) > _SHOWN:
+        say(f"  and {len(exposed) - _SHOWN} more; --json lists all")
+
+
+def _brief(device: Device) -> dict[str, Any]:
+    return {"name": printable(device.name), "words": fingerprint_words(device.key), "isPaper": device.is_paper}
+
+
+async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, Any]] | None:
+    """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it; None where
+    this machine may not see them all."""
+    found: dict[str, dict[str, Any]] = {}
+    after = ""
+    while len(found) < _MOST_LISTED:
+        try:
+            body = {"after": after, "limit": _PAGE, "below": below}
+            answer = await link.request("record-list", body, timeout_s=DEADLINE_S)
+        except RequestError as error:
+            if error.code != "denied":
+                raise
+            return None
+        if "next" not in answer:
+            raise UnfitAnswerError
+        page = records(answer, "records", id=str, kind=str, at=str)
+        found |= {one["id"]: {**one, "documents": []} for one in page}
+        following = answer["next"]
+        if not isinstance(following, str) or following <= after:
+            break
+        after = following
+    return found
+
+
+async def _reseal(folder: Path, space: SpaceConnection) -> int:
+    from confide_proxy.devices.reseal import Resealing
+
+    keys = space.keyring.keys
+    if keys is None:
+        return 0
+    # Another machine has begun a newer epoch, or this one may not write: sessions go on with it.
+    with suppress(RequestError):
+        return await Resealing(folder, keys).run(space.connection, pause_s=0, most=_RESEAL_AT_ONCE)
+    return 0
+
+
+async def _find_documents(here: Here, exposed: dict[str, dict[str, Any]]) -> None:
+    """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
+    with suppress(ConfideError, TimeoutError):
+        async with here.client(await identified(here, Path.cwd())) as client:
+            for name in list(exposed)[:_MOST_LOOKED_FOR]:
+                arguments = {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS}
+                answer = await client.call("memory_search", arguments)
+                hits = [hit for hit in answer["results"] if name in hit["snippet"]]
+                exposed[name]["documents"] = list(
+                    dict.fromkeys(printable(f"{hit['project']}: {hit['path']}") for hit in hits)
+                )
