@@ -27,6 +27,7 @@ from confide_crypto.keys.identity import (
     format_public_key,
     parse_daemon_key,
     parse_public_key,
+    typed_words,
     verify,
 )
 
@@ -273,3 +274,8 @@ def test_lines_that_are_no_keys_say_why() -> None:
             parse_public_key(line)
     with pytest.raises(KeyTextError, match="not a daemon key"):
         parse_daemon_key(key)
+
+
+def test_words_are_taken_as_people_type_them() -> None:
+    words = fingerprint_words(bytes(32))
+    assert {typed_words(words), typed_words(words.upper().replace("-", " ")), typed_words(f" {words}\n")} == {words}

@@ -461,6 +461,9 @@ def test_who_brought_whom_in_is_told_through_removed_devices_and_new_keys() -> N
     roster = roster.add(renewed, device(second, "second"), keys, now=NOW)
     assert roster.earlier_keys(renewed.public_key) == [ghost.public_key]
     assert [one.name for one in roster.brought_in_by(DESKTOP.public_key)] == ["ghost", "second"]
+    assert roster.adder(LAPTOP.public_key) is None, "it began the space"
+    assert (adder := roster.adder(renewed.public_key)) is not None
+    assert adder.key == DESKTOP.public_key, "of its first key"
     roster, keys = roster.remove(second, renewed.public_key, keys, now=NOW)
     assert [one.name for one in roster.brought_in_by(DESKTOP.public_key)] == ["second"]
     # Under a new key of its own it is the same machine.
