@@ -80,9 +80,7 @@ async def test_what_an_earlier_version_took_stays_of_use(tmp_path: Path, monkeyp
         pulled = await laptop.request("pull", {"project": "p", "path": path})
         assert pulled["text"] == "heron\n"
         tree = tmp_path / "tree"
-        report = await export_tree.write(
-            laptop.connection, ["p"], tree, is_whole=True, with_transcripts=False, progress=lambda *_: None
-        )
+        report = await export_tree.write(laptop.connection, ["p"], tree, is_whole=True, with_transcripts=False)
         assert report.skipped == []
         assert (tree / "p" / path).read_text() == "heron\n"
         # On a machine of its own it was never a file, and is none now.

@@ -265,6 +265,11 @@ async def decided(names: ProjectNames, claim: Claim, link: Asks, ledgers: Path, 
         answer = await link.request("projects", {"project": GLOBAL_PROJECT}, timeout_s=_REQUEST_S)
         listed = answer.get("projects")
         known = {each.get("name") for each in listed if isinstance(each, dict)} if isinstance(listed, list) else None
+        before = await asyncio.to_thread(names.about, claim)
+        if before is not None and known is not None and before.state is State.UNASKED and before.name in known:
+            return (
+                State.OWN
+            )  # another session has sent what was queued here: that is there, and would be in no file of this folder
         is_free = known is not None and claim.name not in known and answer.get("complete") is not False
     if is_free:
         return State.FIRST

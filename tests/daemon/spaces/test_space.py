@@ -330,7 +330,7 @@ async def test_comparison_of_states(space: Space) -> None:
             ("deleted-here.md", h("d\n"), 1),
             ("deleted-here-edited-there.md", h("edited\n"), 1),
         ],
-        [("deleted-there.md", 1), ("deleted-there-changed-here.md", 1), ("unknown.md", 3)],
+        [("deleted-there.md", 1, None), ("deleted-there-changed-here.md", 1, None), ("unknown.md", 3, None)],
         author="b",
     )
     assert sorted(result.send) == [
@@ -340,7 +340,7 @@ async def test_comparison_of_states(space: Space) -> None:
         "edited-there.md",
         "lost-by-daemon.md",
     ]
-    assert result.adopt == [("known-elsewhere.md", 1)]
+    assert result.adopt == [("known-elsewhere.md", 1, None)]
     assert sorted(result.pull) == [
         ("deleted-there-changed-here.md", 2, h("d2\n")),
         ("never-had.md", 1, h("n\n")),

@@ -114,7 +114,7 @@ def test_cut_short_anywhere_the_machine_gets_in(daemon: Daemon, machine: Machine
     machine.run("store", "herons nest in March", "--path", "memory/birds.md")
     paths = paths_of(machine)
     thief = Machine(machine.home.parent.parent, "thief")
-    shutil.copytree(paths.state, thief.home / "proxy")
+    shutil.copytree(paths.state, thief.home / "proxy", dirs_exist_ok=True)
     old, new = cut_short(paths, after)
     expected = old if after == "written" else new
     programs = [

@@ -112,7 +112,7 @@ def test_a_key_is_rotated_under_an_agent_s_session(daemon: Daemon, machine: Mach
     """The session comes back by itself, the old key is out, and the new one is kept as the old one was."""
     machine.run("join", daemon.invite(f"rotated-{form}"))
     stolen = Machine(tmp_path, "stolen")
-    shutil.copytree(machine.home / "proxy", stolen.home / "proxy")
+    shutil.copytree(machine.home / "proxy", stolen.home / "proxy", dirs_exist_ok=True)
     stolen.run("status")
     entries = choose_keyring(machine, "filed.Filed")
     with sealed(machine) if form == "passphrase" else runtime_folder():
