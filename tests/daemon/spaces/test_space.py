@@ -340,7 +340,7 @@ async def test_comparison_of_states(space: Space) -> None:
         "edited-there.md",
         "lost-by-daemon.md",
     ]
-    assert result.adopt == [("known-elsewhere.md", 1, None)]
+    assert result.adopt == [("known-elsewhere.md", 1)]
     assert sorted(result.pull) == [
         ("deleted-there-changed-here.md", 2, h("d2\n")),
         ("never-had.md", 1, h("n\n")),
