@@ -267,9 +267,11 @@ async def decided(names: ProjectNames, claim: Claim, link: Asks, ledgers: Path, 
         known = {each.get("name") for each in listed if isinstance(each, dict)} if isinstance(listed, list) else None
         before = await asyncio.to_thread(names.about, claim)
         if before is not None and known is not None and before.state is State.UNASKED and before.name in known:
-            return (
-                State.OWN
-            )  # another session has sent what was queued here: that is there, and would be in no file of this folder
+            own = await asyncio.to_thread(Ledger, ledgers, space, claim.root, before.name)
+            if not own.count():
+                return (
+                    State.UNASKED
+                )  # another session has sent what was queued here, and it is in no file of this folder yet
         is_free = known is not None and claim.name not in known and answer.get("complete") is not False
     if is_free:
         return State.FIRST
