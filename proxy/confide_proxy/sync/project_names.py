@@ -268,10 +268,9 @@ async def decided(names: ProjectNames, claim: Claim, link: Asks, ledgers: Path, 
         before = await asyncio.to_thread(names.about, claim)
         if before is not None and known is not None and before.state is State.UNASKED and before.name in known:
             own = await asyncio.to_thread(Ledger, ledgers, space, claim.root, before.name)
+            # Another session has sent what was queued here: under the other name it would come into no file of this folder.
             if not own.count():
-                return (
-                    State.UNASKED
-                )  # another session has sent what was queued here, and it is in no file of this folder yet
+                return State.UNASKED
         is_free = known is not None and claim.name not in known and answer.get("complete") is not False
     if is_free:
         return State.FIRST
