@@ -248,7 +248,9 @@ class Inbox:
                     await self._has_room.wait()
             wait_s = self._toll.record(_PRICES.get(type(event), 1.0))
             if wait_s:
-                await asyncio.sleep(wait_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._ws.wait_closed()  # who has gone owes nothing, and its place is free
 
     async def _deliver(self, data: bytes) -> None:
         """Handle a message, and those that come meanwhile, in order."""

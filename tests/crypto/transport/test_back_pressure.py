@@ -13,7 +13,7 @@ from confide_crypto.channel.protocol import MAX_PAYLOAD, FrameType
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.limits import MAX_HELD, MAX_MESSAGE, MAX_REQUESTS, MAX_WAITING_MESSAGES
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open import Connection, Timers
 from confide_crypto.transport.outbox import MAX_WAITING
 
 MIB = 1024 * 1024
@@ -307,15 +307,17 @@ async def test_a_request_is_paid_for_record_by_record_and_before_it_is_parsed(do
 
 
 async def test_a_peer_that_owes_too_much_is_not_read(door: Door) -> None:
+    """And its session ends with its line, not with what it owes."""
     toll, ended = _Toll(free=100), asyncio.Event()
 
     async def handle(connection: Connection) -> None:
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request, toll=toll))
         await ended.wait()
         connection.abort()
-        await asyncio.gather(serving, return_exceptions=True)
+        with pytest.raises(ConnectionLost):
+            await asyncio.wait_for(serving, DEADLINE_S)
 
-    async with hosting(door, handle) as host:
+    async with hosting(door, handle, timers=Timers(idle_s=3600.0)) as host:
         connection = await dial(host.url)
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
         sending = asyncio.create_task(connection.request("long", {"text": "x" * 15 * MIB}, timeout_s=DEADLINE_S))
@@ -331,3 +333,4 @@ async def test_a_peer_that_owes_too_much_is_not_read(door: Door) -> None:
         with pytest.raises(ConnectionLost):
             await sending
         await asyncio.gather(serving, return_exceptions=True)
+        assert await host.ended.get() is None
