@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.strict_modes import check_strict_modes
 from confide_crypto.limits import LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S
 from confide_daemon.datadir.key_state import KEEPERS, Keeper
 from confide_daemon.embedding import providers
@@ -238,14 +240,18 @@ class DaemonConfig:
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
     """The configuration in `path`, or the defaults where there is no such file.
 
-    Raises ConfigError where the file cannot be read, is not TOML, or holds a key or a value that is not ours.
+    Raises ConfigError where the file cannot be read, others could have written it, it is not TOML, or holds a key or a value that is not
+    ours.
     """
     try:
         text = path.read_text(encoding="utf-8")
+        check_strict_modes(path)
     except FileNotFoundError:
         if must_exist:
             raise ConfigError(path, "does not exist", hint="leave --config out to use the defaults") from None
         return DaemonConfig()
+    except KeyFileError as error:
+        raise ConfigError(path, f"is not used, since {error}", hint=error.hint) from None
     except UnicodeDecodeError:
         raise ConfigError(path, "is not UTF-8 text") from None
     except OSError as error:

@@ -1,7 +1,7 @@
 """The proxy's configuration: one frozen dataclass, read from `proxy.toml`.
 
-`configs/proxy.toml` shows every option at its default, and a test keeps it so. Only the user's own file is read: nothing in a
-project folder may widen what is watched or sent.
+`configs/proxy.toml` shows every option at its default, and a test keeps it so. Only the user's own file is read, and only where nobody
+else could have written it (docs/decisions/0020): nothing in a project folder may widen what is watched or sent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from confide_crypto.errors import KeyFileError
 from confide_proxy.errors import ConfigError
 
 SOURCES: Final = ("tools", "files", "transcripts", "imports")
@@ -94,7 +95,7 @@ _BOUNDS = {"renew_s": (1, 3600), "keepalive_s": (5, 300)}
 def load(path: Path) -> ProxyConfig:
     """The configuration in `path`, or the defaults where there is no such file.
 
-    Raises ConfigError: the file cannot be read, is not TOML, or holds a key or a value that is not ours.
+    Raises ConfigError: the file cannot be read, others could have written it, it is not TOML, or holds a key or a value that is not ours.
     """
     try:
         raw = path.read_bytes()
@@ -105,6 +106,12 @@ def load(path: Path) -> ProxyConfig:
     # Imported late: without a file there is nothing to parse, and most users have none.
     import tomllib
 
+    from confide_crypto.keys.strict_modes import check_strict_modes
+
+    try:
+        check_strict_modes(path)
+    except KeyFileError as error:
+        raise ConfigError(path, f"is not used, since {error}", hint=error.hint) from None
     try:
         table = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -36,13 +37,14 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
     assert caught.value.exit_code == 3
 
 
-def test_the_example_shows_every_option_at_its_default() -> None:
+def test_the_example_shows_every_option_at_its_default(tmp_path: Path) -> None:
     defaults = dataclasses.asdict(config.DaemonConfig())
     # A provider's options are a section beside those of [embedding] itself.
     defaults["embedding"] |= defaults["embedding"].pop("sections")
     shown = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
     assert shown == json.loads(json.dumps(defaults))
-    assert config.load(EXAMPLE) == config.DaemonConfig()
+    # A copy, since a clone may be in anybody's folder.
+    assert config.load(Path(shutil.copy(EXAMPLE, tmp_path))) == config.DaemonConfig()
 
 
 def test_the_defaults_are_those_of_the_index() -> None:
@@ -225,3 +227,20 @@ def test_arguments_go_before_confide_home(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
     found = paths.find(config=Path("/a/b.toml"), data=Path("/a/data"))
     assert (found.config, found.data.root) == (Path("/a/b.toml"), Path("/a/data"))
+
+
+def test_a_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """It says where the vault's token goes, and what is listened on: nobody else may write it, or put another in its place."""
+    folder = tmp_path / "config"
+    folder.mkdir(mode=0o755)
+    path = written(folder, "[server]\nlisten = '0.0.0.0:7733'\n")
+    path.chmod(0o644)
+    assert config.load(path).server.listen == "0.0.0.0:7733"
+    for place, loose, usual in ((path, 0o646, 0o644), (folder, 0o777, 0o755), (tmp_path, 0o777, 0o755)):
+        place.chmod(loose)
+        with pytest.raises(ConfigError, match=f"{path} is not used, since {place} can be written by other") as caught:
+            config.load(path)
+        assert caught.value.exit_code == 3
+        assert caught.value.hint == f"chmod go-w {place}"
+        place.chmod(usual)
+    assert config.load(path).server.listen == "0.0.0.0:7733"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from confide_proxy.errors import ConfigError
 EXAMPLE = Path(__file__).parents[2] / "configs" / "proxy.toml"
 
 
-def test_the_example_shows_every_option_at_its_default() -> None:
-    """configs/proxy.toml neither lags behind nor invents."""
-    assert load(EXAMPLE) == ProxyConfig()
+def test_the_example_shows_every_option_at_its_default(tmp_path: Path) -> None:
+    """configs/proxy.toml neither lags behind nor invents. A copy, since a clone may be in anybody's folder."""
+    assert load(Path(shutil.copy(EXAMPLE, tmp_path))) == ProxyConfig()
     assert list(tomllib.loads(EXAMPLE.read_text())) == [field.name for field in dataclasses.fields(ProxyConfig)]
 
 
@@ -67,3 +68,21 @@ def test_not_utf8_is_a_clear_error(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not TOML"):
         load(file)
+
+
+def test_a_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """It says what is sent in clear: whoever can write to it, or to a folder on the way to it, could take the seal off."""
+    folder = tmp_path / "config"
+    folder.mkdir(mode=0o755)
+    file = folder / "proxy.toml"
+    file.write_text('[secrets]\nfiles = "allow"\n')
+    file.chmod(0o644)
+    assert load(file).secrets.files == "allow"
+    for place, loose, usual in ((file, 0o646, 0o644), (folder, 0o777, 0o755), (tmp_path, 0o777, 0o755)):
+        place.chmod(loose)
+        with pytest.raises(ConfigError, match=f"{file} is not used, since {place} can be written by other") as caught:
+            load(file)
+        assert caught.value.exit_code == 3
+        assert caught.value.hint == f"chmod go-w {place}"
+        place.chmod(usual)
+    assert load(file).secrets.files == "allow"

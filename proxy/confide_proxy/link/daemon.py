@@ -23,7 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import KeyFileError, KeyTextError
-from confide_crypto.keys.files import make_private_dir, read_private_file, remove_private_file, write_private_file
+from confide_crypto.keys.files import (
+    check_private_dir,
+    make_private_dir,
+    read_private_file,
+    remove_private_file,
+    write_private_file,
+)
 from confide_crypto.keys.identity import (
     KEY_LENGTH,
     MAX_NAME,
@@ -113,11 +119,19 @@ def follow(path: Path, pinned: Joined, connection: Connection) -> None:
 
 
 def read_address(data: Path) -> Joined | None:
-    """The address that a running local daemon wrote, or None."""
+    """The address that a running local daemon wrote, or None.
+
+    Raises KeyFileError: others could have written it, or it is not ours. The key in it is believed for nothing but that (PROTOCOL.md 2.6).
+    """
     try:
-        record = json.loads((data / ADDRESS_FILE).read_bytes())
+        check_private_dir(data)
+        record = json.loads(read_private_file(data / ADDRESS_FILE))
         return Joined(str(record["url"]), parse_daemon_key(record["key"]))
-    except (OSError, ValueError, KeyError, TypeError, KeyTextError):
+    except KeyFileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+    except (ValueError, KeyError, TypeError, KeyTextError):
         return None
 
 
@@ -148,7 +162,7 @@ def _line_of(data: Path, public_key: bytes) -> Path:
 async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S) -> Joined:
     """The address of the local daemon, started if none answers.
 
-    Raises DaemonStartError: it ended at once, or did not come up in time; its log is named.
+    Raises DaemonStartError: it ended at once, or did not come up in time; its log is named. KeyFileError: as `read_address`.
     """
     if address := await _answering(data):
         return address

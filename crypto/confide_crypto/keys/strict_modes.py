@@ -1,0 +1,131 @@
+"""Whether another user of this machine could have written a file that people edit, such as a configuration.
+
+A private file is simple: it is ours alone (`keys.files`). A configuration may be root's, a link into a dotfiles folder or into a store of
+packages, or mounted into a container; what counts is that nobody but this user and root could have changed what it says. The rule is ssh's
+(sshd_config(5), StrictModes), with Debian's allowance for a user's own group; docs/decisions/0020 says why each part is as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.files import cannot
+
+_ROOT: Final = 0
+_MOST_LINKS: Final = 40
+"""As many as the kernel follows (path_resolution(7))."""
+_ACL: Final = "system.posix_acl_access"
+_PROC: Path = Path("/proc")
+_WHOLE: Final = ["0", "0", "4294967295"]
+"""The map of a process outside of all user namespaces (user_namespaces(7)), where every user has a number."""
+
+
+def check_strict_modes(path: Path) -> None:
+    """Refuse a file that somebody beside this user and root could have written, or put in the place of another one.
+
+    The file is looked at, every folder on the way to it, and every link that is followed; a link may lead anywhere if it is ours.
+
+    Raises KeyFileError: somebody else owns one of them, or can write to it; its path is of what has to change, which need not be the file.
+        Or there is no such file, or it is not a plain one.
+    """
+    try:
+        status = None
+        for place in _on_the_way(path):
+            status = place.lstat()
+            if (trouble := _trouble(place, status)) is not None and not _is_mounted_read_only(place):
+                raise trouble
+    except OSError as error:
+        raise cannot(path, "be read", error) from error
+    if status is None or not stat.S_ISREG(status.st_mode):
+        raise KeyFileError(path, "is not a plain file")
+
+
+def _on_the_way(path: Path) -> Iterator[Path]:
+    """What the kernel goes through to open a file, from the root on: folders, links and where they lead, the file itself."""
+    left = list(reversed(path.absolute().parts))
+    here = Path(left.pop())
+    yield here
+    links = 0
+    while left:
+        part = left.pop()
+        if part == "..":  # all links before it have been followed, so it is the folder above
+            here = here.parent
+            continue
+        step = here / part
+        yield step
+        if not step.is_symlink():
+            here = step
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = step.readlink()
+        left += reversed(target.parts)
+        if target.is_absolute():
+            here = Path(left.pop())
+
+
+def _trouble(place: Path, status: os.stat_result) -> KeyFileError | None:
+    if status.st_uid not in (os.geteuid(), _ROOT) and not _is_from_outside(status.st_uid):
+        hint = f"if you know it as yours: sudo chown $(id -un) {place}; else keep the file elsewhere, and name it with --config"
+        return KeyFileError(place, "belongs to another user", hint=hint)
+    mode = stat.S_IMODE(status.st_mode)
+    # Everybody may write a link's mode, which counts for nothing, and to /tmp; but there nobody can replace what is not theirs.
+    if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX):
+        return None
+    if mode & stat.S_IWOTH:
+        return KeyFileError(place, f"can be written by other users (mode {mode:04o})", hint=f"chmod go-w {place}")
+    if mode & stat.S_IWGRP and (_has_acl(place) or not _is_own_group(status.st_gid)):
+        return KeyFileError(place, f"can be written by its group (mode {mode:04o})", hint=f"chmod g-w {place}")
+    return None
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether a group has no members but this user and root, as Debian and Fedora make one for each user.
+
+    Members are those who are listed, and those whose first group it is; whom a directory service does not enumerate is not seen.
+    """
+    try:
+        listed = grp.getgrgid(gid).gr_mem
+    except KeyError:
+        return False
+    users = pwd.getpwall()
+    members = {user.pw_uid for user in users if user.pw_gid == gid or user.pw_name in listed}
+    is_known = set(listed) <= {user.pw_name for user in users}
+    return is_known and bool(members) and members <= {os.geteuid(), _ROOT}
+
+
+def _has_acl(place: Path) -> bool:
+    """Whether the group's bits are the mask of an access control list, which may name anybody (acl(5)). Linux tells; others do not."""
+    list_attributes = getattr(os, "listxattr", None)
+    if list_attributes is None:
+        return False
+    try:
+        return _ACL in list_attributes(place, follow_symlinks=False)
+    except OSError:
+        return False  # a file system without them
+
+
+def _is_mounted_read_only(place: Path) -> bool:
+    """Nobody here can write what is mounted so, whatever its modes say: a ConfigMap of Kubernetes (0777), a volume `:ro`, the store of Nix.
+
+    Whoever has mounted it could have mounted anything.
+    """
+    return bool(os.statvfs(place.parent if place.is_symlink() else place).f_flag & os.ST_RDONLY)
+
+
+def _is_from_outside(uid: int) -> bool:
+    """Whether an owner is one that this user namespace has no number for, as root is inside of bubblewrap (user_namespaces(7))."""
+    try:
+        overflow = int((_PROC / "sys/kernel/overflowuid").read_text("ascii"))
+        return uid == overflow and (_PROC / "self/uid_map").read_text("ascii").split() != _WHOLE
+    except (OSError, ValueError):
+        return False
