@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: demo test channel test-quick style types bytecode bench eval fuzz chaos catalogue clean
+.PHONY: demo test channel test-quick style types bytecode bench eval fuzz chaos catalogue lock clean
 
 demo: $(STAMP)
 	./demo/run
@@ -83,6 +83,16 @@ catalogue: $(STAMP)
 	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue.json
 	$(BIN)/python -m confide_daemon catalogue all > $(VENV)/catalogue.json
 	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue-all.json
+
+# The versions of constraints.txt with the hashes of all their files, for who installs with `pip install --require-hashes` (docs/server.md).
+# uv asks the index that UV_DEFAULT_INDEX names, and knows nothing of pip's.
+LOCKED := $(BIN)/uv pip compile --quiet --python $(BIN)/python --python-version 3.11 --universal --generate-hashes --no-annotate --no-emit-index-url \
+	--custom-compile-command 'make lock' --constraint constraints.txt
+lock: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,lock]'
+	$(LOCKED) --output-file locks/confide.txt pyproject.toml
+	$(LOCKED) --output-file locks/confided.txt --extra daemon pyproject.toml
+	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
