@@ -68,7 +68,9 @@ def foreign(machine: Machine) -> list[str]:
 
 
 def has_embedded(machine: Machine) -> bool:
-    """Whether the packaged model is loaded and has read what was stored."""
+    """Whether the packaged model is loaded and has read what was stored; what a slow start has left in the queue is sent first."""
+    if (machine.home / "proxy" / "journal" / "queue").exists():
+        machine.run("sync")
     status = machine.json("status")
     return (status["model"], status["embedder"], status["totalChunks"]) == ("all-MiniLM-L6-v2-int8", "ready", 1)
 

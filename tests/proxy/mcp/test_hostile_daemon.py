@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.support.crypto.channels import HOST, Door
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve
@@ -89,12 +90,12 @@ async def served(daemon: HostileDaemon, machine: Machine, act: Callable[[], Awai
     daemon.session = psutil.Process(wire.process.pid)
     try:
         await asyncio.to_thread(wire.open)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await act()
         assert wire.process.poll() is None
         while not daemon.connections.empty():
             await daemon.connections.get_nowait().close()
-        await asyncio.to_thread(wire.call, "ping", timeout_s=15)
+        await asyncio.to_thread(wire.call, "ping", timeout_s=DEADLINE_S)
         assert wire.process.poll() is None
     finally:
         await asyncio.to_thread(wire.__exit__, None, None, None)
