@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: demo test channel test-quick style types bytecode bench eval fuzz chaos catalogue lock clean
+.PHONY: demo test channel test-quick style types bytecode bench eval fuzz mutants chaos catalogue lock clean
 
 demo: $(STAMP)
 	./demo/run
@@ -55,6 +55,10 @@ fuzz: $(STAMP)
 	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py tests/interop/test_second_daemon.py
 	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 $(shell grep -rl "tests.support.draws" tests --include=test_*.py)
 	$(BIN)/python -m fuzz
+
+# Half an hour: what protects somebody is left out, one thing at a time, in a copy of the tree; a test has to notice each.
+mutants: $(STAMP)
+	$(BIN)/python -m mutants
 
 # An hour: every fault point of a write, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and a thousand schedules
 # of edits, stores, cuts, kills and jumping clocks on two and three machines.

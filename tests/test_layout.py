@@ -72,7 +72,7 @@ def loads(file: Path) -> set[str]:
 
 def test_talkative_libraries_are_reached_through_one_module_that_silences_them() -> None:
     """Tests and benchmarks included: they run on people's machines as well."""
-    folders = ("crypto", "memory", "proxy", "daemon", "bench", "fuzz", "demo", "tests")
+    folders = ("crypto", "memory", "proxy", "daemon", "bench", "fuzz", "mutants", "demo", "tests")
     modules = [module for folder in folders for module in (ROOT / folder).rglob("*.py")]
     assert len(modules) > 100
     assert {str(module.relative_to(ROOT)) for module in modules if loads(module) & TALKATIVE} == {
