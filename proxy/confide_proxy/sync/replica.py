@@ -203,9 +203,11 @@ class Replica:
             raise FolderError("the daemon's path", self.folder.why_not(path))
         async with self._paths.held(path):
             for _ in range(_TRIES):
+                # Once for all that is decided by it: a comparison may end in between, and what was passed would be taken for older.
+                is_compared = self._is_compared
                 local = await asyncio.to_thread(self.folder.read, path)
                 known = await asyncio.to_thread(self._ledger.get, path)
-                if await asyncio.to_thread(self._is_passed, path, revision, local, known):
+                if await asyncio.to_thread(self._is_passed, path, revision, local, known, is_compared=is_compared):
                     return {"applied": True}
                 sent = await asyncio.to_thread(self._ledger.sent, path)
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base. Unless that
@@ -215,13 +217,13 @@ class Replica:
                     local.hash == body["hash"]
                     or (local.hash == body["baseHash"] and (not sent or local.hash == sent[-1]))
                     or (
-                        is_confirmed(known, local, sent)
-                        and (self._is_compared or (known is not None and known.hash in ours))
+                        is_confirmed(known, local, sent) and (is_compared or (known is not None and known.hash in ours))
                     )
                 ):
                     check_sendable(self.folder, path, known, local)
                     await self._deposit(path, local)
-                    await asyncio.to_thread(self._ledger.note_sent, path, local.hash)
+                    if not is_confirmed(known, local, sent):  # what is, the daemon had before
+                        await asyncio.to_thread(self._ledger.note_sent, path, local.hash)
                     named = {"sent": list(sent)} if sent else {}
                     return {"applied": False, "hash": local.hash, "text": local.text, **_base_of(known), **named}
                 try:
@@ -231,11 +233,13 @@ class Replica:
                 return {"applied": True}
             raise ChangedMeanwhileError(path)
 
-    def _is_passed(self, path: str, revision: int, local: Content | None, known: Confirmed | None) -> bool:
+    def _is_passed(
+        self, path: str, revision: int, local: Content | None, known: Confirmed | None, *, is_compared: bool
+    ) -> bool:
         """Whether this machine has confirmed a newer one already, over another of its connections."""
         if local is None:
             return self._ledger.removed_at(path) > revision
-        return self._is_compared and known is not None and known.revision > revision and known.matches(local.hash)
+        return is_compared and known is not None and known.revision > revision and known.matches(local.hash)
 
     async def _exchange(
         self,
@@ -245,7 +249,7 @@ class Replica:
         progress: Callable[[int, int], None] | None,
     ) -> None:
         steps: list[tuple[str, Step]] = []
-        steps += [(str(path), partial(self._send, is_asked=True)) for path in answer["send"]]
+        steps += [(str(path), self._send_asked) for path in answer["send"]]
         steps += [(str(path), partial(self._pull, before=confirmed.get(str(path)))) for path, *_ in answer["pull"]]
         steps += [(str(path), partial(self._drop, revision=int(revision))) for path, revision in answer["drop"]]
         if len(steps) > 2 * MAX_FILES:
@@ -281,6 +285,17 @@ class Replica:
                     await asyncio.to_thread(note_touched, self._ledger, path, known, content)
             elif known is not None and len(report.skipped) == skipped and self.folder.is_missing(path):
                 await self._remove(path, known, report)
+
+    async def _send_asked(self, path: str, report: SyncReport) -> None:
+        """Send what a comparison asked for; have the daemon's where it went since, as a file that is renamed does, and is not confirmed."""
+        await self._send(path, report, is_asked=True)
+        known = await asyncio.to_thread(self._ledger.get, path)
+        if known is None and await asyncio.to_thread(self.folder.is_missing, path):
+            try:
+                await self._pull(path, report, before=None)
+            except RequestError as error:
+                if error.code != "not_found":
+                    raise
 
     async def _put(self, path: str, content: Content, known: Confirmed | None, sent: tuple[str, ...]) -> None:
         params = {"project": self.folder.project, "path": path, "hash": content.hash, **_base_of(known)}

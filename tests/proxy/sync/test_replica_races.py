@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.daemon.loopback import Machine, machine, serving
+from tests.support.daemon.loopback import Machine, machine, serving, text_hash
+from tests.support.deadline import DEADLINE_S
 
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.ledger import Confirmed, Ledger
 from confide_proxy.sync.replica import Replica
 
 
@@ -86,3 +89,113 @@ async def test_a_file_that_comes_back_while_its_deletion_is_compared_stays(tmp_p
         await replica.compare()
         assert file.read_text() == "text, edited\n"
         assert (await replica.compare()).removed == 0
+
+
+class Held:
+    """A link on which the `put` of one path waits until it is let go."""
+
+    def __init__(self, kept: Machine, path: str) -> None:
+        self._link = kept.connection
+        self._path = path
+        self.go = asyncio.Event()
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        if op == "put" and body["path"] == self._path:
+            await self.go.wait()
+        return await self._link.request(op, body, timeout_s=timeout_s, bulk=bulk)
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        return await self._link.upload(op, body, data, timeout_s=timeout_s)
+
+
+class HaltingLedger(Ledger):
+    """Whoever asks what was sent of a path waits there, once it is armed."""
+
+    halt: str | None = None
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        super().__init__(folder, "s", root)
+        self.reached, self.go, self.confirmed = threading.Event(), threading.Event(), threading.Event()
+
+    def set(self, path: str, state: Confirmed) -> None:
+        super().set(path, state)
+        self.confirmed.set()
+
+    def sent(self, path: str) -> tuple[str, ...]:
+        if path == self.halt:
+            self.halt = None
+            self.reached.set()
+            assert self.go.wait(DEADLINE_S)
+        return super().sent(path)
+
+
+async def test_an_old_revision_that_is_late_never_replaces_a_newer_one(tmp_path: Path) -> None:
+    """The first comparison of a connection ends while a revision from before is looked at: what was not passed then is not older now."""
+    root = tmp_path / "project"
+    (root / "memory").mkdir(parents=True)
+    file = root / "memory/a.md"
+    file.write_text("- mine\n")
+    (root / "memory/b.md").write_text("other\n")
+    async with (
+        serving(tmp_path / "data") as daemon,
+        machine(daemon) as laptop,
+        machine(daemon, "desktop", space="laptop") as desktop,
+    ):
+        await laptop.attach("proj")
+        await desktop.attach("proj")
+        made = await desktop.put("memory/a.md", "- theirs\n")
+        link, ledger = Held(laptop, "memory/b.md"), HaltingLedger(tmp_path / "ledgers", root)
+        replica = Replica(Folder("proj", root), ledger, link)
+        comparing = asyncio.create_task(replica.compare())
+        assert await asyncio.to_thread(ledger.confirmed.wait, DEADLINE_S)
+        merged = file.read_text()
+        assert sorted(merged.splitlines()) == ["- mine", "- theirs"]
+        ledger.halt = "memory/a.md"
+        late = {"path": "memory/a.md", "revision": made["revision"], "text": "- theirs\n", "baseHash": None}
+        applying = asyncio.create_task(replica.apply({**late, "hash": text_hash("- theirs\n")}))
+        assert await asyncio.to_thread(ledger.reached.wait, DEADLINE_S)
+        link.go.set()
+        await comparing
+        ledger.go.set()
+        await applying
+        assert file.read_text() == merged
+        assert replica.pending() == 0
+
+
+async def test_a_file_that_goes_while_it_is_compared_leaves_the_others_version(tmp_path: Path) -> None:
+    """The daemon asks for a file that it has otherwise; it was renamed since, and nobody had confirmed it: what the daemon has comes."""
+    root = tmp_path / "project"
+    (root / "memory").mkdir(parents=True)
+    (root / "memory/a.md").write_text("- mine\n")
+    async with (
+        serving(tmp_path / "data") as daemon,
+        machine(daemon) as laptop,
+        machine(daemon, "desktop", space="laptop") as desktop,
+    ):
+        await laptop.attach("proj")
+        await desktop.attach("proj")
+        await desktop.put("memory/a.md", "- theirs\n")
+
+        async def renamed() -> None:
+            (root / "memory/a.md").rename(root / "memory/b.md")
+
+        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        replica = Replica(Folder("proj", root), ledger, Meanwhile(laptop, renamed, is_answered=True))
+        await replica.compare()
+        assert (root / "memory/a.md").read_text() == "- theirs\n"
+
+
+async def test_a_file_that_goes_while_it_is_compared_and_is_nowhere_else_is_just_gone(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    (root / "memory").mkdir(parents=True)
+    (root / "memory/a.md").write_text("- mine\n")
+    async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
+        await laptop.attach("proj")
+
+        async def deleted() -> None:
+            (root / "memory/a.md").unlink()
+
+        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        report = await Replica(Folder("proj", root), ledger, Meanwhile(laptop, deleted, is_answered=True)).compare()
+        assert not report.skipped
+        assert not (root / "memory/a.md").exists()
