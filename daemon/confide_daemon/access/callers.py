@@ -7,6 +7,7 @@ the next step on, also of an operation that is under way.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import shlex
 import time
@@ -202,6 +203,9 @@ def insert_caller(
     space_id = secrets.token_hex(SPACE_ID_BYTES)
     database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, space_id, now))
     drop_invites_by(database, public_key)  # into the space that it was in before
+    known = caller_now(database, public_key)
+    if known is not None and known.revoked_at is not None and known.revoked_at >= now:
+        now = math.nextafter(known.revoked_at, math.inf)  # by a clock that was ahead then; it is later all the same
     # A revoked row of the same key makes way: whoever runs the daemon has vouched for the key again. And it is nobody's successor now.
     database.execute("DELETE FROM callers WHERE public_key = ?", (public_key,))
     database.execute("UPDATE callers SET successor = NULL WHERE successor = ? AND revoked_at IS NULL", (public_key,))

@@ -151,9 +151,11 @@ class Registry:
             if caller is None:
                 return None
             now = self.clock()
-            # Without its successor, which must not come in either.
+            # Without its successor, which must not come in either. And not before it was enrolled, as by a clock that was put right: by
+            # these times a folder that is put back tells what came first.
             database.execute(
-                "UPDATE callers SET revoked_at = ?, successor = NULL WHERE public_key = ?", (now, caller.public_key)
+                "UPDATE callers SET revoked_at = ?, successor = NULL WHERE public_key = ?",
+                (max(now, caller.added_at), caller.public_key),
             )
             drop_invites_by(database, caller.public_key)
             record(database, now, "revoked", alias=alias, public_key=caller.public_key)
@@ -229,7 +231,7 @@ class Registry:
             if not rows:
                 return caller_now(database, successor)  # another connection of it was first
             old, now = rows[0], self.clock()
-            end_caller(database, Ended(old.public_key, now, successor))
+            end_caller(database, Ended(old.public_key, max(now, old.added_at), successor))
             record(database, now, "rotated", alias=old.alias, public_key=successor)
             return caller_now(database, successor)
 
@@ -244,7 +246,7 @@ class Registry:
     def take_ended(self, ended: Iterable[Ended]) -> list[str]:
         """Take the access of these keys away, which ended after this registry was written; the names of those that had it.
 
-        Whoever was enrolled again since keeps it. Invites that were open when a key ended go: one of them may have been that key's.
+        Whoever was enrolled again since keeps it. All open invites go: one of them may have been such a key's, whatever the clock said.
         """
         names = []
         with self.transaction() as database:
@@ -252,7 +254,7 @@ class Registry:
                 caller = caller_now(database, one.key)
                 if caller is not None and (caller.revoked_at is not None or caller.added_at > one.at):
                     continue
-                database.execute("DELETE FROM invites WHERE created_at <= ?", (one.at,))
+                database.execute("DELETE FROM invites")
                 if caller is None:
                     insert_ended(database, one)
                     continue

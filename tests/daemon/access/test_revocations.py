@@ -104,6 +104,43 @@ async def test_one_that_joined_and_was_revoked_after_the_copy_does_not_join_agai
         assert await refused(daemon, thief) == "revoked"
 
 
+@pytest.mark.parametrize("is_invited", [True, False])
+async def test_a_clock_that_was_ahead_lets_nobody_in_again(place: Place, is_invited: bool) -> None:
+    """It was put right between the day that a machine was enrolled, or invited, and the day that it was revoked."""
+    async with serving(place.data, config=place.config) as daemon:
+        registry = daemon.state.registry
+        registry.clock, now = (lambda: now() + 2 * 86_400), registry.clock
+        daemon.enroll("owner")
+        invite = daemon.invite("thief", ttl_s=9 * 86_400) if is_invited else None
+        thief = Identity.generate() if is_invited else daemon.enroll("thief")
+        registry.clock = now
+    shutil.copytree(place.data, place.copy)
+    async with serving(place.data, config=place.config) as daemon:
+        await (await daemon.connect(thief, invite=invite)).close()
+        daemon.state.registry.revoke("thief")
+        await place.noted(thief.public_key)
+    place.put_back()
+    async with serving(place.data, config=place.config) as daemon:
+        assert await refused(daemon, thief) == "revoked"
+        if is_invited:
+            assert await refused(daemon, Identity.generate(), invite=invite) == "invite"
+
+
+async def test_a_machine_that_comes_again_before_it_was_revoked_stays_in(place: Place) -> None:
+    """By a clock that was ahead when it was revoked: the time of its second enrolment is earlier."""
+    async with serving(place.data, config=place.config) as daemon:
+        laptop, registry = daemon.enroll("laptop"), daemon.state.registry
+        known = registry.caller(laptop.public_key)
+        assert known is not None
+        registry.clock, now = (lambda: now() + 2 * 86_400), registry.clock
+        registry.revoke("laptop")
+        await place.noted(laptop.public_key)
+        registry.clock = now
+        registry.add_caller(laptop.public_key, known.grants, space="laptop", added_by="line")
+    async with serving(place.data, config=place.config) as daemon:
+        await (await daemon.connect(laptop)).close()
+
+
 async def test_a_key_that_took_another_s_place_has_it_again(place: Place) -> None:
     async with serving(place.data, config=place.config) as daemon:
         old, new = daemon.enroll("laptop"), Identity.generate()
