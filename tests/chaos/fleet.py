@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import queue
+import shutil
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,10 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wall_clock import COMPILER, WallClock
 from tests.support.programs.wire import Wire
 
+from confide_crypto.errors import DeniedError
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import connect
+from confide_daemon.access.callers import Grants
+from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.store import Store
@@ -116,7 +125,9 @@ class Fleet:
     def __init__(self, root: Path, daemon: Daemon, names: list[str]) -> None:
         self.daemon = daemon
         self.clock = wall_clock(root, "daemon", daemon.env)  # from the next start on
+        self.copy = root / "copy"
         first, *others = names
+        self.space = first
         self.places = [Place(root, first, daemon)]
         self.places += [Place(root, name, daemon, "--space", first) for name in others]
         self.is_up = True
@@ -132,6 +143,51 @@ class Fleet:
         if not self.is_up:
             self.daemon.start()
             self.is_up = True
+
+    def copy_data(self) -> None:
+        """Copy the data folder as a disk's snapshot does, at one moment, whatever the daemon is writing."""
+        shutil.rmtree(self.copy, ignore_errors=True)
+        if self.is_up:
+            self.daemon.signal(signal.SIGSTOP)
+        try:
+            shutil.copytree(self.daemon.data, self.copy)
+        finally:
+            if self.is_up:
+                self.daemon.signal(signal.SIGCONT)
+
+    def put_back(self) -> None:
+        """kill -9 the daemon, and start it on the copy."""
+        self.kill_daemon()
+        shutil.rmtree(self.daemon.data)
+        shutil.copytree(self.copy, self.daemon.data)
+        self.start_daemon()
+
+    def enroll(self, name: str) -> Identity:
+        """The key of another machine of the space, which may connect."""
+        identity = Identity.generate()
+        state = open_state(DataFolder(self.daemon.data))
+        try:
+            state.registry.add_caller(identity.public_key, Grants(name), space=self.space, added_by="line")
+        finally:
+            state.close()
+        return identity
+
+    def lets_in(self, identity: Identity) -> bool:
+        """Whether the daemon, which is up, takes a connection with this key."""
+        url = json.loads((self.daemon.data / "daemon.address").read_bytes())["url"]
+        state = open_state(DataFolder(self.daemon.data))
+        static_key = state.identity.static_key
+        state.close()
+
+        async def knock() -> bool:
+            try:
+                connection = await connect(url, identity, static_key)
+            except DeniedError:
+                return False
+            await connection.close()
+            return True
+
+        return asyncio.run(knock())
 
     def settle(self, project: str) -> dict[str, str]:
         """Mend everything and wait until all machines and the daemon have the same documents; those.
@@ -180,14 +236,16 @@ class Fleet:
 
     def documents(self, project: str) -> dict[str, str]:
         """What the daemon holds now, by path."""
-        return {path: texts[-1] for path, texts in self._texts(project).items() if texts[-1] is not None}
+        texts = self._texts(self.daemon.data, project)
+        return {path: each[-1] for path, each in texts.items() if each[-1] is not None}
 
-    def history(self, project: str) -> str:
-        """Every text that the daemon ever kept of the project, one after the other."""
-        return "\n".join(text for texts in self._texts(project).values() for text in texts if text is not None)
+    def history(self, project: str, data: Path | None = None) -> str:
+        """Every text that the daemon ever kept of the project, one after the other; `data`: as a copy of its folder has it."""
+        texts = self._texts(data or self.daemon.data, project)
+        return "\n".join(text for each in texts.values() for text in each if text is not None)
 
-    def _texts(self, project: str) -> dict[str, list[str | None]]:
-        folder = DataFolder(self.daemon.data)
+    def _texts(self, data: Path, project: str) -> dict[str, list[str | None]]:
+        folder = DataFolder(data)
         (file,) = [path for path in folder.spaces.iterdir() if path.suffix == ".db"]
         key = MasterKey.load(folder.master).space_key(file.stem)
         store = Store.open(file, key, writer=False, now=time.time(), scan=VectorScan())
@@ -195,7 +253,8 @@ class Fleet:
             with store.reading():
                 found: dict[str, list[str | None]] = {}
                 for row in store.documents.listed(frozenset((project,))):
-                    revisions = [store.documents.revision(row.id, number) for number in range(1, row.revision + 1)]
+                    numbers = [entry.number for entry in store.documents.revisions(row.id, limit=10_000)]
+                    revisions = [store.documents.revision(row.id, number) for number in reversed(numbers)]
                     found[row.path] = [revision.text for revision in revisions if revision is not None]
                 return found
         finally:
@@ -204,8 +263,12 @@ class Fleet:
 
 @contextmanager
 def fleet(root: Path, names: list[str]) -> Iterator[Fleet]:
-    """A daemon and its machines; all of them end with the block."""
-    with running_daemon(root, opens_itself=True) as daemon:
+    """A daemon and its machines; all of them end with the block. Its revocations are kept beside its data folder."""
+    beside, settings = root / "beside", root / "server-home" / "daemon.toml"
+    beside.mkdir()
+    settings.parent.mkdir()
+    settings.write_text(f'{NO_MODEL}{SERVER_KEEPS}[backup]\nrevoked = "{beside}"\n')
+    with running_daemon(root) as daemon:
         made = Fleet(root, daemon, names)
         made.kill_daemon()  # its next life has the clock that jumps
         made.start_daemon()

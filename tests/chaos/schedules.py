@@ -55,8 +55,11 @@ class Ledger:
             self.persons.discard(mark)
 
 
-def steps(machines: int) -> st.SearchStrategy[list[Step]]:
-    """Schedules for so many machines. Edits and stores are the most frequent, since the rest only matters in between them."""
+def steps(machines: int, *, least: int = 4, most: int = 14) -> st.SearchStrategy[list[Step]]:
+    """Schedules for so many machines, of `least` to `most` steps.
+
+    Edits and stores are the most frequent, since the rest only matters in between them.
+    """
     who, path, amount = st.integers(0, machines - 1), st.sampled_from(PATHS), st.integers(0, 5)
     kinds = [
         *["append", "prepend", "edit", "store", "store", "pause"] * 2,
@@ -74,7 +77,7 @@ def steps(machines: int) -> st.SearchStrategy[list[Step]]:
         ],
     ]
     step = st.builds(Step, st.sampled_from(kinds), who, path, path, amount)
-    return st.lists(step, min_size=4, max_size=14)
+    return st.lists(step, min_size=least, max_size=most)
 
 
 def perform(step: Step, fleet: Fleet, ledger: Ledger) -> None:

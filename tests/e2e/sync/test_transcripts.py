@@ -354,3 +354,30 @@ def test_a_daemon_that_was_restored_from_a_backup_gets_the_rest_again(machine: M
     machine.run("sync")
     whole = machine.json("read", f"sessions/2026-11-20-claude-code-{SESSION}.md")["content"]
     assert re.findall(r"the (\w+) walrus", whole) == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("is_command", [True, False])
+def test_ended_sessions_go_to_a_restored_daemon_again(machine: Machine, daemon: Daemon, is_command: bool) -> None:
+    """Nothing is added to them any more, and this machine knows that it has sent them: what it sent last tells that they are gone."""
+    early, late = session_of(machine, SESSION), session_of(machine, OTHER)
+    early.user("the first walrus")
+    machine.run("sync")
+    daemon.stop()
+    backup = daemon.data.with_name("backup")
+    shutil.copytree(daemon.data, backup)
+    daemon.start()
+    early.user("the second walrus")
+    machine.run("sync")
+    late.user("the only narwhal")
+    machine.run("sync")
+    daemon.stop()
+    shutil.rmtree(daemon.data)
+    backup.rename(daemon.data)
+    daemon.start()
+    with Wire(machine) as wire:
+        wire.open()
+        if is_command:
+            machine.run("sync")
+        for session, words in ((SESSION, "second walrus"), (OTHER, "only narwhal")):
+            path = f"sessions/2026-11-20-claude-code-{session}.md"
+            wait_until(words, lambda: words in str(wire.tool("memory_read", {"path": path})))  # noqa: B023

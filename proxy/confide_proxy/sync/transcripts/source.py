@@ -90,6 +90,32 @@ class Source:
         self._asked.clear()
         self._aside.clear()
 
+    async def look_back(self, link: Asks) -> None:
+        """Whether the daemon has what it last took of this source; if not, its data folder was put back from an older copy, and nothing
+        that is known of any session holds any more.
+
+        It forgets from the newest on, so the session that was sent last answers for all the others, which need not be asked about.
+
+        Raises RequestError, ConnectionLost, TimeoutError: from the link.
+        """
+        newest = self.progress.newest()
+        if newest is None:
+            return
+        session, known = newest
+        try:
+            answer = await Patient(link).request(
+                "transcript", self._named(session, known), timeout_s=_DEADLINE_S, bulk=True
+            )
+        except RequestError as error:
+            if error.code not in _FILE_CODES:
+                raise
+            return  # of a project that this machine may not send to any more
+        present = _answered(known, answer)
+        same = (present.offset, present.mark, present.is_forgotten) == (known.offset, known.mark, known.is_forgotten)
+        if present.version < known.version or (present.version == known.version and not same):
+            log.warning("the daemon has lost transcripts that it had; they are sent again")
+            await asyncio.to_thread(self.progress.go_back)
+
     def found(self) -> tuple[list[Found], list[Path]]:
         """The transcripts that are there, and the folders that they are in. Blocks."""
         return found_below(self.root, self.parser)
@@ -283,13 +309,25 @@ class Progress:
         """How far a session is; nothing is known of a new one."""
         return self._known.get(session, Known())
 
+    def newest(self) -> tuple[str, Known] | None:
+        """The session whose state at the daemon was last learned, and that state; None: there is none yet."""
+        return next(((name, known) for name, known in reversed(self._known.items()) if known.version), None)
+
     def clear(self) -> None:
         """Nothing is known of any session, until it is set anew."""
         self._known.clear()
 
+    def go_back(self) -> None:
+        """The same for whoever reads the file from now on. What was forgotten stays so: it is not sent again.
+
+        Raises OSError: the disk refuses.
+        """
+        self._known = {session: known for session, known in self._known.items() if known.is_forgotten}
+        self._compact()
+
     def set(self, session: str, known: Known) -> None:
         """Remember it. Raises OSError: the disk refuses; it is known all the same, as long as this object lives."""
-        self._known[session] = known
+        self._put(session, known)
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -297,6 +335,11 @@ class Progress:
             os.write(fd, _encoded(session, known))
         finally:
             os.close(fd)
+
+    def _put(self, session: str, known: Known) -> None:
+        if known.version != self.get(session).version:
+            self._known.pop(session, None)  # to stand last
+        self._known[session] = known
 
     def _load(self) -> int:
         try:
@@ -311,7 +354,7 @@ class Progress:
                 continue  # damaged, or of another version: the daemon is asked
             is_sound = all(type(value) is type(usual) for value, usual in zip(values, astuple(Known()), strict=False))
             if isinstance(session, str) and is_sound:
-                self._known[session] = known
+                self._put(session, known)
         return len(lines)
 
     def _compact(self) -> None:

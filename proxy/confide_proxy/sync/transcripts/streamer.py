@@ -71,6 +71,8 @@ async def send_all(
     Raises RequestError, ConnectionLost, TimeoutError: from the link.
     """
     every = await asyncio.to_thread(sources, paths, config, space, sealing)
+    for source in every:
+        await source.look_back(link)
     listed = [(source, (await asyncio.to_thread(source.found))[0]) for source in every]
     if force:
         for source in every:
@@ -140,6 +142,7 @@ class Transcripts:
     async def _follow(self, source: Source, space: str) -> None:
         """Send what is due, for as long as the link is up and leads to this space."""
         source.on_up()
+        await source.look_back(self._link)
         lookout = Lookout(source)
         while self._leads_to(space):
             for file, quiet_s in await asyncio.to_thread(lookout.unsettled):
