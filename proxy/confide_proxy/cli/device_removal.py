@@ -69,7 +69,7 @@ async def device_rm(
         roster = keyring.roster
         if exposed is not None:
             exposed |= await sealed_secrets(space.connection, roster.epoch) or {}
-        resealed = await _reseal(here.paths.rosters, space) if exposed else 0
+        resealed = await _reseal(space) if exposed else 0
     if exposed:
         await _find_documents(here, exposed)
     shown = None if exposed is None else list(exposed.values())
@@ -159,7 +159,7 @@ async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, A
     return found
 
 
-async def _reseal(folder: Path, space: SpaceConnection) -> int:
+async def _reseal(space: SpaceConnection) -> int:
     from confide_proxy.devices.reseal import Resealing
 
     keys = space.keyring.keys
@@ -167,7 +167,7 @@ async def _reseal(folder: Path, space: SpaceConnection) -> int:
         return 0
     # Another machine has begun a newer epoch, or this one may not write: sessions go on with it.
     with suppress(RequestError):
-        return await Resealing(folder, keys).run(space.connection, pause_s=0, most=_RESEAL_AT_ONCE)
+        return await Resealing(keys).run(space.connection, pause_s=0, most=_RESEAL_AT_ONCE)
     return 0
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError, SealingError
-from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.sealing.record import Record
 from confide_memory.requests import encoded
 from confide_proxy.errors import UnfitAnswerError
@@ -29,20 +27,14 @@ PAUSE_S: Final = 0.5
 
 
 class Resealing:
-    """That of one space. `folder` is where this machine keeps what it knows of its spaces."""
+    """That of one space.
 
-    def __init__(self, folder: Path, keys: SpaceKeys) -> None:
+    The daemon is asked each time which records are old, which is one answer where none is. That all was done once is not remembered: a
+    daemon whose data folder was put back has the old records again.
+    """
+
+    def __init__(self, keys: SpaceKeys) -> None:
         self._keys = keys
-        self._note = folder / f"{keys.space.hex()}.resealed"
-
-    def is_due(self) -> bool:
-        """Whether this machine has not gone through all records in this epoch yet."""
-        if self._keys.epoch == 1:
-            return False
-        try:
-            return int(read_private_file(self._note)) < self._keys.epoch if self._note.exists() else True
-        except ValueError:
-            return True
 
     async def run(self, link: Asks, *, pause_s: float = PAUSE_S, most: int | None = None) -> int:
         """Seal old records again, all of them or about `most`; how many were.
@@ -50,7 +42,6 @@ class Resealing:
         Raises:
             RequestError: `conflict` where a newer epoch has begun.
             ConnectionLost, TimeoutError: from the link.
-            KeyFileError: it cannot be noted that all is done.
         """
         done, after = 0, ""
         while most is None or done < most:
@@ -60,8 +51,7 @@ class Resealing:
             except RequestError as error:
                 if error.code != "denied":
                     raise
-                await self._finish()  # it is for machines that may see all of the space
-                break
+                break  # it is for machines that may see all of the space
             try:
                 ids = [str(record["id"]) for record in page["records"]]
                 following = page["next"]
@@ -69,14 +59,10 @@ class Resealing:
                 raise UnfitAnswerError from error
             done += await self._again(link, ids)
             if not isinstance(following, str) or following <= after:
-                await self._finish()
                 break
             after = following
             await asyncio.sleep(pause_s)
         return done
-
-    async def _finish(self) -> None:
-        await asyncio.to_thread(write_private_file, self._note, f"{self._keys.epoch}\n".encode(), replace=True)
 
     async def _again(self, link: Asks, ids: list[str]) -> int:
         batch: list[str] = []

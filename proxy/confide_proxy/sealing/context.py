@@ -88,7 +88,7 @@ class Sealing:
         await self.keyring.open(link, attached)
 
     async def reseal(self, link: Asks) -> None:
-        """Seal the records of older epochs anew, unless another process of this machine does, or all of it is done."""
+        """Seal the records of older epochs anew, unless another process of this machine does."""
         from confide_proxy.devices.reseal import Resealing
 
         keys = self.keyring.keys
@@ -96,9 +96,8 @@ class Sealing:
             return
         seat = Seat(self._paths.seats, f"reseal {keys.space.hex()}")
         try:
-            work = Resealing(self._paths.rosters, keys)
-            if seat.try_take() and await asyncio.to_thread(work.is_due):
-                await work.run(link)
+            if seat.try_take():
+                await Resealing(keys).run(link)
         except (ConfideError, TimeoutError, OSError) as error:
             log.info("old records were not all sealed anew: %s", type(error).__name__)
         finally:

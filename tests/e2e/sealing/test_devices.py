@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,32 @@ def test_a_device_that_is_removed_opens_nothing_new(tmp_path: Path) -> None:
         assert not gone["canSeal"]
         assert "removed" in gone["problem"]
         assert "no device is called bob" in ann.run("device", "rm", "bob", "--yes", code=7)
+
+
+def test_a_daemon_that_was_put_back_keeps_nothing_for_a_removed_device(tmp_path: Path) -> None:
+    """Its records are those of before the removal again, and this machine had sealed all of them anew: it does so once more."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        invited(tmp_path, ann, "bob")
+        assert names(ann)[1:] == ["bob"]
+        ann.write("memory/deploy.md", f"# Deploy\n\nThe token is {TOKEN} for now.\n")
+        ann.run("sync")
+        daemon.stop()
+        copy = shutil.copytree(daemon.data, tmp_path / "copy")
+        daemon.start()
+        assert ann.json("device", "rm", "bob", "--yes")["resealed"] == 1
+        daemon.stop()
+        shutil.rmtree(daemon.data)
+        copy.rename(daemon.data)
+        daemon.start()
+        with Wire(ann) as wire:
+            wire.open()
+
+            def epochs() -> list[int]:
+                return [one["epoch"] for one in ann.json("secrets", "ls")]
+
+            wait_until("the record to be of the second epoch", lambda: epochs() == [2])
+        assert names(ann)[1:] == []
 
 
 def test_a_machines_new_key_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
