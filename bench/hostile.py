@@ -177,6 +177,33 @@ def reconnect(port: int, static: bytes, count: Counted, *, seed: bytes) -> None:
     asyncio.run(storm())
 
 
+def search_dearly(port: int, static: bytes, count: Counted, *, seed: bytes) -> None:
+    """Sixteen questions at a time that cost the most of all that were tried: a thousand days each, in 300 documents that have them."""
+    days = [f"20{year:02}-{month:02}-{day:02}" for year in range(10, 40) for month in range(1, 13) for day in range(1, 29)]
+
+    async def search() -> None:
+        connection = await connect(f"ws://127.0.0.1:{port}/", Identity(seed), static)
+        async with Machine(connection) as machine:
+            await machine.attach("dear")
+            for number in range(300):
+                with suppress(RequestError, TimeoutError):
+                    await machine.put(f"memory/{days[number]}.md", "\n\n".join(days[number::97]) + "\n")
+            async with machine.mcp() as client:
+
+                async def ask(first: int) -> None:
+                    for number in itertools.count(first):
+                        start = number * 37 % 9000
+                        with suppress(Exception):
+                            await client.call_tool("memory_search", {"query": " ".join(days[start : start + 1000])})
+                        count.value += 1
+
+                await asyncio.gather(*(ask(number * 1000) for number in range(AT_ONCE)))
+
+    while True:
+        with suppress(ConfideError, OSError):
+            asyncio.run(search())
+
+
 def _attack(port: int, static: bytes, seed: bytes, ask: Any, *, connections: int, at_once: int) -> None:
     async def serve_and_ask(number: int) -> None:
         while True:
@@ -222,6 +249,7 @@ def callers_attacks(reader: Identity, writer: Identity) -> dict[str, tuple[Attac
     return {
         "16 MiB of lists (read-only)": (partial(ask_for_lists, seed=reader.seed),),
         "bursts of 10,000 files": (partial(write_files, seed=writer.seed),),
+        "dear questions": (partial(search_dearly, seed=writer.seed),),
         "a storm of its handshakes": (partial(reconnect, seed=reader.seed),),
     }
 
